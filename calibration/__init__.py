@@ -1,0 +1,1 @@
+"""Offline work on models: evaluation (and later quantisation); imports detectors, never daemon."""

@@ -1,0 +1,1 @@
+"""YOLO detectors behind one port; imports nothing of the daemon."""

@@ -1,0 +1,75 @@
+"""Fixtures, and what tests need that a machine may lack: a skip says what; LOOKOUT_FORBID_SKIP makes it an error."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from tests.support import clips, rtsp
+from tests.support.clock import ManualClock
+
+ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", ROOT / ".trt-bindings"))
+
+
+def _missing(thing: str) -> str | None:
+    if thing == "data":
+        return None if DATA.is_dir() else f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"
+    if thing == "ffmpeg":
+        return None if shutil.which("ffmpeg") else "ffmpeg is missing: apt install ffmpeg"
+    if thing == "systemd":
+        return None if shutil.which("systemd-analyze") else "systemd-analyze is missing: apt install systemd"
+    if thing == "bindings":
+        return None if BINDINGS.is_dir() else f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"
+    if thing == "g++":
+        return None if shutil.which("g++") else "a C++ compiler is missing: apt install g++"
+    if thing == "rtsp":
+        return _missing("ffmpeg") or rtsp.why_not()
+    raise ValueError(f"unknown need {thing!r}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            for reason in filter(None, map(_missing, mark.args)):
+                if os.environ.get("LOOKOUT_FORBID_SKIP"):
+                    raise pytest.UsageError(f"{item.nodeid} may not be skipped: {reason}")
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def data() -> Path:
+    """The folder of real models, clips and photos; the test must be marked needs("data")."""
+    return DATA
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(autouse=True)
+def _quiet_log() -> Iterator[None]:
+    """Logs of code under test go nowhere unless a test asks for them."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three seconds of 320x180 at 15 fps, H.264 in Matroska; the test must be marked needs("ffmpeg")."""
+    return clips.pattern(tmp_path_factory.mktemp("clips") / "clip.mkv", seconds=3)
+
+
+@pytest.fixture(scope="session")
+def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten minutes of the same, for servers that must not come to the end."""
+    return clips.pattern(tmp_path_factory.mktemp("clips") / "long.mkv", seconds=600)
