@@ -1,0 +1,177 @@
+"""YOLO on the CPU through onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from detectors.detections import Detections
+from detectors.heads import Head, recognise
+from detectors.labels import resolve
+from detectors.letterbox import PAD, InputSpec, Letterbox, fit
+from detectors.port import DetectorError, Image, ModelInfo, Options, StageTimes
+
+_DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
+
+
+class CpuDetector:
+    """An ONNX model in one onnxruntime session; its lanes share the session, which is safe to run from many threads.
+
+    Raises:
+        DetectorError: the file is not a model Lookout can run; says what was seen.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        digest = _digest(options.path)
+        self._session = _session(options)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
+            seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
+            raise DetectorError(f"{options.path}: one float input of (batch, 3, height, width) is wanted, got {seen}")
+        self.input = inputs[0].name
+        self.dtype: np.dtype[Any] = _DTYPES[inputs[0].type]
+        self.fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
+        own = "fp16" if self.dtype == np.float16 else "fp32"
+        if options.precision not in ("auto", own):
+            raise DetectorError(f"{options.path} is {own}, which the CPU runs as it is: set model.precision: auto")
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        width, height = _input_size(inputs[0].shape, metadata, options)
+        batch = self.fixed_batch or options.max_batch
+        # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up.
+        probe = self.run(np.zeros((self.fixed_batch or 1, 3, height, width), self.dtype))
+        shapes = [(node.name, tuple(array.shape)) for node, array in zip(outputs, probe)]
+        try:
+            self.head: Head = recognise(shapes, (width, height), metadata, options.head)
+            labels, notes = resolve(options.labels, metadata, self.head.classes)
+        except DetectorError as error:
+            raise DetectorError(f"{options.path}: {error}") from error
+        self.info = ModelInfo(
+            name=options.path.stem,
+            digest=digest,
+            precision=own,
+            backend="cpu",
+            head=self.head.name,
+            input_size=(width, height),
+            labels=labels,
+            max_batch=batch,
+            notes=notes,
+        )
+
+    def lane(self) -> CpuLane:
+        return CpuLane(self, self._options)
+
+    def run(self, batch: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Raw outputs for (b, 3, height, width); releases the interpreter's lock while it computes."""
+        try:
+            outputs: list[npt.NDArray[Any]] = self._session.run(None, {self.input: batch})
+        except Exception as error:  # onnxruntime's own exceptions have no public base class
+            raise DetectorError(f"onnxruntime failed on {self._options.path}: {_first_line(error)}") from error
+        return outputs
+
+    def close(self) -> None:
+        """onnxruntime frees the session with its last reference."""
+
+
+class CpuLane:
+    """One thread's input buffer; see `detectors.port.Lane`."""
+
+    def __init__(self, detector: CpuDetector, options: Options) -> None:
+        self._detector, self._options = detector, options
+        spec = detector.head.spec
+        # Padding is written once; a slot is padded again only when a picture of another shape comes.
+        shape = (detector.info.max_batch, 3, spec.height, spec.width)
+        self._input = np.full(shape, PAD * spec.scale, dtype=detector.dtype)
+        self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        started = perf_counter_ns()
+        batch = self.preprocess(images)
+        placed = perf_counter_ns()
+        outputs = self._detector.run(batch)
+        inferred = perf_counter_ns()
+        head, wanted = self._detector.head, self._options.wanted
+        raw = outputs[0] if outputs[0].dtype == np.float32 else outputs[0].astype(np.float32)
+        results = [head.detections(raw[slot], self._boxes[slot], wanted) for slot in range(len(images))]
+        return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
+
+    def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
+        """The model's input for the pictures, (b, 3, height, width): the lane's own buffer, until the next call."""
+        for slot, image in enumerate(images):
+            self._place(slot, image.bgr)
+        batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
+        return batch
+
+    def close(self) -> None:
+        """The buffer goes with the lane."""
+
+    def _place(self, slot: int, bgr: npt.NDArray[np.uint8]) -> None:
+        spec = self._detector.head.spec
+        box = fit(bgr.shape[1], bgr.shape[0], spec)
+        planes = self._input[slot]
+        if self._boxes[slot] != box:
+            planes.fill(PAD * spec.scale)
+            self._boxes[slot] = box
+        _write(bgr, box, spec, planes)
+
+
+def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
+    """Resize a picture into its rectangle of the planar input, (3, height, width)."""
+    if (bgr.shape[1], bgr.shape[0]) != (box.width, box.height):
+        bgr = cv2.resize(bgr, (box.width, box.height), interpolation=cv2.INTER_LINEAR)  # type: ignore[assignment]
+    window = planes[:, box.top : box.top + box.height, box.left : box.left + box.width]
+    blue, green, red = cv2.split(bgr)
+    for plane, channel in zip(window, (red, green, blue) if spec.rgb else (blue, green, red)):
+        np.multiply(channel, np.float32(spec.scale), out=plane, casting="same_kind")
+
+
+def _session(options: Options) -> ort.InferenceSession:
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    # Threads spin while a run goes on, which small models need, and not between runs, where it would burn whole cores.
+    settings.add_session_config_entry("session.force_spinning_stop", "1")
+    settings.log_severity_level = 4  # what fails is raised; the rest is not for an operator
+    try:
+        return ort.InferenceSession(str(options.path), settings, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's own exceptions have no public base class
+        raise DetectorError(
+            f"{options.path} is not a complete ONNX model onnxruntime can load: {_first_line(error)}"
+        ) from error
+
+
+def _digest(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DetectorError(f"model {path} cannot be read: {error.strerror}; set model.path") from error
+    if not data:
+        raise DetectorError(f"model {path} is empty (0 bytes): copy or export it again")
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _input_size(shape: list[int | str], metadata: dict[str, str], options: Options) -> tuple[int, int]:
+    height, width = shape[2], shape[3]
+    if isinstance(height, int) and isinstance(width, int):
+        if options.input_size not in (None, (width, height)):
+            raise DetectorError(
+                f"{options.path}: the model's input is fixed at {width}x{height}: drop model.input_size"
+            )
+        return width, height
+    if options.input_size is not None:
+        return options.input_size
+    sizes = [int(part) for part in metadata.get("imgsz", "").strip("[]").split(",") if part.strip().isdigit()]
+    if len(sizes) == 2:
+        return sizes[1], sizes[0]
+    raise DetectorError(f"{options.path}: the model's input size is dynamic: set model.input_size, such as [640, 640]")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200]

@@ -1,0 +1,55 @@
+"""One box a picture, found without a model; can take a known time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from detectors.detections import Detections
+from detectors.port import Image, ModelInfo, Options, StageTimes
+
+LABELS = ("dark", "bright")
+
+
+class FakeDetector:
+    """Says of each picture whether it is dark or bright, with a box over its middle half.
+
+    Args:
+        service_s: seconds each batch takes, whatever its size.
+        sleep: how to let that time pass.
+    """
+
+    def __init__(self, options: Options, service_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._options, self._service_s, self._sleep = options, service_s, sleep
+        self.info = ModelInfo("fake", "0" * 12, "none", "fake", "none", (1, 1), LABELS, options.max_batch)
+
+    def lane(self) -> FakeLane:
+        return FakeLane(self._options.wanted.confidence, self._service_s, self._sleep)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class FakeLane:
+    """See `detectors.port.Lane`."""
+
+    def __init__(self, confidence: float, service_s: float, sleep: Callable[[float], None]) -> None:
+        self._confidence, self._service_s, self._sleep = confidence, service_s, sleep
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        if self._service_s:
+            self._sleep(self._service_s)
+        return [self._one(image) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _one(self, image: Image) -> Detections:
+        width, height = image.width, image.height
+        bright = float(image.bgr[height // 2, width // 2].mean()) / 255.0
+        confidence = np.array([max(bright, 1.0 - bright)], dtype=np.float32)
+        box = np.array([[width / 4, height / 4, width * 3 / 4, height * 3 / 4]], dtype=np.float32)
+        found = Detections(box, confidence, np.array([int(bright >= 0.5)], dtype=np.int32))
+        return found[found.confidence >= self._confidence]

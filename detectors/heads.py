@@ -1,0 +1,240 @@
+"""How a model's raw output becomes boxes: output layouts, class-wise NMS. Pure numpy, the reference for every backend.
+
+A head is recognised by the shapes of the model's outputs and its metadata, never by the file's name:
+
+| head    | output            | row or column                                | input            |
+|---------|-------------------|----------------------------------------------|------------------|
+| yolov5  | (b, 3 * n, 5 + c) | cx, cy, w, h in pixels, objectness, classes  | RGB/255, centred |
+| yolov8  | (b, 4 + c, n)     | cx, cy, w, h in pixels, classes              | RGB/255, centred |
+| end2end | (b, k, 6)         | x1, y1, x2, y2 in pixels, confidence, class  | RGB/255, centred |
+| yolox   | (b, n, 5 + c)     | offsets to the grid, objectness, classes     | BGR, top-left    |
+
+n is the number of grid cells of strides 8, 16 and 32 (and 64 in the large variants), c the number of classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.detections import Detections, nothing
+from detectors.letterbox import InputSpec, Letterbox
+from detectors.port import DetectorError, Wanted
+
+Floats = npt.NDArray[np.float32]
+Shape = tuple[int, ...]
+_STRIDES = ((8, 16, 32), (8, 16, 32, 64))
+_MAX_CANDIDATES = 8192  # of one picture into NMS; only a threshold near zero ever meets it
+
+
+@dataclass(frozen=True)
+class Head:
+    """One recognised head.
+
+    Attributes:
+        name: a name of the table above.
+        classes: how many, or None where the output does not tell (end2end).
+        spec: what the family's input looks like.
+    """
+
+    name: str
+    classes: int | None
+    spec: InputSpec
+
+    def detections(self, output: Floats, box: Letterbox, wanted: Wanted) -> Detections:
+        """The boxes of one picture.
+
+        Args:
+            output: the picture's raw output, without the batch dimension.
+            box: where the picture lies in the input.
+        """
+        layout = _LAYOUTS[self.name]
+        boxes, scores, classes = layout.candidates(output, wanted, (self.spec.width, self.spec.height))
+        if len(scores) == 0:
+            return nothing()
+        if layout.nms:
+            keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections)
+        else:
+            keep = np.argsort(-scores, kind="stable")[: wanted.max_detections]
+        return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32))
+
+
+def recognise(
+    outputs: Sequence[tuple[str, Shape]],
+    size: tuple[int, int],
+    metadata: Mapping[str, str],
+    override: str = "auto",
+) -> Head:
+    """The head of a model.
+
+    Args:
+        outputs: name and full shape, batch included, of each output.
+        size: width and height of the model's input, pixels.
+        metadata: the ONNX file's own key-value pairs.
+        override: the name of a head, or "auto".
+
+    Raises:
+        DetectorError: none fits; says what was seen and what is supported.
+    """
+    if override != "auto" and override not in _LAYOUTS:
+        raise DetectorError(f"head {override!r} is not known; known are auto, {', '.join(_LAYOUTS)}")
+    task = metadata.get("task", "detect")
+    if task != "detect":
+        raise DetectorError(f"the model's task is {task!r}; Lookout runs detection models only")
+    names = _LAYOUTS if override == "auto" else {override: _LAYOUTS[override]}
+    if len(outputs) == 1:
+        for name, layout in names.items():
+            classes = layout.match(outputs[0][1], size)
+            if classes is not None:
+                spec = InputSpec(*size, centred=layout.centred, rgb=layout.rgb, scale=layout.scale)
+                return Head(name, classes or None, spec)
+    supported = "; ".join(f"{name} {layout.looks}" for name, layout in names.items())
+    seen = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in outputs)
+    raise DetectorError(
+        f"head not recognised: outputs are {seen} for an input of {size[0]}x{size[1]}; "
+        f"supported are {supported} (n grid cells, c classes)"
+    )
+
+
+def nms(boxes: Floats, scores: Floats, classes: npt.NDArray[np.intp], iou: float, limit: int) -> npt.NDArray[np.intp]:
+    """Greedy class-wise non-maximum suppression.
+
+    Equal scores keep their order in the input, so that the result depends on nothing but the values.
+
+    Args:
+        boxes: (n, 4) xyxy.
+        scores: (n,).
+        classes: (n,); boxes of different classes never suppress each other.
+        iou: a box that overlaps a stronger one of its class by more is removed.
+        limit: at most so many are kept.
+
+    Returns:
+        Indices of the kept boxes, strongest first.
+    """
+    order = np.argsort(-scores, kind="stable")[:_MAX_CANDIDATES]
+    left, top, right, bottom = boxes[order].T
+    areas = (right - left) * (bottom - top)
+    kinds = classes[order]
+    rest = np.arange(len(order))
+    kept: list[int] = []
+    while len(rest) and len(kept) < limit:
+        best, rest = rest[0], rest[1:]
+        kept.append(int(order[best]))
+        width = np.minimum(right[best], right[rest]) - np.maximum(left[best], left[rest])
+        height = np.minimum(bottom[best], bottom[rest]) - np.maximum(top[best], top[rest])
+        inter = np.maximum(width, 0) * np.maximum(height, 0)
+        # Multiplied out, so that boxes of no area divide nothing by nothing.
+        overlaps = inter > iou * (areas[best] + areas[rest] - inter)
+        rest = rest[~(overlaps & (kinds[rest] == kinds[best]))]
+    return np.array(kept, dtype=np.intp)
+
+
+# --- layouts ---------------------------------------------------------------------------------------------
+
+_Candidates = tuple[Floats, Floats, npt.NDArray[np.intp]]
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """`match` gives the number of classes, 0 where it cannot be told, None where the shape is another's."""
+
+    looks: str
+    match: Callable[[Shape, tuple[int, int]], int | None]
+    candidates: Callable[[Floats, Wanted, tuple[int, int]], _Candidates]
+    nms: bool = True
+    centred: bool = True
+    rgb: bool = True
+    scale: float = 1.0 / 255.0
+
+
+def _cells(size: tuple[int, int], strides: Sequence[int]) -> int:
+    return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
+
+
+def _match_yolov5(shape: Shape, size: tuple[int, int]) -> int | None:
+    fits = len(shape) == 3 and shape[2] > 5 and shape[1] in [3 * _cells(size, strides) for strides in _STRIDES]
+    return shape[2] - 5 if fits else None
+
+
+def _match_yolov8(shape: Shape, size: tuple[int, int]) -> int | None:
+    fits = len(shape) == 3 and shape[1] > 4 and shape[2] in [_cells(size, strides) for strides in _STRIDES]
+    return shape[1] - 4 if fits else None
+
+
+def _match_end2end(shape: Shape, _size: tuple[int, int]) -> int | None:
+    return 0 if len(shape) == 3 and shape[2] == 6 else None
+
+
+def _match_yolox(shape: Shape, size: tuple[int, int]) -> int | None:
+    fits = len(shape) == 3 and shape[2] > 5 and shape[1] in [_cells(size, strides) for strides in _STRIDES]
+    return shape[2] - 5 if fits else None
+
+
+def _yolov5(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+    rows = output[output[:, 4] >= wanted.confidence]
+    which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
+    return _corners(rows[which, :4]), scores, classes
+
+
+def _yolov8(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+    columns = output[:, output[4:].max(axis=0) >= wanted.confidence]
+    which, scores, classes = _pick(columns[4:].T, wanted)
+    return _corners(columns[:4, which].T), scores, classes
+
+
+def _end2end(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+    rows = output[output[:, 4] >= wanted.confidence]
+    return rows[:, :4], rows[:, 4], rows[:, 5].astype(np.intp)
+
+
+def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates:
+    cells = np.flatnonzero(output[:, 4] >= wanted.confidence)
+    rows = output[cells]
+    which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
+    rows, cells = rows[which], cells[which]
+    grid, stride = _grid(size, len(output))
+    centres = (rows[:, :2] + grid[cells]) * stride[cells]
+    sizes = np.exp(rows[:, 2:4]) * stride[cells]
+    return _corners(np.concatenate((centres, sizes), axis=1)), scores, classes
+
+
+def _pick(scores: Floats, wanted: Wanted) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
+    """Row, score and class of what reaches the threshold among scores (n, c)."""
+    if wanted.multi_label:
+        rows, classes = np.nonzero(scores >= wanted.confidence)
+    else:
+        classes = scores.argmax(axis=1)
+        rows = np.flatnonzero(scores[np.arange(len(scores)), classes] >= wanted.confidence)
+        classes = classes[rows]
+    return rows, scores[rows, classes], classes
+
+
+def _corners(boxes: Floats) -> Floats:
+    """cx, cy, w, h to x1, y1, x2, y2."""
+    half = boxes[:, 2:] * np.float32(0.5)
+    return np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
+
+
+@lru_cache(maxsize=8)
+def _grid(size: tuple[int, int], rows: int) -> tuple[Floats, Floats]:
+    """Cell (n, 2) and stride (n, 1) of each row of a YOLOX output, in the order of its strides."""
+    strides = next(strides for strides in _STRIDES if _cells(size, strides) == rows)
+    cells, scale = [], []
+    for stride in strides:
+        x, y = np.meshgrid(np.arange(size[0] // stride), np.arange(size[1] // stride))
+        cells.append(np.stack((x.ravel(), y.ravel()), axis=1))
+        scale.append(np.full((x.size, 1), stride))
+    return np.concatenate(cells).astype(np.float32), np.concatenate(scale).astype(np.float32)
+
+
+# In the order they are tried; end2end last, because its six columns are also a one-class row of the others.
+_LAYOUTS = {
+    "yolov5": _Layout("(b, 3n, 5+c)", _match_yolov5, _yolov5),
+    "yolov8": _Layout("(b, 4+c, n)", _match_yolov8, _yolov8),
+    "yolox": _Layout("(b, n, 5+c)", _match_yolox, _yolox, centred=False, rgb=False, scale=1.0),
+    "end2end": _Layout("(b, k, 6)", _match_end2end, _end2end, nms=False),
+}

@@ -1,0 +1,108 @@
+"""Letterbox geometry: how a picture of any size is laid into the model's input, and boxes brought back.
+
+Pure numpy, and the reference for every backend: a faster preprocess must sample where `resample` samples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+PAD = 114  # the grey that YOLO models are trained with
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a model's family wants to see.
+
+    Attributes:
+        width, height: of the model's input, pixels.
+        centred: padding shared between both sides (YOLOv5, v8); otherwise the picture lies top-left (YOLOX).
+        rgb: channel order RGB; otherwise BGR.
+        scale: factor on the 0-255 values (1/255 or 1).
+    """
+
+    width: int
+    height: int
+    centred: bool = True
+    rgb: bool = True
+    scale: float = 1.0 / 255.0
+
+
+@dataclass(frozen=True)
+class Letterbox:
+    """Where a source picture lies in the model's input; all in pixels.
+
+    Attributes:
+        source: width and height of the source picture.
+        left, top, width, height: the rectangle it covers in the model's input.
+    """
+
+    source: tuple[int, int]
+    left: int
+    top: int
+    width: int
+    height: int
+
+    def to_source(self, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Boxes xyxy in input pixels, shape (n, 4), as source pixels, clipped to the picture; float32."""
+        width, height = self.source
+        scale = np.array([width / self.width, height / self.height] * 2, dtype=np.float32)
+        shift = np.array([self.left, self.top] * 2, dtype=np.float32)
+        limit = np.array([width, height] * 2, dtype=np.float32)
+        clipped: npt.NDArray[np.float32] = np.clip((boxes - shift) * scale, np.float32(0), limit)
+        return clipped
+
+
+def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
+    """The largest rectangle of the picture's proportions in the model's input, at least 1x1.
+
+    Sizes are rounded, and odd padding goes to the right and bottom, as in ultralytics' LetterBox.
+    """
+    ratio = min(spec.width / width, spec.height / height)
+    inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
+    if not spec.centred:
+        return Letterbox((width, height), 0, 0, inner_width, inner_height)
+    left, top = (spec.width - inner_width) // 2, (spec.height - inner_height) // 2
+    return Letterbox((width, height), left, top, inner_width, inner_height)
+
+
+def resample(image: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.float32]:
+    """Bilinear resize with half-pixel centres and clamped borders, as OpenCV's INTER_LINEAR.
+
+    Args:
+        image: (h, w, 3) uint8.
+
+    Returns:
+        (height, width, 3) float32, unrounded, 0-255.
+    """
+    y0, y1, fy = _taps(image.shape[0], height)
+    x0, x1, fx = _taps(image.shape[1], width)
+    rows = image.astype(np.float32)
+    rows = rows[y0] * (1 - fy)[:, None, None] + rows[y1] * fy[:, None, None]
+    return np.asarray(rows[:, x0] * (1 - fx)[:, None] + rows[:, x1] * fx[:, None], dtype=np.float32)
+
+
+def preprocess(image: npt.NDArray[np.uint8], spec: InputSpec) -> npt.NDArray[np.float32]:
+    """One picture as a model's input: the reference for every backend.
+
+    Args:
+        image: (h, w, 3) uint8 BGR.
+
+    Returns:
+        (3, spec.height, spec.width) float32.
+    """
+    box = fit(image.shape[1], image.shape[0], spec)
+    canvas = np.full((spec.height, spec.width, 3), PAD, dtype=np.float32)
+    canvas[box.top : box.top + box.height, box.left : box.left + box.width] = resample(image, box.width, box.height)
+    ordered = canvas[..., ::-1] if spec.rgb else canvas
+    return np.asarray(ordered.transpose(2, 0, 1) * np.float32(spec.scale), dtype=np.float32, order="C")
+
+
+def _taps(size: int, target: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    centres = (np.arange(target, dtype=np.float64) + 0.5) * (size / target) - 0.5
+    centres = np.clip(centres, 0, size - 1)
+    low = np.floor(centres).astype(np.intp)
+    return low, np.minimum(low + 1, size - 1), (centres - low).astype(np.float32)

@@ -1,0 +1,166 @@
+"""The port every backend implements: a Detector opened once makes Lanes, one for each thread.
+
+A Detector holds what threads may share (weights, an engine). A Lane holds what they may not (buffers, a
+stream of commands, an execution context), is made, used and closed by one thread, and allocates nothing
+per batch that it could have allocated before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.detections import Detections
+
+
+class DetectorError(Exception):
+    """A model or backend that cannot be used: one line saying what was seen and what to do next."""
+
+
+class BackendUnavailableError(DetectorError):
+    """This machine lacks what the backend needs; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostImage:
+    """A picture in host memory.
+
+    Attributes:
+        bgr: (height, width, 3) uint8, C-contiguous, never written to after it is made.
+    """
+
+    bgr: npt.NDArray[np.uint8]
+
+    @property
+    def width(self) -> int:
+        return int(self.bgr.shape[1])
+
+    @property
+    def height(self) -> int:
+        return int(self.bgr.shape[0])
+
+
+Precision = Literal["auto", "fp32", "fp16"]
+
+Image = HostImage
+"""What a lane accepts; pictures in device memory will join here."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which boxes to return.
+
+    Attributes:
+        confidence: boxes below it are not returned.
+        iou: class-wise NMS removes a box that overlaps a stronger one of its class by more.
+        max_detections: at most so many boxes a picture, the strongest.
+        multi_label: a box may be returned once for each class that reaches the threshold, as COCO AP is counted
+            by convention; otherwise for its best class only.
+    """
+
+    confidence: float = 0.25
+    iou: float = 0.45
+    max_detections: int = 300
+    multi_label: bool = False
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to open a model.
+
+    Attributes:
+        path: the ONNX file.
+        head: name of the head, or "auto" to recognise it.
+        labels: a file of one label a line, "coco" for the built-in list, or None for the model's own.
+        input_size: width and height for a model whose input size is dynamic, pixels.
+        wanted: which boxes to return.
+        max_batch: at most so many pictures a batch.
+        threads: CPU threads of one inference, 0 for all cores.
+        precision: of the arithmetic; auto is the backend's best that keeps the model's accuracy, and is told in
+            `ModelInfo.precision`.
+        builder_level: how long a backend that builds engines looks for the fastest, 0-5.
+        cache: folder for what is built from the model; None for ~/.cache/lookout.
+    """
+
+    path: Path
+    head: str = "auto"
+    labels: str | None = None
+    input_size: tuple[int, int] | None = None
+    wanted: Wanted = Wanted()
+    max_batch: int = 8
+    threads: int = 0
+    precision: Precision = "auto"
+    builder_level: int = 3
+    cache: Path | None = None
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What was opened.
+
+    Attributes:
+        name: the file's stem.
+        digest: first 12 hexadecimal digits of the file's SHA-256.
+        precision: of the arithmetic, such as "fp32".
+        backend: such as "cpu".
+        head: how raw output becomes boxes, a name from `detectors.heads`.
+        input_size: width and height, pixels.
+        labels: one for each class.
+        max_batch: at most so many pictures a batch.
+        notes: what the user should know about choices made for them, one line each.
+    """
+
+    name: str
+    digest: str
+    precision: str
+    backend: str
+    head: str
+    input_size: tuple[int, int]
+    labels: tuple[str, ...]
+    max_batch: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Where one batch's time went, nanoseconds for the whole batch."""
+
+    preprocess: int
+    infer: int
+    postprocess: int
+
+
+class Lane(Protocol):
+    """One thread's way through the detector."""
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        """Detect on 1 to `max_batch` pictures of any sizes; one result for each, in their order.
+
+        Raises:
+            DetectorError: the backend failed; the lane can be used no more.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what the lane holds; a second call does nothing."""
+        ...
+
+
+class Detector(Protocol):
+    """An opened model; threads share it."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def lane(self) -> Lane:
+        """A new lane, for the calling thread only, warmed up and ready."""
+        ...
+
+    def close(self) -> None:
+        """Release the model; its lanes are closed before."""
+        ...

@@ -1,0 +1,94 @@
+"""What every detector promises, run over every backend this machine can run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from daemon.sources.scene import Scene
+from detectors.detections import Detections
+from detectors.factory import availability, open_detector
+from detectors.port import Detector, HostImage, Options, Wanted
+from tests.support.daemon import DEMO_MODEL
+
+# A GPU's backend builds engines for minutes: tests/gpu/detector.py asks the same of it.
+BACKENDS = [row.backend for row in availability() if row.available and not row.by_name] + ["fake"]
+SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080)]
+
+
+@pytest.fixture(params=BACKENDS)
+def detector(request: pytest.FixtureRequest) -> Iterator[Detector]:
+    with closing(open_detector(request.param, Options(DEMO_MODEL, wanted=Wanted(0.4), max_batch=4))) as detector:
+        yield detector
+
+
+@pytest.fixture(scope="module")
+def images() -> list[HostImage]:
+    return [HostImage(Scene(width, height, seed=seed).draw(7)) for seed, (width, height) in enumerate(SIZES)]
+
+
+def test_a_batch_gives_what_one_by_one_gives(detector: Detector, images: list[HostImage]) -> None:
+    """Bit for bit, whatever the mix of sizes and the place in the batch."""
+    with closing(detector.lane()) as lane:
+        together, _ = lane.detect(images)
+        for turn in (images, images[::-1]):
+            alone = [lane.detect([image])[0][0] for image in turn]
+            for one, other in zip(alone if turn is images else alone[::-1], together):
+                _same(one, other)
+
+
+def test_boxes_lie_in_the_picture_strongest_first(detector: Detector, images: list[HostImage]) -> None:
+    with closing(detector.lane()) as lane:
+        results, times = lane.detect(images)
+    assert min(times.preprocess, times.infer, times.postprocess) >= 0
+    for found, image in zip(results, images):
+        assert (found.xyxy >= 0).all()
+        assert (found.xyxy <= [image.width, image.height] * 2).all()
+        assert (np.diff(found.confidence) <= 0).all()
+        assert (found.confidence >= 0.4).all()
+        assert (found.class_id < len(detector.info.labels)).all()
+    assert len(results[0]) > 0
+
+
+def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> None:
+    """Three lanes at once, over and over, give what one gives."""
+    with closing(detector.lane()) as lane:
+        expected, _ = lane.detect(images)
+    wrong: list[str] = []
+
+    def work() -> None:
+        with closing(detector.lane()) as own:
+            for _ in range(10):
+                for one, other in zip(own.detect(images)[0], expected):
+                    if not np.array_equal(one.xyxy, other.xyxy) or not np.array_equal(one.confidence, other.confidence):
+                        wrong.append("another box")
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+def test_what_is_opened_says_what_it_is(detector: Detector) -> None:
+    info = detector.info
+    assert info.backend in BACKENDS
+    assert info.max_batch == 4
+    assert len(info.digest) == 12
+
+
+def test_closing_twice_is_fine(detector: Detector) -> None:
+    lane = detector.lane()
+    lane.close()
+    lane.close()
+
+
+def _same(one: Detections, other: Detections) -> None:
+    np.testing.assert_array_equal(one.xyxy, other.xyxy)
+    np.testing.assert_array_equal(one.confidence, other.confidence)
+    np.testing.assert_array_equal(one.class_id, other.class_id)

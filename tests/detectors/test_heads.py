@@ -1,0 +1,143 @@
+"""Heads: recognised by shape, decoded to the same boxes, NMS as defined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from detectors.heads import nms, recognise
+from detectors.letterbox import InputSpec, fit, preprocess, resample
+from detectors.matching import iou_matrix
+from detectors.port import DetectorError, Wanted
+
+SIZE = (96, 96)
+CELLS = 12 * 12 + 6 * 6 + 3 * 3
+
+
+@pytest.mark.parametrize(
+    ("shape", "name", "classes"),
+    [
+        ((1, 3 * CELLS, 85), "yolov5", 80),
+        ((1, 84, CELLS), "yolov8", 80),
+        ((1, 5, CELLS), "yolov8", 1),
+        ((1, CELLS, 85), "yolox", 80),
+        ((1, 300, 6), "end2end", None),
+        ((1, 3 * CELLS, 6), "yolov5", 1),
+        ((1, CELLS, 6), "yolox", 1),
+        ((1, 84, CELLS + 1), "yolov8", 80),  # with stride 64 as well: one cell more
+    ],
+)
+def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | None) -> None:
+    head = recognise([("output0", shape)], SIZE, {})
+    assert (head.name, head.classes) == (name, classes)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "metadata", "says"),
+    [
+        ([("output0", (1, 1000))], {}, "output0 1x1000"),
+        ([("a", (1, 84, CELLS)), ("protos", (1, 32, 16, 16))], {}, "protos"),
+        ([("output0", (1, 84, 77))], {}, r"yolov8 \(b, 4\+c, n\)"),
+        ([("output0", (1, 56, CELLS))], {"task": "pose"}, "pose"),
+    ],
+)
+def test_an_unknown_head_says_what_was_seen_and_what_is_supported(
+    outputs: list[tuple[str, tuple[int, ...]]], metadata: dict[str, str], says: str
+) -> None:
+    with pytest.raises(DetectorError, match=says):
+        recognise(outputs, SIZE, metadata)
+
+
+def test_an_override_must_exist_and_fit() -> None:
+    assert recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov8").name == "yolov8"
+    with pytest.raises(DetectorError, match="not recognised"):
+        recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov5")
+    with pytest.raises(DetectorError, match="known are auto, yolov5"):
+        recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov99")
+
+
+def _same_box_in_every_layout() -> dict[str, np.ndarray]:
+    """One box of class 1 with score 0.72, centre (20, 28), size 16x8, as each head would put it out."""
+    row = np.zeros((3 * CELLS, 7), np.float32)
+    row[5] = [20, 28, 16, 8, 0.9, 0.1, 0.8]
+    column = np.zeros((6, CELLS), np.float32)
+    column[:, 9] = [20, 28, 16, 8, 0.1, 0.72]
+    grid = np.zeros((CELLS, 7), np.float32)
+    grid[3 * 12 + 2] = [20 / 8 - 2, 28 / 8 - 3, np.log(16 / 8), np.log(8 / 8), 0.9, 0.1, 0.8]
+    ready = np.zeros((300, 6), np.float32)
+    ready[0] = [12, 24, 28, 32, 0.72, 1]
+    return {"yolov5": row, "yolov8": column, "yolox": grid, "end2end": ready}
+
+
+@pytest.mark.parametrize("name", ["yolov5", "yolov8", "yolox", "end2end"])
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
+    output = _same_box_in_every_layout()[name]
+    head = recognise([("o", (1, *output.shape))], SIZE, {})
+    assert head.name == name
+    found = head.detections(output, fit(*SIZE, head.spec), Wanted(0.25, 0.5, 10, multi_label))
+    np.testing.assert_allclose(found.xyxy, [[12, 24, 28, 32]], rtol=1e-5)
+    np.testing.assert_allclose(found.confidence, [0.72], rtol=1e-5)
+    assert found.class_id.tolist() == [1]
+
+
+def _reference_nms(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, iou: float, limit: int) -> list[int]:
+    """The definition, box by box."""
+    kept: list[int] = []
+    overlaps = iou_matrix(boxes, boxes)
+    for index in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if len(kept) < limit and all(classes[k] != classes[index] or overlaps[k, index] <= iou for k in kept):
+            kept.append(index)
+    return kept
+
+
+@given(
+    hnp.arrays(np.int16, st.tuples(st.integers(0, 25), st.just(4)), elements=st.integers(0, 12)),
+    st.integers(0, 2**31),
+    st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    st.integers(1, 30),
+)
+def test_nms_is_its_definition(corners: np.ndarray, seed: int, iou: float, limit: int) -> None:
+    rng = np.random.default_rng(seed)
+    low, size = corners[:, :2].astype(np.float32), corners[:, 2:].astype(np.float32)
+    boxes = np.concatenate((low, low + size), axis=1)
+    scores = rng.integers(1, 5, len(boxes)).astype(np.float32) / 4  # many equal ones
+    classes = rng.integers(0, 2, len(boxes))
+    assert nms(boxes, scores.astype(np.float32), classes, iou, limit).tolist() == _reference_nms(
+        boxes, scores, classes, iou, limit
+    )
+
+
+@pytest.mark.parametrize("size", [(1, 1), (640, 360), (360, 640), (1920, 1080), (7680, 4320), (3000, 1)])
+@pytest.mark.parametrize("centred", [True, False])
+def test_letterbox_there_and_back(size: tuple[int, int], centred: bool) -> None:
+    """The corners of the picture come back to its corners, and nothing comes back outside of it."""
+    box = fit(*size, InputSpec(320, 320, centred=centred))
+    assert 0 < box.width <= 320
+    assert 0 < box.height <= 320
+    assert (box.left, box.top) == ((320 - box.width) // 2, (320 - box.height) // 2) or not centred
+    inner = np.array([[box.left, box.top, box.left + box.width, box.top + box.height]], np.float32)
+    np.testing.assert_allclose(box.to_source(inner), [[0, 0, *size]], rtol=1e-6)
+    outside = box.to_source(np.array([[-50, -50, 400, 400]], np.float32))
+    np.testing.assert_allclose(outside, [[0, 0, *size]])
+
+
+def test_resample_keeps_a_constant_and_a_ramp() -> None:
+    """Half-pixel centres: a linear ramp stays linear away from the borders."""
+    ramp = np.repeat(np.arange(0, 240, 4, dtype=np.uint8)[None, :, None], 30, axis=0).repeat(3, axis=2)
+    half = resample(ramp, 30, 15)
+    np.testing.assert_allclose(half[0, :, 0], np.arange(30) * 8 + 2)
+
+
+def test_preprocess_pads_and_orders_as_the_family_wants() -> None:
+    image = np.zeros((32, 64, 3), np.uint8)
+    image[..., 0] = 255  # blue
+    yolo = preprocess(image, InputSpec(64, 64))
+    assert yolo[:, 0, 0] == pytest.approx([114 / 255] * 3)
+    assert yolo[:, 32, 32] == pytest.approx([0, 0, 1])
+    yolox = preprocess(image, InputSpec(64, 64, centred=False, rgb=False, scale=1.0))
+    assert yolox[:, 0, 0] == pytest.approx([255, 0, 0])
+    assert yolox[:, 63, 0] == pytest.approx([114] * 3)
