@@ -1,0 +1,19 @@
+"""What can go wrong, told in one line that says what is wrong, where, and what to do next."""
+
+from __future__ import annotations
+
+
+class LookoutError(Exception):
+    """An error a user can cause and mend; the command line prints it and exits with 2."""
+
+
+class ConfigError(LookoutError):
+    """The configuration cannot be used; the text names the key."""
+
+
+class SourceError(LookoutError):
+    """This connection to a source is over; the text says why, without credentials."""
+
+
+class DecodeError(LookoutError):
+    """One picture of a source is lost; the connection goes on."""

@@ -1,0 +1,44 @@
+"""What travels from a capture thread to a lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemon.messages import FrameClock
+from detectors.port import Image
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInfo:
+    """Everything about a frame but its pixels.
+
+    Attributes:
+        source: id of the source.
+        session: id of the connection it came over.
+        seq: counter of the source's captured frames, from 0, over all sessions.
+        pts: presentation time on the source's own timeline, ns, or None.
+        captured_ns: monotonic, taken when the decoded picture was in hand.
+        captured_at: UTC, ns.
+        clock: what captured_at is.
+        decode: ns spent decoding it and bringing it into BGR.
+        width, height: pixels.
+    """
+
+    source: str
+    session: str
+    seq: int
+    pts: int | None
+    captured_ns: int
+    captured_at: int
+    clock: FrameClock
+    decode: int
+    width: int
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A captured picture and what is known of it."""
+
+    info: FrameInfo
+    image: Image

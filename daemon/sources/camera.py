@@ -1,0 +1,77 @@
+"""USB and other local cameras through OpenCV."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from daemon.config import CameraConfig
+from daemon.errors import SourceError
+from daemon.messages import FrameClock, VideoFormat
+from daemon.sources.port import Picture
+from detectors.port import HostImage
+
+
+class CameraSource:
+    """A V4L2 device by number or path; any other text goes to OpenCV's own choice of backend, such as GStreamer."""
+
+    once = False
+    paced = False
+    clock = FrameClock("arrival")
+
+    def __init__(self, config: CameraConfig) -> None:
+        self._config = config
+
+    def open(self) -> CameraReader:
+        return CameraReader(self._config)
+
+
+class CameraReader:
+    """See `daemon.sources.port.Reader`. OpenCV gives up on a silent V4L2 device after 10 s."""
+
+    def __init__(self, config: CameraConfig) -> None:
+        self._device = config.device
+        is_v4l2 = isinstance(config.device, int) or config.device.startswith("/dev/")
+        self._capture = cv2.VideoCapture(config.device, cv2.CAP_V4L2 if is_v4l2 else cv2.CAP_ANY)
+        if not self._capture.isOpened():
+            self._capture.release()
+            raise SourceError(f"cannot open camera {config.device}: is it plugged in, free, and readable by this user?")
+        if config.fourcc:
+            self._capture.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*config.fourcc))
+        for prop, value in (
+            (cv2.CAP_PROP_FRAME_WIDTH, config.width),
+            (cv2.CAP_PROP_FRAME_HEIGHT, config.height),
+            (cv2.CAP_PROP_FPS, config.fps),
+            (cv2.CAP_PROP_BUFFERSIZE, 1),  # the freshest picture, not the oldest
+        ):
+            if value is not None:
+                self._capture.set(prop, value)
+        self.format = self._format()
+
+    def read(self) -> Picture | None:
+        if not self._capture.grab():
+            raise SourceError(f"camera {self._device} gives no more pictures")
+        return Picture(None, 0, self._load)
+
+    def close(self) -> None:
+        self._capture.release()
+
+    def _load(self) -> HostImage:
+        found, image = self._capture.retrieve()
+        if not found:
+            raise SourceError(f"camera {self._device} gave a picture that cannot be read")
+        return HostImage(np.ascontiguousarray(image, dtype=np.uint8))
+
+    def _format(self) -> VideoFormat:
+        def get(prop: int) -> float:
+            return self._capture.get(prop)
+
+        code = int(get(cv2.CAP_PROP_FOURCC))
+        codec = "".join(chr(code >> shift & 0xFF) for shift in (0, 8, 16, 24)) if code > 0 else "unknown"
+        return VideoFormat(
+            codec,
+            int(get(cv2.CAP_PROP_FRAME_WIDTH)),
+            int(get(cv2.CAP_PROP_FRAME_HEIGHT)),
+            get(cv2.CAP_PROP_FPS) or None,
+            "opencv",
+        )

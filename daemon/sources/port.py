@@ -1,0 +1,72 @@
+"""The port every source implements: a Source says how to connect, a Reader is one connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from daemon.messages import FrameClock, VideoFormat
+from detectors.port import Image
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One decoded picture.
+
+    Attributes:
+        pts: presentation time on the source's own timeline, ns, or None.
+        decode: ns spent decoding it so far; the time `load` takes is added by who calls it.
+        load: brings it into the form lanes accept; called at most once, before the next `read`. It may raise
+            DecodeError. A picture that is skipped is never loaded.
+    """
+
+    pts: int | None
+    decode: int
+    load: Callable[[], Image]
+
+
+class Reader(Protocol):
+    """One connection to a source, used by one thread."""
+
+    @property
+    def format(self) -> VideoFormat: ...
+
+    def read(self) -> Picture | None:
+        """The next picture, or None at the end of a recording. Returns or raises within the source's read time limit.
+
+        Raises:
+            DecodeError: one picture is lost; read on.
+            SourceError: the connection is over.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        ...
+
+
+class Source(Protocol):
+    """Where to connect and how.
+
+    Attributes:
+        once: a recording with an end, not started again when it broke off in the middle. Otherwise the source is
+            connected again for ever.
+        paced: play it at its own pace; the capture thread waits until each picture is due.
+        clock: what the time of capture is worth.
+    """
+
+    @property
+    def once(self) -> bool: ...
+    @property
+    def paced(self) -> bool: ...
+    @property
+    def clock(self) -> FrameClock: ...
+
+    def open(self) -> Reader:
+        """Connect within the source's time limit.
+
+        Raises:
+            SourceError: says why not, without credentials.
+        """
+        ...

@@ -1,0 +1,163 @@
+"""A drawn street whose every box is known: the input of the demo, of tests and of the demo model's training.
+
+Each object keeps to a horizontal band of its own, so objects never hide each other and the truth needs no
+visibility rule. Positions are a closed form of the frame's number: any frame can be drawn, or its boxes
+asked for, without drawing the ones before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+LABELS = ("person", "car", "bus")
+_ASPECT = {"person": 0.42, "car": 2.1, "bus": 2.9}  # width over height
+_NOISE_LEVELS = 12
+_Colour = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Box:
+    """A known object of one frame: label and corners in pixels (right and bottom exclusive)."""
+
+    label: str
+    xyxy: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class _Walker:
+    """One object: what it looks like and how it moves (pixels, and periods in frames)."""
+
+    label: str
+    width: int
+    height: int
+    top: int
+    bob: int
+    phase: float
+    period: float
+    paint: _Colour
+    trim: _Colour
+
+
+class Scene:
+    """A street of `objects` walkers and vehicles, the same for the same seed, at any size.
+
+    Args:
+        width, height: size of the frame, pixels, each at least 1.
+        objects: how many move at once; each gets a band of height/objects pixels.
+        fps: frames per second, so that objects cross the frame in the same time at every rate.
+    """
+
+    def __init__(self, width: int, height: int, *, seed: int = 0, objects: int = 5, fps: float = 30.0) -> None:
+        self.width, self.height = width, height
+        rng = np.random.default_rng(seed)
+        band = height / max(objects, 1)
+        self._walkers = [_walker(rng, width, band, index, fps) for index in range(objects)]
+        self._background = _background(rng, width, height)
+
+    def draw(self, number: int) -> npt.NDArray[np.uint8]:
+        """Frame `number` as BGR, shape (height, width, 3), uint8; a new array each time."""
+        image: npt.NDArray[np.uint8] = self._background.copy()
+        for walker in self._walkers:
+            _PAINTERS[walker.label](image, self._place(walker, number), walker)
+        return image
+
+    def truth(self, number: int) -> list[Box]:
+        """The boxes of frame `number`, in the order of the bands from the top."""
+        return [Box(walker.label, self._place(walker, number)) for walker in self._walkers]
+
+    def _place(self, walker: _Walker, number: int) -> tuple[int, int, int, int]:
+        along = (walker.phase + number / walker.period) % 2.0
+        there_and_back = along if along <= 1.0 else 2.0 - along
+        x = round(there_and_back * (self.width - walker.width))
+        y = walker.top + round(walker.bob * 0.5 * (1.0 + np.sin(2 * np.pi * 3 * along)))
+        return x, y, x + walker.width, y + walker.height
+
+
+def _walker(rng: np.random.Generator, width: int, band: float, index: int, fps: float) -> _Walker:
+    label = LABELS[int(rng.integers(len(LABELS)))]
+    height = max(1, int(band * rng.uniform(0.6, 0.9)))
+    across = max(1, min(width, int(height * _ASPECT[label])))
+    slack = int(band) - height
+    paint, trim = _two_colours(rng)
+    return _Walker(
+        label=label,
+        width=across,
+        height=height,
+        top=int(index * band),
+        bob=max(0, slack),
+        phase=float(rng.uniform(0.0, 2.0)),
+        period=fps * float(rng.uniform(4.0, 12.0)),
+        paint=paint,
+        trim=trim,
+    )
+
+
+def _two_colours(rng: np.random.Generator) -> tuple[_Colour, _Colour]:
+    """A body colour away from the grey of the road, and a darker one for the details."""
+    hue, saturation, value = int(rng.integers(180)), int(rng.integers(120, 256)), int(rng.integers(120, 256))
+    pixel = np.array([[[hue, saturation, value]]], dtype=np.uint8)
+    blue, green, red = (int(part) for part in cv2.cvtColor(pixel, cv2.COLOR_HSV2BGR)[0, 0])
+    return (blue, green, red), (blue // 4, green // 4, red // 4)
+
+
+def _background(rng: np.random.Generator, width: int, height: int) -> npt.NDArray[np.uint8]:
+    """Blotchy grey ground with a little grain and some lane marks, none of them the shape of an object."""
+    coarse = (rng.integers(60, 150, (6, 8, 1)) + rng.integers(-12, 13, (6, 8, 3))).astype(np.float32)
+    smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
+    grain = rng.integers(-_NOISE_LEVELS, _NOISE_LEVELS + 1, (height, width, 1))
+    image: npt.NDArray[np.uint8] = np.clip(smooth.reshape(height, width, 3) + grain, 0, 255).astype(np.uint8)
+    for _ in range(6):
+        x, y = int(rng.integers(width)), int(rng.integers(height))
+        tone = int(rng.integers(90, 200))
+        cv2.line(image, (x, y), (x + width // 12, y), (tone, tone, tone), max(1, height // 240))
+    return image
+
+
+def _person(image: npt.NDArray[np.uint8], box: tuple[int, int, int, int], walker: _Walker) -> None:
+    x0, y0, x1, y1 = box
+    width, height = x1 - x0, y1 - y0
+    head = max(1, height // 7)
+    middle = (x0 + x1) // 2
+    _fill(image, x0, y0 + 2 * head, x1, y0 + (height * 3) // 5, walker.paint)
+    _fill(image, x0 + width // 6, y0 + (height * 3) // 5, middle - width // 12, y1, walker.trim)
+    _fill(image, middle + width // 12, y0 + (height * 3) // 5, x1 - width // 6, y1, walker.trim)
+    cv2.circle(image, (middle, y0 + head), head, (140, 170, 225), cv2.FILLED)
+
+
+def _car(image: npt.NDArray[np.uint8], box: tuple[int, int, int, int], walker: _Walker) -> None:
+    x0, y0, x1, y1 = box
+    width, height = x1 - x0, y1 - y0
+    wheel = max(1, height // 5)
+    _fill(image, x0 + width // 5, y0, x1 - width // 4, y0 + height // 2, walker.trim)
+    _fill(image, x0, y0 + (height * 2) // 5, x1, y1 - wheel, walker.paint)
+    _wheels(image, box, wheel)
+
+
+def _bus(image: npt.NDArray[np.uint8], box: tuple[int, int, int, int], walker: _Walker) -> None:
+    x0, y0, x1, y1 = box
+    width, height = x1 - x0, y1 - y0
+    wheel = max(1, height // 8)
+    _fill(image, x0, y0, x1, y1 - wheel, walker.paint)
+    pane = width // 6
+    for number in range(5):
+        left = x0 + pane // 3 + number * (pane + pane // 6)
+        _fill(image, left, y0 + height // 6, left + pane - pane // 6, y0 + height // 2, walker.trim)
+    _wheels(image, box, wheel)
+
+
+def _wheels(image: npt.NDArray[np.uint8], box: tuple[int, int, int, int], radius: int) -> None:
+    x0, _, x1, y1 = box
+    for x in (x0 + (x1 - x0) // 4, x1 - (x1 - x0) // 4):
+        cv2.circle(image, (x, y1 - 1 - radius), radius, (25, 25, 25), cv2.FILLED)
+
+
+def _fill(image: npt.NDArray[np.uint8], x0: int, y0: int, x1: int, y1: int, colour: _Colour) -> None:
+    """Corners as slices are: right and bottom exclusive."""
+    image[max(0, y0) : max(0, y1), max(0, x0) : max(0, x1)] = colour
+
+
+_PAINTERS = {"person": _person, "car": _car, "bus": _bus}

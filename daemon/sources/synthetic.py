@@ -1,0 +1,50 @@
+"""A source that needs no camera: the drawn street of `scene`, whose boxes are known."""
+
+from __future__ import annotations
+
+from daemon.config import SyntheticConfig
+from daemon.messages import FrameClock, VideoFormat
+from daemon.sources.port import Picture
+from daemon.sources.scene import Scene
+from detectors.port import HostImage
+
+CLOCK = FrameClock("file", 0)
+
+
+class SyntheticSource:
+    """Frames 0, 1, 2 ... of a scene, endless or `frames` of them; the same at each connect."""
+
+    once = True
+    clock = CLOCK
+
+    def __init__(self, config: SyntheticConfig) -> None:
+        self._config = config
+        self.paced = config.pace == "realtime"
+
+    def open(self) -> SyntheticReader:
+        return SyntheticReader(self._config)
+
+
+class SyntheticReader:
+    """See `daemon.sources.port.Reader`; pts is the frame's number over the rate."""
+
+    def __init__(self, config: SyntheticConfig) -> None:
+        self._config = config
+        self._scene = scene_of(config)
+        self._number = 0
+        self.format = VideoFormat("drawn", config.width, config.height, config.fps, "none")
+
+    def read(self) -> Picture | None:
+        number, config = self._number, self._config
+        if config.frames is not None and number >= config.frames:
+            return None
+        self._number += 1
+        return Picture(round(number * 1e9 / config.fps), 0, lambda: HostImage(self._scene.draw(number)))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def scene_of(config: SyntheticConfig) -> Scene:
+    """The scene a source of this configuration draws: whoever has the configuration knows the truth."""
+    return Scene(config.width, config.height, seed=config.seed, objects=config.objects, fps=config.fps)

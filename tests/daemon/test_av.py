@@ -1,0 +1,145 @@
+"""Files and URLs that are not what they should be: one reason each, no hang, and decoding goes on where it can."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from daemon.config import AvConfig
+from daemon.errors import DecodeError, SourceError
+from daemon.redact import Url
+from daemon.sources.av import AvSource
+from tests.support import clips
+from tests.support.rtsp import free_port
+
+pytestmark = pytest.mark.needs("ffmpeg")
+
+
+def play(path: Path | str, **more: object) -> Counter[str]:
+    """Frames by size, and errors."""
+    seen: Counter[str] = Counter()
+    config = AvConfig(id="s", url=Url(str(path)), open_timeout_s=2, read_timeout_s=2, **more)  # type: ignore[arg-type]
+    with closing(AvSource(config).open()) as reader:
+        while True:
+            try:
+                picture = reader.read()
+                if picture is None:
+                    return seen
+                image = picture.load()
+                seen[f"{image.width}x{image.height}"] += 1
+            except DecodeError:
+                seen["error"] += 1
+
+
+@pytest.fixture(scope="session")
+def mp4(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten seconds, with its index at the front."""
+    folder = tmp_path_factory.mktemp("mp4")
+    plain = clips.pattern(folder / "plain.mp4", seconds=10)
+    clips.ffmpeg("-i", plain, "-c", "copy", "-movflags", "+faststart", folder / "clip.mp4")
+    return folder / "clip.mp4"
+
+
+def test_an_empty_file_and_a_file_of_text(tmp_path: Path) -> None:
+    for content in (b"", b"this is not a video\n" * 50):
+        file = tmp_path / "clip.mp4"
+        file.write_bytes(content)
+        with pytest.raises(SourceError, match="empty, cut short or not a video"):
+            play(file)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="No such file"):
+        play(tmp_path / "nothing.mp4")
+
+
+def test_audio_only(tmp_path: Path) -> None:
+    clips.ffmpeg("-f", "lavfi", "-i", "sine=d=1", tmp_path / "a.m4a")
+    with pytest.raises(SourceError, match=r"no video in .*: it holds audio"):
+        play(tmp_path / "a.m4a")
+
+
+def test_a_clip_cut_off_in_the_middle(mp4: Path, tmp_path: Path) -> None:
+    """FFmpeg ends it silently; we do not."""
+    cut = tmp_path / "cut.mp4"
+    content = mp4.read_bytes()
+    cut.write_bytes(content[: len(content) // 2])
+    with pytest.raises(SourceError, match=r"cut short: it ends after .* s of 10\.0 s"):
+        play(cut)
+
+
+def test_corrupt_bytes_in_the_middle(mp4: Path, tmp_path: Path) -> None:
+    """Decoding goes on behind them, and every packet is a frame or an error."""
+    content = bytearray(mp4.read_bytes())
+    rng = random.Random(1)
+    for position in range(len(content) // 2, len(content) // 2 + 20_000):
+        content[position] = rng.randrange(256)
+    (tmp_path / "bad.mp4").write_bytes(content)
+    seen = play(tmp_path / "bad.mp4")
+    assert seen["error"] > 0
+    assert seen["320x180"] + seen["error"] == pytest.approx(150, abs=2)
+    assert seen["320x180"] > 75
+
+
+def test_a_change_of_resolution_in_the_middle(tmp_path: Path) -> None:
+    first = clips.pattern(tmp_path / "1.ts", seconds=1)
+    second = clips.pattern(tmp_path / "2.ts", seconds=1, size="640x480")
+    (tmp_path / "both.ts").write_bytes(first.read_bytes() + second.read_bytes())
+    seen = play(tmp_path / "both.ts")
+    assert seen == {"320x180": 15, "640x480": 15}
+
+
+@pytest.mark.parametrize(("size", "codec"), [((1, 1), "png"), ((7680, 4320), "mjpeg")])
+def test_the_smallest_and_the_largest_frame(tmp_path: Path, size: tuple[int, int], codec: str) -> None:
+    still = tmp_path / "still.png"
+    cv2.imwrite(str(still), np.full((size[1], size[0], 3), 90, np.uint8))
+    clips.ffmpeg("-loop", "1", "-framerate", "5", "-i", still, "-t", "0.6", "-c:v", codec, tmp_path / "clip.mkv")
+    assert play(tmp_path / "clip.mkv") == {f"{size[0]}x{size[1]}": 3}
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(SourceError, match="Connection refused") as caught:
+        play(f"rtsp://user:pa55@127.0.0.1:{free_port()}/x")
+    assert "pa55" not in str(caught.value)
+
+
+def test_no_such_host() -> None:
+    with pytest.raises(SourceError, match="host name may be wrong"):
+        play("rtsp://user:pa55@camera.invalid/x")
+
+
+def test_a_server_that_accepts_and_says_nothing() -> None:
+    """The open time limit holds."""
+    import socket
+
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(SourceError, match=r"no answer from .* within 2 s"),
+    ):
+        play(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/x")
+
+
+def test_a_file_without_times_gets_them_from_its_rate(clip: Path, tmp_path: Path) -> None:
+    """So that it can be paced and looped."""
+    clips.ffmpeg("-i", clip, "-c", "copy", "-f", "h264", tmp_path / "bare.264")
+    config = AvConfig(id="s", url=Url(str(tmp_path / "bare.264")), loop=True)
+    with closing(AvSource(config).open()) as reader:
+        times = [picture.pts or 0 for picture in (reader.read() for _ in range(100)) if picture]
+        step = 1e9 / (reader.format.fps or 0)
+    assert times == pytest.approx([number * step for number in range(100)], abs=1e6)
+
+
+def test_a_looped_clip_goes_on_in_time(clip: Path) -> None:
+    """Three passes: times keep growing by one frame over the seam."""
+    config = AvConfig(id="s", url=Url(str(clip)), loop=True)
+    with closing(AvSource(config).open()) as reader:
+        times = [picture.pts for picture in (reader.read() for _ in range(135)) if picture and picture.pts is not None]
+    assert len(times) == 135
+    assert all(abs(b - a - 1e9 / 15) < 2e6 for a, b in pairwise(times))

@@ -1,0 +1,18 @@
+"""Clips that ffmpeg makes for tests, once per session."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+def ffmpeg(*arguments: str | Path) -> None:
+    subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, arguments)], check=True, capture_output=True, timeout=120)
+
+
+def pattern(path: Path, *, seconds: float, size: str = "320x180", fps: int = 15, codec: str = "libx264") -> Path:
+    """ffmpeg's moving test picture; H.264 with a key frame a second and no B-frames, as cameras send."""
+    options = ["-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p"] if codec == "libx264" else []
+    source = f"testsrc2=size={size}:rate={fps}:duration={seconds}"
+    ffmpeg("-f", "lavfi", "-i", source, "-c:v", codec, "-g", str(fps), *options, path)
+    return path

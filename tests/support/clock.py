@@ -1,0 +1,33 @@
+"""A clock that only moves when told to, or when somebody waits on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+
+class ManualClock:
+    """Attributes:
+    waits: the seconds of each `wait`, in order.
+    on_wait: called when a wait's time has passed and its waiter has not gone on yet.
+    """
+
+    def __init__(self, now_ns: int = 1_000_000_000) -> None:
+        self._now = now_ns
+        self.waits: list[float] = []
+        self.on_wait: Callable[[], None] = lambda: None
+
+    def monotonic_ns(self) -> int:
+        return self._now
+
+    def utc_ns(self) -> int:
+        return 1_700_000_000_000_000_000 + self._now
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits.append(seconds)
+        self.advance(seconds)
+        self.on_wait()
+        return event.is_set()
+
+    def advance(self, seconds: float) -> None:
+        self._now += round(seconds * 1e9)

@@ -1,0 +1,79 @@
+"""A Lookout process for tests: started from a configuration, watched over its socket, stopped by signals."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+import psutil
+import yaml
+
+from daemon.client import Subscriber
+from daemon.messages import Message, Status
+from tests.support.rtsp import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_MODEL = ROOT / "models" / "demo.onnx"
+
+
+class Lookout:
+    """`lookout run` with `config` (sources, and whatever else) and the demo model unless it names another."""
+
+    def __init__(self, folder: Path, config: dict[str, object]) -> None:
+        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
+        publisher = {"endpoint": self.endpoint, **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
+        whole = {"model": {"path": str(DEMO_MODEL)}, "publisher": publisher, "log": {"format": "json"}, **config}
+        self.config = folder / "config.yaml"
+        self.config.write_text(yaml.safe_dump(whole))
+        self._log = (folder / "log.jsonl").open("w+")
+        command = [sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
+        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT)
+        self.inspect = psutil.Process(self.process.pid)
+
+    def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
+        return Subscriber(self.endpoint, kinds=kinds or ("detections", "status", "metrics"), sources=sources)
+
+    def log(self) -> str:
+        self._log.flush()
+        return Path(self._log.name).read_text()
+
+    def stop(self, timeout_s: float = 10.0) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout_s)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+
+    def __enter__(self) -> Lookout:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def receive_until(subscriber: Subscriber, wanted: Callable[[Message], bool], timeout_s: float = 20.0) -> list[Message]:
+    """Everything received up to and with the first message that is wanted."""
+    messages: list[Message] = []
+    until = monotonic() + timeout_s
+    while monotonic() < until:
+        message = subscriber.receive(0.2)
+        if message is not None:
+            messages.append(message)
+            if wanted(message):
+                return messages
+    raise AssertionError(
+        f"what was waited for did not come in {timeout_s} s; the last of {len(messages)}: {messages[-3:]}"
+    )
+
+
+def is_state(source: str, state: str) -> Callable[[Message], bool]:
+    """Whether a message says that a source is in a state."""
+    return lambda message: isinstance(message, Status) and message.source == source and message.state == state

@@ -1,0 +1,64 @@
+"""Starting and killing the RTSP server."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from functools import cache
+from pathlib import Path
+
+PYTHON = "/usr/bin/python3"
+_SCRIPT = Path(__file__).with_name("rtsp_server.py")
+
+
+@cache
+def why_not() -> str | None:
+    """The reason the server cannot run here, None if it can."""
+    probe = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
+    try:
+        subprocess.run([PYTHON, "-c", probe], check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.SubprocessError):
+        return "GStreamer's RTSP server is missing: apt install the Debian packages that .ci/run names"
+    return None
+
+
+def free_port() -> int:
+    """A TCP port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class RtspServer:
+    """One server process; `kill` and `start` as often as a test likes, always on the same port."""
+
+    def __init__(self, clips: dict[str, Path], auth: str | None = None) -> None:
+        self.port = free_port()
+        self._arguments = [str(self.port), *(["--auth", auth] if auth else [])]
+        self._arguments += [f"{name}={clip}" for name, clip in clips.items()]
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+
+    def url(self, name: str, credentials: str = "") -> str:
+        return f"rtsp://{credentials}{'@' if credentials else ''}127.0.0.1:{self.port}/{name}"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen([PYTHON, str(_SCRIPT), *self._arguments], stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+    def freeze(self) -> None:
+        """Connected, and silent for ever."""
+        import signal
+
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)

@@ -1,0 +1,40 @@
+"""What the real TensorRT bindings offer, read without a GPU: run as a script, prints {class: names} as JSON.
+
+usage: tensorrt_api.py FOLDER VERSION      (the unpacked wheel of tensorrt_cu13_bindings, and its major version)
+
+The bindings want three libraries of several GB. Stand-ins that export the nine symbols they look for are enough to
+import them and to see every class.
+"""
+
+import ctypes
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+_SYMBOLS = {
+    "nvinfer": (
+        "createInferBuilder_INTERNAL createInferRuntime_INTERNAL createInferRefitter_INTERNAL getPluginRegistry "
+        "getBuilderPluginRegistry"
+    ),
+    "nvinfer_plugin": "initLibNvInferPlugins",
+    "nvonnxparser": "createNvOnnxParser_INTERNAL createNvOnnxParserRefitter_INTERNAL getNvOnnxParserVersion",
+}
+
+
+def main() -> None:
+    folder, major = Path(sys.argv[1]), sys.argv[2]
+    for name, symbols in _SYMBOLS.items():
+        library = folder / f"lib{name}.so.{major}"
+        source = "".join(f"void* {symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
+        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", str(library)]
+        subprocess.run(command, input=source.encode(), check=True)
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+    sys.path.insert(0, str(folder))
+    import tensorrt_bindings as trt
+
+    classes = {name: sorted(dir(getattr(trt, name))) for name in dir(trt) if isinstance(getattr(trt, name), type)}
+    sys.stdout.write(json.dumps({"": sorted(dir(trt)), **classes}))
+
+
+main()
