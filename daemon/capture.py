@@ -1,0 +1,265 @@
+"""One thread per source: connect, read, stamp, put on the board; when the connection breaks, try again."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+from contextlib import closing
+from typing import Protocol
+
+import structlog
+
+from daemon.board import FrameBoard
+from daemon.clock import Clock
+from daemon.config import ReconnectConfig, SourceConfig
+from daemon.errors import DecodeError, SourceError
+from daemon.frames import Frame, FrameInfo
+from daemon.messages import State, VideoFormat
+from daemon.metrics import Ledger
+from daemon.sources.port import Picture, Source
+from detectors.port import Image
+
+log = structlog.get_logger(__name__)
+
+_LATE_NS = 1_000_000_000  # a recording this far behind its own pace starts a new count instead of catching up
+
+
+_MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
+_SETTLE_S = 2.0
+
+
+class Announce(Protocol):
+    """Where a change of state goes."""
+
+    def __call__(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None: ...
+
+
+class CaptureThread(threading.Thread):
+    """Owns one source. `run` retries for ever; `run_once` works or raises.
+
+    Attributes:
+        failure: why a recording could not be played to its end, None if it could.
+    """
+
+    def __init__(
+        self,
+        config: SourceConfig,
+        source: Source,
+        board: FrameBoard,
+        ledger: Ledger,
+        announce: Announce,
+        clock: Clock,
+        reconnect: ReconnectConfig,
+    ) -> None:
+        # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
+        super().__init__(name=f"capture-{config.id}", daemon=True)
+        self.id = config.id
+        self.failure: str | None = None
+        self._source, self._board, self._ledger = source, board, ledger
+        self._announce, self._clock = announce, clock
+        self._backoff = Backoff(reconnect)
+        self._limit = RateLimit(config.max_fps) if config.max_fps else None
+        self._stopping = threading.Event()
+        self._seq = 0
+        self._session: str | None = None
+        # Written by this thread, read by the monitor through `check_stalled`.
+        self._state: State = "connecting"
+        self._last_ns = 0
+        self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
+        self._decode = 0  # ns, of the picture loaded last
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def stop(self) -> None:
+        """Ask the thread to end; join it with a time limit."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.run_once()
+                break
+            except SourceError as error:
+                reason = str(error)
+            except Exception as error:
+                log.exception("source failed in a way that is not foreseen", source=self.id)
+                reason = f"unexpected {type(error).__name__}: see the log"
+            if self._source.once and self._seq > 0:
+                # Played in part: to start again would publish the same frames twice.
+                self.failure = reason
+                break
+            delay = self._backoff.next()
+            self._say("down", reason, delay)
+            self._clock.wait(self._stopping, delay)
+        # The last frame's message comes before the word that there are no more.
+        self._board.settle(self.id, _SETTLE_S)
+        self._say("ended", self.failure or ("stopped" if self._stopping.is_set() else None))
+
+    def run_once(self) -> None:
+        """One connection, until it ends.
+
+        Raises:
+            SourceError: it could not be made, or broke.
+        """
+        self._session = secrets.token_hex(4)
+        self._say("connecting")
+        errors = 0
+        with closing(self._source.open()) as reader:
+            pacer = Pacer(self._clock) if self._source.paced else None
+            while not self._stopping.is_set():
+                try:
+                    picture = reader.read()
+                    if picture is None or (pacer and not self._hold(pacer, picture)):
+                        return
+                    image = self._load(picture)
+                except DecodeError as error:
+                    errors += 1
+                    self._lose(error, errors)
+                    continue
+                errors = 0
+                if self._state != "up":
+                    self._backoff.reset()
+                    self._say("up", format=reader.format)
+                if image is not None:
+                    self._capture(picture, image)
+
+    def check_stalled(self, after_s: float) -> None:
+        """Called by the monitor: say so once when a connected source has sent nothing for a while."""
+        waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
+        if self._state == "up" and not self._held and waited > after_s:
+            self._say("stalled", f"no frame for {waited:.1f} s")
+
+    def _load(self, picture: Picture) -> Image | None:
+        """The picture in the form lanes accept; None if the rate limit leaves it out."""
+        now = self._clock.monotonic_ns()
+        if self._limit and not self._limit.allows(now if picture.pts is None else picture.pts):
+            self._ledger.captured(self.id)
+            self._ledger.dropped(self.id, self._next_seq(), "rate_limit")
+            self._last_ns = now
+            return None
+        image = picture.load()
+        self._decode = picture.decode + self._clock.monotonic_ns() - now
+        return image
+
+    def _capture(self, picture: Picture, image: Image) -> None:
+        self._ledger.captured(self.id)
+        self._last_ns = self._clock.monotonic_ns()
+        info = FrameInfo(
+            source=self.id,
+            session=self._session or "",
+            seq=self._next_seq(),
+            pts=picture.pts,
+            captured_ns=self._last_ns,
+            captured_at=self._clock.utc_ns(),
+            clock=self._source.clock,
+            decode=self._decode,
+            width=image.width,
+            height=image.height,
+        )
+        self._held = True
+        self._board.put(Frame(info, image), self._stopping)
+        self._go_on()
+
+    def _hold(self, pacer: Pacer, picture: Picture) -> bool:
+        """Wait until a picture is due; False when stopped."""
+        self._held = True
+        due = pacer.wait(picture.pts, self._stopping)
+        self._go_on()
+        return due
+
+    def _go_on(self) -> None:
+        """From here on it is the source that is waited for."""
+        self._last_ns = self._clock.monotonic_ns()
+        self._held = False
+
+    def _lose(self, error: DecodeError, in_a_row: int) -> None:
+        log.debug("picture lost", source=self.id, reason=str(error))
+        self._ledger.captured(self.id)
+        self._ledger.dropped(self.id, self._next_seq(), "decode_error")
+        if not self._source.once and in_a_row >= _MOST_ERRORS:
+            raise SourceError(f"{in_a_row} pictures in a row could not be decoded; the last: {error}")
+
+    def _next_seq(self) -> int:
+        seq, self._seq = self._seq, self._seq + 1
+        return seq
+
+    def _say(
+        self,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> None:
+        self._state = state
+        self._last_ns = self._clock.monotonic_ns()
+        self._announce(self.id, self._session, state, reason, retry_in_s, format)
+
+
+class Backoff:
+    """Seconds to wait before each try: exponential, capped, and shortened at random so that cameras of one switch
+    do not all come back at once."""
+
+    def __init__(self, config: ReconnectConfig, rng: random.Random | None = None) -> None:
+        self._config = config
+        self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
+        self._tries = 0
+
+    def next(self) -> float:
+        config = self._config
+        # The exponent is bounded so that years of tries do not overflow.
+        base = min(config.max_s, config.initial_s * config.factor ** min(self._tries, 64))
+        self._tries += 1
+        return base * (1.0 - config.jitter * self._rng.random())
+
+    def reset(self) -> None:
+        self._tries = 0
+
+
+class RateLimit:
+    """Lets through at most `fps` of frames that come with times in ns, evenly; a jump in time starts again."""
+
+    def __init__(self, fps: float) -> None:
+        self._period = 1e9 / fps
+        self._due: float | None = None
+
+    def allows(self, time_ns: int) -> bool:
+        early = 0.0 if self._due is None else self._due - time_ns
+        if self._due is None or not -self._period <= early <= 2 * self._period:
+            self._due = time_ns + self._period
+            return True
+        # A quarter of a period early is on time: cameras jitter, and times are rounded.
+        if early > self._period / 4:
+            return False
+        self._due += self._period
+        return True
+
+
+class Pacer:
+    """Holds a recording to its own pace by its pictures' times."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._anchor: tuple[int, int] | None = None  # monotonic ns and pts of the same moment
+
+    def wait(self, pts: int | None, stop: threading.Event) -> bool:
+        """Wait until a picture is due; False when stopped. A picture without a time is due at once."""
+        if pts is None:
+            return not stop.is_set()
+        now = self._clock.monotonic_ns()
+        if self._anchor is None:
+            self._anchor = (now, pts)
+        early = self._anchor[0] + pts - self._anchor[1] - now
+        if early < -_LATE_NS:
+            self._anchor = (now, pts)
+        return not (self._clock.wait(stop, early / 1e9) if early > 0 else stop.is_set())

@@ -1,0 +1,141 @@
+"""For those who only read: typed messages from a running Lookout, and what was lost on the way here.
+
+from daemon.client import Subscriber
+
+with Subscriber("tcp://127.0.0.1:5556") as subscriber:
+    for message in subscriber:
+        print(message.source, message.seq, [d.label for d in message.detections])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import zmq
+import zmq.auth
+
+from daemon.errors import ConfigError
+from daemon.messages import Message, decode, topic
+
+_POLL_MS = 500
+
+
+class Subscriber:
+    """One subscription; use it from one thread.
+
+    Iterating gives every message as it comes, and waits for ever; `receive` waits for a time. Connecting never
+    fails: ZeroMQ goes on trying, and connects again when the daemon restarts.
+
+    Args:
+        endpoint: such as tcp://127.0.0.1:5556.
+        sources: ids to receive; all if empty.
+        kinds: of "detections", "status" and "metrics".
+        server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it.
+        high_water_mark: messages that may wait here before ZeroMQ loses some.
+        receive_buffer: bytes that may wait in the kernel as well; the system's choice if None, which is megabytes:
+            thousands of messages that a slow reader gets late.
+
+    Attributes:
+        received: messages, so far.
+        lost: messages lost on the way here by topic, from gaps in their `index`. The daemon did publish them.
+
+    Raises:
+        ConfigError: the endpoint or key is not one.
+    """
+
+    def __init__(
+        self,
+        endpoint: str = "tcp://127.0.0.1:5556",
+        *,
+        sources: Sequence[str] = (),
+        kinds: Sequence[str] = ("detections",),
+        server_key: str | Path | None = None,
+        high_water_mark: int = 1000,
+        receive_buffer: int | None = None,
+    ) -> None:
+        self.received = 0
+        self.lost: dict[str, int] = {}
+        self._next: dict[bytes, tuple[str, int]] = {}
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.SUB)
+        try:
+            self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
+            self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+            if receive_buffer is not None:
+                self._socket.setsockopt(zmq.RCVBUF, receive_buffer)
+            if server_key is not None:
+                public, secret = zmq.curve_keypair()  # who we are does not matter, whom we talk to does
+                self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
+                self._socket.curve_serverkey = public_key(server_key)
+            for kind in kinds:
+                # Metrics are the daemon's, not a source's.
+                for source in ("",) if kind == "metrics" or not sources else sources:
+                    self._socket.setsockopt(zmq.SUBSCRIBE, topic(kind, source))
+            self._socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError(
+                f"cannot subscribe to {endpoint}: {error.strerror}; it looks like tcp://127.0.0.1:5556"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Subscriber:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            message = self.receive(_POLL_MS / 1000)
+            if message is not None:
+                yield message
+
+    def receive(self, timeout_s: float) -> Message | None:
+        """The next message, or None when the time is over.
+
+        Raises:
+            ValueError: what came is not of the wire's version 1.
+        """
+        if not self._socket.poll(max(0, round(timeout_s * 1000))):
+            return None
+        name, payload = self._socket.recv_multipart()
+        message = decode(name, payload)
+        self._count(name, message)
+        return message
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def _count(self, name: bytes, message: Message) -> None:
+        self.received += 1
+        instance, expected = self._next.get(name, (message.instance, message.index))
+        if instance == message.instance and message.index > expected:
+            key = name.decode()
+            self.lost[key] = self.lost.get(key, 0) + message.index - expected
+        self._next[name] = (message.instance, message.index + 1)
+
+
+def public_key(key: str | Path) -> bytes:
+    """A public CURVE key from its text or from a file that `lookout keys new` wrote.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    text = str(key)
+    if len(text) == 40 and not Path(text).exists():
+        return text.encode()
+    try:
+        public, _ = zmq.auth.load_certificate(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"server key {text}: neither 40 characters of Z85 nor a .key file: take the daemon's"
+        ) from error
+    return public

@@ -1,0 +1,120 @@
+"""The lane thread: take, detect, hand over."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from daemon.board import FrameBoard
+from daemon.clock import Clock
+from daemon.config import SourceConfig
+from daemon.errors import ConfigError
+from daemon.metrics import Ledger
+from daemon.outbox import Outbox, Result
+from detectors.detections import Detections
+from detectors.port import Detector, DetectorError, Lane
+
+log = structlog.get_logger(__name__)
+_IDLE_S = 0.5
+
+
+class LaneThread(threading.Thread):
+    """Owns one lane of the detector.
+
+    Attributes:
+        ready: set when the lane is warmed up.
+        beat_ns: monotonic time of the last turn of the loop, for the watchdog.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        detector: Detector,
+        board: FrameBoard,
+        outbox: Outbox,
+        ledger: Ledger,
+        keep: Mapping[str, Keep],
+        on_failure: Callable[[str], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name=f"lane-{number}", daemon=True)
+        self._detector, self._board, self._outbox, self._ledger = detector, board, outbox, ledger
+        self._keep, self._on_failure, self._clock = keep, on_failure, clock
+        self.ready = threading.Event()
+        self.beat_ns = clock.monotonic_ns()
+
+    def run(self) -> None:
+        lane: Lane | None = None
+        try:
+            lane = self._detector.lane()
+            self.ready.set()
+            while not self._board.drained:
+                self.run_once(lane)
+                self.beat_ns = self._clock.monotonic_ns()
+        except Exception as error:
+            log.exception("detector failed", lane=self.name)
+            self._on_failure(f"{self.name} failed: {error}")
+        finally:
+            if lane:
+                with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
+                    lane.close()
+
+    def run_once(self, lane: Lane) -> None:
+        """One batch, if there is one: take, detect, hand over, release."""
+        batch = self._board.take(self._detector.info.max_batch, _IDLE_S)
+        if not batch:
+            return
+        taken = self._clock.monotonic_ns()
+        try:
+            found, times = lane.detect([frame.image for frame in batch])
+        except Exception:
+            for frame in batch:
+                self._ledger.drop(frame.info, "detector_error")
+            raise
+        for frame, detections in zip(batch, found):
+            kept = self._keep[frame.info.source](detections)
+            self._outbox.put(Result(frame.info, kept, taken, times))
+        self._board.release(batch)
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A source's own wishes: a higher threshold, some labels only. NMS is class-wise and greedy by confidence, so
+    filtering after it gives what filtering before would.
+
+    Attributes:
+        confidence: weaker boxes are left out.
+        classes: (c,) bool, which class ids to keep, or None for all.
+    """
+
+    confidence: float
+    classes: npt.NDArray[np.bool_] | None
+
+    def __call__(self, detections: Detections) -> Detections:
+        keep = detections.confidence >= self.confidence
+        if self.classes is not None:
+            keep &= self.classes[detections.class_id]
+        return detections if keep.all() else detections[keep]
+
+
+def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float) -> Keep:
+    """What a source wants of a model with these labels.
+
+    Raises:
+        ConfigError: a label the model does not have.
+    """
+    classes = None
+    if source.labels is not None:
+        unknown = sorted(set(source.labels) - set(labels))
+        if unknown:
+            raise ConfigError(
+                f"sources, id {source.id}: the model has no label {unknown[0]!r}; it has {', '.join(labels)}"
+            )
+        classes = np.array([label in source.labels for label in labels])
+    return Keep(default if source.confidence is None else source.confidence, classes)

@@ -1,0 +1,306 @@
+"""The wire, version 1: every message as a typed struct, topics, encoding and decoding.
+
+Two ZeroMQ frames: topic, payload. A payload is JSON or MessagePack with the same fields; the first byte tells
+them apart. Fields may be added within version 1, so a reader ignores those it does not know. All times and
+durations are integer nanoseconds, all boxes are in pixels of the source's picture.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+Encoding = Literal["json", "msgpack"]
+State = Literal["connecting", "up", "stalled", "down", "ended"]
+
+
+class Detection(msgspec.Struct, frozen=True):
+    """One box.
+
+    Attributes:
+        box: x1, y1, x2, y2 in pixels of the source's picture, to 0.01.
+        confidence: 0-1, to 0.0001.
+        track_id: for trackers; null.
+    """
+
+    label: str
+    class_id: int
+    confidence: float
+    box: tuple[float, float, float, float]
+    track_id: int | None = None
+
+
+class FrameClock(msgspec.Struct, frozen=True):
+    """What `captured_at` is: when the frame arrived here, the camera's own NTP time, or when a recording was played.
+
+    Attributes:
+        error: ns the time may be off, null where it is not known.
+    """
+
+    kind: Literal["arrival", "ntp", "file"]
+    error: int | None = None
+
+
+class ImageSize(msgspec.Struct, frozen=True):
+    """Size of the source's picture, pixels."""
+
+    width: int
+    height: int
+
+
+class Model(msgspec.Struct, frozen=True):
+    """Which model made the detections; `digest` is the start of the ONNX file's SHA-256."""
+
+    name: str
+    digest: str
+    precision: str
+    backend: str
+
+
+class Latency(msgspec.Struct, frozen=True):
+    """Where one frame's time went, ns.
+
+    Attributes:
+        decode: decoding and bringing the picture into BGR, before `captured_at`.
+        wait: captured to taken by a lane.
+        preprocess, infer, postprocess: of the whole batch the frame was in.
+        total: captured to sent.
+    """
+
+    decode: int
+    wait: int
+    preprocess: int
+    infer: int
+    postprocess: int
+    total: int
+
+
+class Dropped(msgspec.Struct, frozen=True):
+    """Frames of the source that were captured but not published, by cause, since the daemon started.
+
+    Attributes:
+        superseded: a newer frame of the source came before a lane was free.
+        stale: older than `board.max_age_ms` when a lane was free.
+        rate_limit: above the source's `max_fps`.
+        decode_error: the picture could not be decoded.
+        outbox_full: the publisher fell behind.
+        detector_error: the detector failed on it.
+        shutdown: still waiting when the time to stop was over.
+    """
+
+    superseded: int = 0
+    stale: int = 0
+    rate_limit: int = 0
+    decode_error: int = 0
+    outbox_full: int = 0
+    detector_error: int = 0
+    shutdown: int = 0
+
+
+class Detections(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen in one frame, published for every frame that was analysed, boxes or not.
+
+    Attributes:
+        instance: id of the daemon's run; counters start again with a new one.
+        session: id of the connection to the source, new at each.
+        seq: counter of the source's captured frames, from 0; a gap is a frame dropped by the daemon.
+        index: counter of the messages on this topic, from 0; a gap is the subscriber's own loss.
+        pts: time on the source's own timeline, null where it has none.
+        captured_at: UTC, of the kind that `clock` says.
+    """
+
+    schema: Literal["lookout.detections/1"] = "lookout.detections/1"
+    instance: str
+    source: str
+    session: str
+    seq: int
+    index: int
+    pts: int | None
+    captured_at: int
+    clock: FrameClock
+    image: ImageSize
+    model: Model
+    detections: list[Detection]
+    latency: Latency
+    dropped: Dropped
+
+
+class VideoFormat(msgspec.Struct, frozen=True):
+    """What a connected source delivers; `decoder` says what decodes it."""
+
+    codec: str
+    width: int
+    height: int
+    fps: float | None
+    decoder: str
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """A source changed its state; the last one is sent again when somebody subscribes.
+
+    Attributes:
+        reason: why it is stalled, down or ended, null otherwise.
+        retry_in_s: seconds to the next try, when down.
+        format: when up.
+    """
+
+    schema: Literal["lookout.status/1"] = "lookout.status/1"
+    instance: str
+    source: str
+    session: str | None
+    index: int
+    at: int
+    state: State
+    reason: str | None = None
+    retry_in_s: float | None = None
+    format: VideoFormat | None = None
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Of one stage over the interval, ns."""
+
+    p50: int
+    p95: int
+    p99: int
+    max: int
+
+
+class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One source: rates over the interval, counters since the start.
+
+    Attributes:
+        in_flight: captured, and neither published nor dropped yet: captured = published + dropped + in_flight.
+        latency: by stage, null when the interval had no frame.
+    """
+
+    state: State
+    captured_fps: float
+    published_fps: float
+    captured: int
+    published: int
+    dropped: Dropped
+    in_flight: int
+    latency: dict[str, Percentiles] | None
+
+
+class ProcessMetrics(msgspec.Struct, frozen=True):
+    """The daemon's process; 100 % is one core."""
+
+    cpu_percent: float
+    rss_bytes: int
+    threads: int
+    open_files: int
+
+
+class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU through NVML; a value is null where the device cannot tell, and `reasons` says why.
+
+    Attributes:
+        utilisation, decoder_utilisation: percent.
+        energy_j: since the driver was loaded.
+    """
+
+    name: str
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    process_memory_bytes: int | None
+    utilisation: int | None
+    decoder_utilisation: int | None
+    power_w: float | None
+    energy_j: float | None
+    reasons: dict[str, str]
+
+
+class PublisherMetrics(msgspec.Struct, frozen=True):
+    """The outbox, and how many subscriptions are held by subscribers."""
+
+    outbox: int
+    outbox_limit: int
+    subscriptions: int
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon's own figures, every `monitor.interval_s`.
+
+    Attributes:
+        fps: published frames a second over the interval, all sources.
+        gpus: null where there is none to ask, and `gpus_reason` says why.
+    """
+
+    schema: Literal["lookout.metrics/1"] = "lookout.metrics/1"
+    instance: str
+    index: int
+    at: int
+    interval_s: float
+    uptime_s: float
+    fps: float
+    latency: dict[str, Percentiles] | None
+    sources: dict[str, SourceMetrics]
+    process: ProcessMetrics
+    gpus: list[GpuMetrics] | None
+    gpus_reason: str | None
+    publisher: PublisherMetrics
+
+
+Message = Detections | Status | Metrics
+_TYPES: dict[str, type[Any]] = {"detections": Detections, "status": Status, "metrics": Metrics}
+_JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}
+_MSGPACK = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in _TYPES.items()}
+
+
+def topic(kind: str, source: str = "") -> bytes:
+    """`detections/cam1/`: topics end in / so that a subscription to cam1 does not match cam10."""
+    return f"{kind}/{source}/".encode() if source else f"{kind}/".encode()
+
+
+def encoder(encoding: Encoding) -> Callable[[Message], bytes]:
+    """The function that makes a payload."""
+    return msgspec.json.Encoder().encode if encoding == "json" else msgspec.msgpack.Encoder().encode
+
+
+def decode(topic: bytes, payload: bytes) -> Message:
+    """The message of a topic and payload.
+
+    Raises:
+        ValueError: the topic is not one of version 1, or the payload does not fit it.
+    """
+    kind = topic.partition(b"/")[0].decode(errors="replace")
+    if kind not in _TYPES:
+        raise ValueError(f"topic {topic!r} is not one of the wire's: {', '.join(_TYPES)}")
+    decoder = _JSON[kind] if payload[:1] == b"{" else _MSGPACK[kind]
+    try:
+        message: Message = decoder.decode(payload)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"payload on {topic!r} does not fit the wire: {error}") from error
+    return message
+
+
+def schemas() -> dict[str, bytes]:
+    """JSON Schema of each message, by file name."""
+    return {
+        f"{kind}.schema.json": msgspec.json.format(msgspec.json.encode(_tidy(msgspec.json.schema(cls))), indent=2)
+        + b"\n"
+        for kind, cls in _TYPES.items()
+    }
+
+
+def _tidy(schema: Any) -> Any:
+    """The same text from every Python (3.13 strips docstrings) and msgspec (each orders unions its own way)."""
+    if isinstance(schema, dict):
+        tidy = {key: _tidy(value) for key, value in schema.items()}
+        if isinstance(tidy.get("description"), str):
+            tidy["description"] = cleandoc(tidy["description"])
+        if "anyOf" in tidy:
+            tidy["anyOf"].sort(key=str)
+        return tidy
+    return [_tidy(item) for item in schema] if isinstance(schema, list) else schema
+
+
+if __name__ == "__main__":
+    for name, text in schemas().items():
+        (Path(sys.argv[1]) / name).write_bytes(text)

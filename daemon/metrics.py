@@ -1,0 +1,120 @@
+"""The accounts: what happened to every frame, and where its time went.
+
+For each source, at any moment: captured = published + dropped + in flight. One row per frame tells its fate;
+the monitor drains the rows, so that a frame costs the threads that move it one append.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from daemon.frames import FrameInfo
+from daemon.messages import Dropped, Latency, Percentiles
+
+CAUSES: tuple[str, ...] = Dropped.__struct_fields__
+STAGES: tuple[str, ...] = Latency.__struct_fields__
+
+# One frame's fate: source is an index into the ledger's ids, dropped is 0 for published or 1 + an index into
+# CAUSES, and the times are ns. A dropped frame has zeros where it never got.
+ROW = np.dtype([(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", *STAGES)])
+Rows = npt.NDArray[np.void]
+_MOST_ROWS = 1 << 20  # if nobody drains: 80 MiB
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Totals of one source since the start."""
+
+    captured: int
+    published: int
+    dropped: Dropped
+
+    @property
+    def in_flight(self) -> int:
+        dropped: int = sum(getattr(self.dropped, cause) for cause in CAUSES)
+        return self.captured - self.published - dropped
+
+
+class Ledger:
+    """The accounts of all sources; safe to use from every thread.
+
+    Args:
+        sources: ids, whose order is the index in the rows.
+    """
+
+    def __init__(self, sources: Sequence[str]) -> None:
+        self.sources = tuple(sources)
+        self._index = {source: index for index, source in enumerate(self.sources)}
+        self._captured = [0] * len(self.sources)
+        self._published = [0] * len(self.sources)
+        self._dropped = [[0] * len(CAUSES) for _ in self.sources]
+        self._rows = array("q")
+        self._lock = threading.Lock()
+
+    def captured(self, source: str) -> None:
+        """A frame was captured, or a picture that should have been one was lost in decoding."""
+        with self._lock:
+            self._captured[self._index[source]] += 1
+
+    def dropped(self, source: str, seq: int, cause: str, captured_at: int = 0, decode: int = 0) -> None:
+        """A captured frame will not be published; `cause` is one of CAUSES."""
+        index, why = self._index[source], CAUSES.index(cause)
+        with self._lock:
+            self._dropped[index][why] += 1
+            self._append((index, 1 + why, seq, captured_at, decode, 0, 0, 0, 0, 0))
+
+    def drop(self, frame: FrameInfo, cause: str) -> None:
+        """The same for a frame at hand."""
+        self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.decode)
+
+    def published(self, frame: FrameInfo, latency: Latency) -> None:
+        """A frame's message was handed to the socket."""
+        index = self._index[frame.source]
+        row = (
+            index, 0, frame.seq, frame.captured_at,
+            latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
+        )  # fmt: skip
+        with self._lock:
+            self._published[index] += 1
+            self._append(row)
+
+    def totals(self, source: str) -> Dropped:
+        """Dropped frames of a source by cause, since the start."""
+        with self._lock:
+            return Dropped(*self._dropped[self._index[source]])
+
+    def counts(self) -> dict[str, Counts]:
+        """All totals, taken at one moment."""
+        with self._lock:
+            return {
+                source: Counts(self._captured[index], self._published[index], Dropped(*self._dropped[index]))
+                for index, source in enumerate(self.sources)
+            }
+
+    def drain(self) -> Rows:
+        """The rows since the last call, as an array of ROW."""
+        with self._lock:
+            rows, self._rows = self._rows, array("q")
+        return np.frombuffer(rows, dtype=ROW) if rows else np.empty(0, dtype=ROW)
+
+    def _append(self, row: tuple[int, ...]) -> None:
+        if len(self._rows) < _MOST_ROWS * len(row):
+            self._rows.extend(row)
+
+
+def percentiles(rows: Rows) -> dict[str, Percentiles] | None:
+    """Of each stage over the published frames among the rows; None if there is none."""
+    published = rows[rows["dropped"] == 0]
+    if len(published) == 0:
+        return None
+    result = {}
+    for stage in STAGES:
+        p50, p95, p99, most = np.percentile(published[stage], (50, 95, 99, 100))
+        result[stage] = Percentiles(int(p50), int(p95), int(p99), int(most))
+    return result

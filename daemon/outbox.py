@@ -1,0 +1,96 @@
+"""What waits for the publisher: bounded, in order, and counted when it is full."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from daemon.frames import FrameInfo
+from daemon.messages import Metrics, Status
+from daemon.metrics import Ledger
+from detectors.detections import Detections
+from detectors.port import StageTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a lane found in one frame; the pixels are gone by now.
+
+    Attributes:
+        taken: monotonic ns, when the lane took the frame.
+        times: of the batch.
+    """
+
+    frame: FrameInfo
+    detections: Detections
+    taken: int
+    times: StageTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A status or metrics message before it has its index: the publisher counts."""
+
+    topic: bytes
+    message: Status | Metrics
+
+
+class Outbox:
+    """What waits to be sent, in order. Results are bounded; reports are few, and are never left out.
+
+    Args:
+        limit: results that may wait.
+        lossless: a full outbox makes lanes wait; otherwise the new result is dropped and counted.
+    """
+
+    def __init__(self, limit: int, ledger: Ledger, *, lossless: bool) -> None:
+        self.limit = limit
+        self._ledger, self._lossless = ledger, lossless
+        self._items: deque[Result | Report] = deque()
+        self._results = 0
+        self._taken = 0  # items of the last `take`, being sent
+        self._closed = False
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, result: Result) -> None:
+        with self._changed:
+            while self._lossless and self._results >= self.limit and not self._closed:
+                self._changed.wait(0.1)
+            if self._results >= self.limit:
+                self._ledger.drop(result.frame, "outbox_full")
+                return
+            self._results += 1
+            self._items.append(result)
+            self._changed.notify_all()
+
+    def report(self, report: Report) -> None:
+        with self._changed:
+            self._items.append(report)
+            self._changed.notify_all()
+
+    def take(self, most: int, timeout_s: float) -> list[Result | Report]:
+        """Up to `most` items when one is there, none when the time is over; those taken before are sent by now."""
+        with self._changed:
+            self._taken = 0
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._items, timeout_s)
+            items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            self._results -= sum(isinstance(item, Result) for item in items)
+            self._taken = len(items)
+            self._changed.notify_all()
+            return items
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until everything that was put here is sent."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._items and not self._taken, timeout_s)
+
+    def close(self) -> None:
+        """Nobody waits for room any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()

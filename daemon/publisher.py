@@ -1,0 +1,293 @@
+"""The publisher thread: the one owner of the PUB socket, fed by a bounded outbox.
+
+The socket is an XPUB, which subscribers cannot tell from a PUB: it lets the publisher see subscriptions, so that
+whoever comes late is told the state of each source, and a replay can wait for its audience.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import structlog
+import zmq
+import zmq.auth
+
+from daemon.clock import Clock
+from daemon.config import CurveConfig, PublisherConfig
+from daemon.errors import ConfigError
+from daemon.messages import (
+    Detection,
+    ImageSize,
+    Latency,
+    Message,
+    Metrics,
+    Model,
+    PublisherMetrics,
+    State,
+    Status,
+    VideoFormat,
+    encoder,
+    topic,
+)
+from daemon.messages import Detections as DetectionsMessage
+from daemon.metrics import Ledger
+from daemon.outbox import Outbox, Report, Result
+from detectors.detections import Detections
+from detectors.port import ModelInfo
+
+log = structlog.get_logger(__name__)
+_IDLE_S = 0.1
+_LINGER_MS = 1000
+
+
+class Publisher(threading.Thread):
+    """Sends what is in the outbox, in order, numbering the messages of each topic.
+
+    Binds in the constructor, so that a port in use is known before anything slow starts.
+
+    Raises:
+        ConfigError: the endpoint cannot be bound, or its keys cannot be read.
+
+    Attributes:
+        audience: set as long as somebody subscribes.
+        beat_ns: monotonic time of the last turn of the loop, for the watchdog.
+    """
+
+    def __init__(
+        self,
+        config: PublisherConfig,
+        outbox: Outbox,
+        ledger: Ledger,
+        clock: Clock,
+        instance: str,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        super().__init__(name="publisher", daemon=True)
+        self._outbox, self._ledger, self._clock, self._instance = outbox, ledger, clock, instance
+        self._on_failure = on_failure
+        self._encode = encoder(config.encoding)
+        self._model = Model("", "", "", "")
+        self._labels: tuple[str, ...] = ()
+        self._index: Counter[bytes] = Counter()
+        self._subscriptions: Counter[bytes] = Counter()
+        self._last_status: dict[bytes, Status] = {}
+        self._ending = threading.Event()
+        self.audience = threading.Event()
+        self.beat_ns = clock.monotonic_ns()
+        self._zmq = zmq.Context()
+        try:
+            self._socket = _bind(self._zmq, config)
+        except BaseException:
+            self._zmq.term()
+            raise
+        self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+
+    def serve(self, model: ModelInfo) -> None:
+        """Start the thread for results of this model."""
+        self._model = Model(model.name, model.digest, model.precision, model.backend)
+        self._labels = model.labels
+        self.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Send what is left, close the socket and end, within the time."""
+        self._ending.set()
+        if self.ident is None:
+            self._close()
+        else:
+            self.join(timeout_s)
+
+    def metrics(self) -> PublisherMetrics:
+        return PublisherMetrics(len(self._outbox), self._outbox.limit, sum(self._subscriptions.values()))
+
+    def announce(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> None:
+        """Queue a status message and log it; called from capture threads and the monitor."""
+        status = Status(
+            instance=self._instance,
+            source=source,
+            session=session,
+            index=0,
+            at=self._clock.utc_ns(),
+            state=state,
+            reason=reason,
+            retry_in_s=None if retry_in_s is None else round(retry_in_s, 3),
+            format=format,
+        )
+        level = log.warning if state in ("down", "stalled") else log.info
+        fields = {"retry_in_s": status.retry_in_s, "reason": reason}
+        level(f"source {state}", source=source, **{key: value for key, value in fields.items() if value is not None})
+        self._outbox.report(Report(topic("status", source), status))
+
+    def run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self.run_once(_IDLE_S)
+                self.beat_ns = self._clock.monotonic_ns()
+            while self.run_once(0.0):
+                """Send what is left."""
+        except Exception as error:
+            log.exception("publisher failed")
+            self._on_failure(f"publisher failed: {error}")
+        finally:
+            self._close()
+
+    def run_once(self, timeout_s: float) -> int:
+        """Send what waits; how many messages that were."""
+        items = self._outbox.take(64, timeout_s)
+        self._greet()
+        for item in items:
+            if isinstance(item, Result):
+                self._send_result(item)
+            else:
+                self._send_report(item)
+        return len(items)
+
+    def _send_result(self, result: Result) -> None:
+        frame, times = result.frame, result.times
+        name = topic("detections", frame.source)
+        latency = Latency(
+            decode=frame.decode,
+            wait=result.taken - frame.captured_ns,
+            preprocess=times.preprocess,
+            infer=times.infer,
+            postprocess=times.postprocess,
+            total=self._clock.monotonic_ns() - frame.captured_ns,
+        )
+        message = DetectionsMessage(
+            instance=self._instance,
+            source=frame.source,
+            session=frame.session,
+            seq=frame.seq,
+            index=self._index[name],
+            pts=frame.pts,
+            captured_at=frame.captured_at,
+            clock=frame.clock,
+            image=ImageSize(frame.width, frame.height),
+            model=self._model,
+            detections=_boxes(result.detections, self._labels),
+            latency=latency,
+            dropped=self._ledger.totals(frame.source),
+        )
+        self._send(name, message)
+        self._ledger.published(frame, latency)
+
+    def _send_report(self, report: Report) -> None:
+        message = report.message
+        if isinstance(message, Status):
+            self._last_status[report.topic] = message
+        # Structs are frozen; the index is only known here.
+        self._send(report.topic, _numbered(message, self._index[report.topic]))
+
+    def _send(self, name: bytes, message: Message) -> None:
+        self._index[name] += 1
+        payload = self._encode(message)
+        # Two calls cost half of what send_multipart does. XPUB never blocks: at the high-water mark it leaves the
+        # message out for that subscriber, who sees the gap in `index`.
+        self._socket.send(name, zmq.SNDMORE)
+        self._socket.send(payload)
+
+    def _greet(self) -> None:
+        """Take note of subscriptions, and tell whoever is new the state of each source."""
+        if not self._socket.poll(0, zmq.POLLIN):
+            return
+        fresh = set()
+        while self._socket.poll(0, zmq.POLLIN):
+            event = self._socket.recv(zmq.NOBLOCK)
+            prefix = event[1:]
+            if event[:1] == b"\x01":
+                self._subscriptions[prefix] += 1
+                fresh.add(prefix)
+            elif event[:1] == b"\x00":
+                self._subscriptions[prefix] -= 1
+        self._subscriptions = +self._subscriptions
+        if self._subscriptions:
+            self.audience.set()
+        else:
+            self.audience.clear()
+        for name, status in self._last_status.items():
+            if any(name.startswith(prefix) for prefix in fresh):
+                self._send(name, _numbered(status, self._index[name]))
+
+    def _close(self) -> None:
+        self._socket.close(linger=_LINGER_MS)
+        self._zmq.term()
+
+
+def _numbered(message: Status | Metrics, index: int) -> Message:
+    return msgspec.structs.replace(message, index=index)
+
+
+def _boxes(found: Detections, labels: tuple[str, ...]) -> list[Detection]:
+    if len(found) == 0:
+        return []
+    corners = np.round(found.xyxy.astype(np.float64), 2).tolist()
+    confidences = np.round(found.confidence.astype(np.float64), 4).tolist()
+    return [
+        Detection(labels[class_id], class_id, confidence, box)
+        for class_id, confidence, box in zip(found.class_id.tolist(), confidences, corners)
+    ]
+
+
+def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> zmq.Socket[bytes]:
+    socket = context.socket(zmq.XPUB)
+    try:
+        socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscription and its end, not only the first of a topic
+        socket.setsockopt(zmq.SNDHWM, config.high_water_mark)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        if config.curve:
+            secret = secret_key(config.curve)
+            socket.curve_server = True
+            socket.curve_secretkey = secret
+            socket.curve_publickey = zmq.curve_public(secret)
+        socket.bind(config.endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise ConfigError(
+            f"publisher.endpoint: cannot bind {config.endpoint}: {error.strerror}; {_advice(error)}"
+        ) from error
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    return socket
+
+
+def _advice(error: zmq.ZMQError) -> str:
+    if error.errno == zmq.EADDRINUSE:
+        return "is another Lookout running? Stop it, or choose another port"
+    return "choose an address of this machine"
+
+
+def secret_key(config: CurveConfig) -> bytes:
+    """The server's secret key, 40 characters of Z85.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a key.
+    """
+    try:
+        if config.secret_key_file is not None:
+            _, secret = zmq.auth.load_certificate(config.secret_key_file)
+            if secret is None:
+                raise ConfigError(
+                    f"publisher.curve.secret_key_file: {config.secret_key_file} has no secret key: use the .key_secret"
+                )
+        else:
+            secret = (config.secret_key.reveal() if config.secret_key else "").encode()
+        zmq.curve_public(secret)
+    except (OSError, ValueError, zmq.ZMQError) as error:
+        where = config.secret_key_file or "publisher.curve.secret_key"
+        raise ConfigError(
+            f"publisher.curve: {where} is not a readable CURVE key: make a pair with `lookout keys new`"
+        ) from error
+    return secret

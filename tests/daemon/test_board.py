@@ -1,0 +1,138 @@
+"""The board: freshest frame or every frame, fair, one batch of a source in flight."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from daemon.board import FrameBoard
+from daemon.frames import Frame, FrameInfo
+from daemon.messages import FrameClock
+from daemon.metrics import Ledger
+from detectors.port import HostImage
+from tests.support.clock import ManualClock
+
+IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
+GO = threading.Event()
+
+
+class Board:
+    """A board with a shorthand for frames."""
+
+    def __init__(self, clock: ManualClock, depth: int | None = None) -> None:
+        self.clock, self.ledger = clock, Ledger(["a", "b", "c"])
+        self.board = FrameBoard(["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9)
+        self._seq = 0
+
+    def put(self, *sources: str) -> None:
+        for source in sources:
+            self.ledger.captured(source)
+            now = self.clock.monotonic_ns()
+            info = FrameInfo(source, "s", self._seq, None, now, 0, FrameClock("file"), 0, 2, 2)
+            self.board.put(Frame(info, IMAGE), GO)
+            self._seq += 1
+
+    def take(self, most: int = 8) -> list[Frame]:
+        return self.board.take(most, 0)
+
+
+def _names(batch: list[Frame]) -> list[tuple[str, int]]:
+    return [(frame.info.source, frame.info.seq) for frame in batch]
+
+
+def test_live_keeps_the_newest_and_counts_the_rest(clock: ManualClock) -> None:
+    board = Board(clock)
+    board.put("a", "a", "a")
+    assert _names(board.take()) == [("a", 2)]
+    assert board.ledger.totals("a").superseded == 2
+
+
+def test_the_longest_waiting_goes_first_even_when_its_frame_is_replaced(clock: ManualClock) -> None:
+    board = Board(clock)
+    board.put("a", "b", "a", "c")
+    assert _names(board.take(2)) == [("a", 2), ("b", 1)]
+
+
+def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:
+    board = Board(clock)
+    board.put("a")
+    batch = board.take()
+    board.put("a", "b")
+    assert _names(board.take()) == [("b", 2)]
+    board.board.release(batch)
+    assert _names(board.take()) == [("a", 1)]
+
+
+def test_a_frame_that_waited_too_long_is_stale(clock: ManualClock) -> None:
+    board = Board(clock)
+    board.put("a")
+    clock.advance(2)
+    board.put("b")
+    assert _names(board.take()) == [("b", 1)]
+    assert board.ledger.totals("a").stale == 1
+
+
+def test_lossless_gives_everything_in_order_and_shares_the_batch(clock: ManualClock) -> None:
+    board = Board(clock, depth=4)
+    board.put("a", "a", "a", "b")
+    first = board.take(3)
+    assert _names(first) == [("a", 0), ("b", 3), ("a", 1)]
+    board.board.release(first)
+    assert _names(board.take()) == [("a", 2)]
+
+
+def test_lossless_put_waits_for_room(clock: ManualClock) -> None:
+    board = Board(clock, depth=1)
+    board.put("a")
+    waiting = threading.Thread(target=board.put, args=("a",))
+    waiting.start()
+    batch = board.take()
+    waiting.join(5)
+    assert not waiting.is_alive()
+    board.board.release(batch)
+    assert _names(board.take()) == [("a", 1)]
+
+
+def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualClock) -> None:
+    board = Board(clock)
+    board.put("a")
+    board.board.close()
+    board.put("b")
+    assert board.ledger.totals("b").shutdown == 1
+    assert not board.board.drained
+    board.take()
+    assert board.board.drained
+
+
+@pytest.mark.parametrize("depth", [None, 3])
+def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | None) -> None:
+    """Captured = taken + dropped, exactly, with four producers and two takers; and each source in order."""
+    board = Board(clock, depth)
+    seen: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+
+    def produce(source: str) -> None:
+        for _ in range(500):
+            board.put(source)
+
+    def consume() -> None:
+        while not board.board.drained:
+            batch = board.board.take(3, 0.01)
+            for frame in batch:
+                seen[frame.info.source].append(frame.info.seq)
+            board.board.release(batch)
+
+    producers = [threading.Thread(target=produce, args=(source,)) for source in "abc"]
+    consumers = [threading.Thread(target=consume) for _ in range(2)]
+    for thread in (*producers, *consumers):
+        thread.start()
+    for thread in producers:
+        thread.join(20)
+    board.board.close()
+    for thread in consumers:
+        thread.join(20)
+    for source, seqs in seen.items():
+        assert seqs == sorted(seqs)
+        dropped = board.ledger.totals(source)
+        assert len(seqs) + dropped.superseded + dropped.stale == 500

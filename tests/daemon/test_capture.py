@@ -1,0 +1,223 @@
+"""The capture thread's parts: back-off, rate limit, pace, and what it says when a source fails."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from daemon.board import FrameBoard
+from daemon.capture import Backoff, CaptureThread, Pacer, RateLimit
+from daemon.config import ReconnectConfig, SyntheticConfig
+from daemon.errors import DecodeError, SourceError
+from daemon.messages import FrameClock, State, VideoFormat
+from daemon.metrics import Ledger
+from daemon.sources.port import Picture
+from detectors.port import HostImage
+from tests.support.clock import ManualClock
+
+IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))
+
+
+class ScriptedSource:
+    """Plays a list of connections; each is a list of what `read` gives or raises, or an error of `open`."""
+
+    paced = False
+    clock = FrameClock("arrival")
+
+    def __init__(self, *connections: list[object] | Exception, once: bool = False) -> None:
+        self.once = once
+        self._connections = list(connections)
+        self.on_end: Callable[[], None] = lambda: None
+        self.on_silence: Callable[[float], None] = lambda _: None
+        self.closed = 0
+
+    def open(self) -> ScriptedReader:
+        if not self._connections:
+            self.on_end()
+            raise SourceError("the script is over")
+        connection = self._connections.pop(0)
+        if isinstance(connection, Exception):
+            raise connection
+        return ScriptedReader(self, connection)
+
+
+@dataclass(frozen=True)
+class Silence:
+    """A step of the script: nothing comes for some seconds."""
+
+    seconds: float
+
+
+class ScriptedReader:
+    format = VideoFormat("script", 6, 4, 10.0, "none")
+
+    def __init__(self, source: ScriptedSource, steps: list[object]) -> None:
+        self._source, self._steps = source, list(steps)
+
+    def read(self) -> Picture | None:
+        step = self._steps.pop(0) if self._steps else None
+        if isinstance(step, Silence):
+            self._source.on_silence(step.seconds)
+            return self.read()
+        if isinstance(step, Exception):
+            raise step
+        return None if step is None else Picture(int(step), 0, lambda: IMAGE)  # type: ignore[call-overload]
+
+    def close(self) -> None:
+        self._source.closed += 1
+
+
+class Run:
+    """A capture thread run to its end in this thread, and all that it said."""
+
+    def __init__(self, source: ScriptedSource, clock: ManualClock, watch: bool = False, **config: float) -> None:
+        self.said: list[tuple[State, str | None, float | None]] = []
+        self.ledger = Ledger(["cam"])
+        self.clock = clock
+        self.board = FrameBoard(["cam"], self.ledger, clock, depth=None, max_age_ns=10**9)
+        thread = CaptureThread(
+            SyntheticConfig(id="cam", **config),  # type: ignore[arg-type]
+            source,
+            self.board,
+            self.ledger,
+            self._announce,
+            clock,
+            ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
+        )
+        source.on_end = thread.stop
+
+        def stay_silent(seconds: float) -> None:
+            clock.advance(seconds)
+            thread.check_stalled(2.0)
+
+        source.on_silence = stay_silent
+        if watch:
+            clock.on_wait = lambda: thread.check_stalled(2.0)
+        self.board.close()  # so that nothing waits for lanes
+        thread.run()
+        self.failure = thread.failure
+
+    def _announce(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None:
+        self.said.append((state, reason, retry_in_s))
+
+    @property
+    def states(self) -> list[State]:
+        return [state for state, _, _ in self.said]
+
+
+def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock) -> None:
+    """Each failure waits longer, up to the cap; a connection that gave a picture starts the count again."""
+    refused = SourceError("refused")
+    run = Run(ScriptedSource(*[refused] * 5, [1, SourceError("broke")], refused), clock)
+    assert clock.waits[:7] == [1, 2, 4, 8, 8, 1, 2]
+    assert run.states[:2] == ["connecting", "down"]
+    assert "up" in run.states
+    assert run.said[1] == ("down", "refused", 1)
+
+
+def test_a_picture_that_cannot_be_decoded_is_counted(clock: ManualClock) -> None:
+    run = Run(ScriptedSource([1, DecodeError("bad"), 2], once=True), clock)
+    counts = run.ledger.counts()["cam"]
+    assert (counts.captured, counts.dropped.decode_error) == (3, 1)
+
+
+def test_a_recording_that_breaks_in_the_middle_is_not_started_again(clock: ManualClock) -> None:
+    """Its first half would be published twice."""
+    run = Run(ScriptedSource([1, 2, SourceError("cut short")], [1], once=True), clock)
+    assert run.states == ["connecting", "up", "ended"]
+    assert run.failure == run.said[-1][1] == "cut short"
+
+
+def test_an_unforeseen_error_is_one_more_reason_to_retry(clock: ManualClock) -> None:
+    run = Run(ScriptedSource([1, ZeroDivisionError()], [2, SourceError("x")]), clock)
+    assert run.states.count("up") == 2
+    assert "ZeroDivisionError" in str(run.said)
+
+
+def test_every_connection_is_closed(clock: ManualClock) -> None:
+    source = ScriptedSource([1, SourceError("a")], [2, ZeroDivisionError()], [3])
+    Run(source, clock)
+    assert source.closed == 3
+
+
+def test_a_source_that_only_gives_errors_is_connected_anew(clock: ManualClock) -> None:
+    run = Run(ScriptedSource([DecodeError("bad")] * 500), clock)
+    assert "in a row" in str(run.said[1][1])
+
+
+def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
+    """A picture every ten seconds, at its own pace: the wait is ours."""
+    source = ScriptedSource([0, 10_000_000_000, 20_000_000_000], once=True)
+    source.paced = True
+    run = Run(source, clock, watch=True)
+    assert clock.waits == [pytest.approx(10), pytest.approx(10)]
+    assert run.states == ["connecting", "up", "ended"]
+
+
+def test_a_silent_source_is_stalled_once_and_up_again(clock: ManualClock) -> None:
+    run = Run(ScriptedSource([1, Silence(5), 2], once=True), clock, watch=True)
+    assert run.states == ["connecting", "up", "stalled", "up", "ended"]
+    assert run.said[2][1] == "no frame for 5.0 s"
+
+
+def test_max_fps_is_counted(clock: ManualClock) -> None:
+    pictures: list[object] = [round(number * 1e9 / 30) for number in range(90)]
+    run = Run(ScriptedSource(pictures, once=True), clock, max_fps=10.0)
+    assert run.ledger.counts()["cam"].dropped.rate_limit == 60
+
+
+@pytest.mark.parametrize(("fps", "limit"), [(30, 10), (30, 15), (30, 20), (25, 10), (29.97, 12.5), (10, 30)])
+def test_rate_limit_gives_the_rate(fps: float, limit: float) -> None:
+    """Within 3 %, whatever the ratio, with a camera's jitter."""
+    rng, gate = random.Random(1), RateLimit(limit)
+    times = [number * 1e9 / fps + rng.uniform(-2e6, 2e6) for number in range(round(fps * 100))]
+    allowed = sum(gate.allows(round(time)) for time in times)
+    assert allowed / 100 == pytest.approx(min(fps, limit), rel=0.03)
+
+
+def test_rate_limit_survives_a_jump_in_time() -> None:
+    gate = RateLimit(10)
+    assert gate.allows(10**12)
+    assert gate.allows(0)
+    assert not gate.allows(10**6)
+
+
+def test_backoff_jitter_only_shortens() -> None:
+    config = ReconnectConfig(initial_s=1, max_s=4, factor=2, jitter=0.5)
+    backoff = Backoff(config, random.Random(7))
+    waits = [backoff.next() for _ in range(2000)]
+    assert max(waits[2:]) <= 4
+    assert min(waits[2:]) >= 2
+
+
+def test_pacer_keeps_a_recording_to_its_time(clock: ManualClock) -> None:
+    """The work between frames does not add up."""
+    pacer, stop = Pacer(clock), threading.Event()
+    begun = clock.monotonic_ns()
+    for number in range(20):
+        assert pacer.wait(number * 100_000_000, stop)
+        clock.advance(0.03)
+    assert clock.monotonic_ns() - begun == pytest.approx(1.93e9)
+
+
+def test_pacer_does_not_race_after_a_pause(clock: ManualClock) -> None:
+    pacer, stop = Pacer(clock), threading.Event()
+    pacer.wait(0, stop)
+    clock.advance(60)
+    pacer.wait(100_000_000, stop)
+    waits = len(clock.waits)
+    pacer.wait(200_000_000, stop)
+    assert clock.waits[waits:] == [pytest.approx(0.1)]

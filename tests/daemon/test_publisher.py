@@ -1,0 +1,139 @@
+"""Publisher and client over real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.client import Subscriber
+from daemon.clock import SystemClock
+from daemon.config import CurveConfig, PublisherConfig
+from daemon.errors import ConfigError
+from daemon.frames import FrameInfo
+from daemon.keys import new_pair
+from daemon.messages import Detections, FrameClock, Status
+from daemon.metrics import Ledger
+from daemon.outbox import Outbox, Result
+from daemon.publisher import Publisher
+from detectors import detections as found
+from detectors.port import ModelInfo, StageTimes
+from tests.support.daemon import receive_until
+
+MODEL = ModelInfo("m", "0" * 12, "fp32", "fake", "none", (1, 1), ("dog", "cat"), 1)
+
+
+class Bench:
+    """A publisher for source `cam` and what feeds it."""
+
+    def __init__(self, config: PublisherConfig) -> None:
+        self.ledger = Ledger(["cam", "cam1"])
+        self.outbox = Outbox(100, self.ledger, lossless=False)
+        self.failures: list[str] = []
+        self.publisher = Publisher(config, self.outbox, self.ledger, SystemClock(), "run-1", self.failures.append)
+
+    def result(self, seq: int, source: str = "cam") -> Result:
+        self.ledger.captured(source)
+        info = FrameInfo(source, "s", seq, None, SystemClock().monotonic_ns(), 1, FrameClock("arrival"), 5, 640, 480)
+        boxes = found.Detections(
+            np.array([[1.234, 2, 3, 4]], np.float32), np.array([0.87654], np.float32), np.array([1], np.int32)
+        )
+        return Result(info, boxes, info.captured_ns + 10, StageTimes(1, 2, 3))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*"))
+    yield bench
+    bench.publisher.stop(5)
+    assert not bench.publisher.is_alive()
+    assert bench.failures == []
+
+
+def test_a_result_arrives_as_a_message(bench: Bench) -> None:
+    bench.publisher.serve(MODEL)
+    with Subscriber(bench.publisher.endpoint, sources=["cam"]) as subscriber:
+        assert bench.publisher.audience.wait(5)
+        bench.outbox.put(bench.result(0, "cam1"))
+        bench.outbox.put(bench.result(4))
+        message = subscriber.receive(5)
+    assert isinstance(message, Detections)
+    assert (message.source, message.seq, message.index) == ("cam", 4, 0)
+    (detection,) = message.detections
+    assert (detection.label, detection.class_id, detection.confidence) == ("cat", 1, 0.8765)
+    assert detection.box == (1.23, 2.0, 3.0, 4.0)
+    assert message.latency.wait == 10
+    assert message.latency.total > 10
+
+
+def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
+    """Joining late is no loss; a gap is."""
+    bench.publisher.serve(MODEL)
+    bench.outbox.put(bench.result(0))
+    bench.outbox.flush(5)
+    with Subscriber(bench.publisher.endpoint) as subscriber:
+        assert bench.publisher.audience.wait(5)
+        bench.outbox.put(bench.result(1))
+        assert subscriber.receive(5) is not None
+        assert subscriber.lost == {}
+        bench.publisher._index[b"detections/cam/"] += 3  # as if three had been left out at the high-water mark
+        bench.outbox.put(bench.result(5))
+        assert subscriber.receive(5) is not None
+        assert subscriber.lost == {"detections/cam/": 3}
+
+
+def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
+    bench.publisher.serve(MODEL)
+    bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
+    bench.outbox.flush(5)
+    with Subscriber(bench.publisher.endpoint, kinds=["status"]) as subscriber:
+        message = subscriber.receive(5)
+    assert isinstance(message, Status)
+    assert (message.state, message.reason, message.retry_in_s) == ("down", "unplugged", 3.0)
+
+
+def test_a_full_outbox_drops_and_counts() -> None:
+    ledger = Ledger(["cam"])
+    outbox = Outbox(2, ledger, lossless=False)
+    bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*"))
+    for seq in range(5):
+        outbox.put(bench.result(seq))
+    assert ledger.totals("cam").outbox_full == 3
+    assert len(outbox) == 2
+    bench.publisher.stop(0)
+
+
+def test_a_port_in_use_is_told(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="another Lookout"):
+        Bench(PublisherConfig(endpoint=bench.publisher.endpoint))
+
+
+def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None:
+    public, secret = new_pair(tmp_path, "lookout")
+    assert secret.stat().st_mode & 0o077 == 0
+    curve = CurveConfig(secret_key_file=secret)
+    bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve))
+    bench.publisher.serve(MODEL)
+    try:
+        with (
+            Subscriber(bench.publisher.endpoint, server_key=public) as friend,
+            Subscriber(bench.publisher.endpoint) as plain,
+            Subscriber(bench.publisher.endpoint, server_key="0" * 40) as stranger,
+        ):
+            assert bench.publisher.audience.wait(5)
+            bench.outbox.put(bench.result(0))
+            assert receive_until(friend, lambda message: isinstance(message, Detections))
+            assert plain.receive(0.5) is None
+            assert stranger.receive(0.5) is None
+    finally:
+        bench.publisher.stop(5)
+
+
+def test_a_bad_key_is_told(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("nonsense")
+    with pytest.raises(ConfigError, match="lookout keys new"):
+        Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=CurveConfig(secret_key_file=tmp_path / "k")))
+    with pytest.raises(ConfigError, match="neither"):
+        Subscriber(server_key=tmp_path / "k")
