@@ -1,0 +1,5 @@
+"""`python -m daemon` is `lookout`."""
+
+from daemon.cli import main
+
+main()

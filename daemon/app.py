@@ -1,0 +1,237 @@
+"""The composition root: builds everything, starts it and stops it in order. The only file that knows every class."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+
+import structlog
+
+from daemon import systemd
+from daemon.board import FrameBoard
+from daemon.capture import CaptureThread
+from daemon.clock import Clock, SystemClock
+from daemon.config import Config
+from daemon.lane import LaneThread, keep_of
+from daemon.metrics import Ledger
+from daemon.monitor import Monitor, RowSink
+from daemon.outbox import Outbox
+from daemon.probes import open_gpu_probe
+from daemon.publisher import Publisher
+from daemon.sources.factory import make_source
+from detectors.factory import Backend, open_detector
+from detectors.port import Detector, DetectorError, ModelInfo, Options, Wanted
+
+log = structlog.get_logger(__name__)
+
+STOP_S = 5.0
+PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
+_BEAT_S = 30.0  # a lane or the publisher that has not moved for so long is stuck
+_POLL_S = 0.05
+
+OpenDetector = Callable[[Backend, Options], Detector]
+
+
+class App:
+    """A running Lookout.
+
+    Args:
+        open_detector: how to open the model; the factory's, or a fake's.
+        sinks: takers of every frame's row, such as a benchmark.
+
+    Raises:
+        ConfigError, DetectorError: from the constructor, with nothing left open.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock | None = None,
+        open_detector: OpenDetector = open_detector,
+        sinks: Sequence[RowSink] = (),
+    ) -> None:
+        self._config, self._clock = config, clock or SystemClock()
+        self._stopping = threading.Event()
+        self._failure: str | None = None
+        ids = [source.id for source in config.active]
+        lossless = config.board.mode == "lossless"
+        instance = secrets.token_hex(4)
+        self.ledger = Ledger(ids)
+        self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=lossless)
+        with ExitStack() as undo:
+            self._publisher = Publisher(config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail)
+            undo.callback(self._publisher.stop, 0.0)
+            self._detector = open_detector(config.model.backend, options_of(config))
+            undo.callback(self._detector.close)
+            self._board = FrameBoard(
+                ids,
+                self.ledger,
+                self._clock,
+                depth=config.board.depth if lossless else None,
+                max_age_ns=round(config.board.max_age_ms * 1e6),
+            )
+            self._captures = self._make_captures()
+            self._lanes = self._make_lanes()
+            self._monitor = Monitor(
+                config.monitor,
+                self.ledger,
+                self._captures,
+                self._publisher,
+                self._outbox,
+                open_gpu_probe(),
+                self._clock,
+                instance,
+                self._is_alive,
+                self._fail,
+                sinks,
+            )
+            undo.pop_all()
+
+    @property
+    def endpoint(self) -> str:
+        """Where subscribers connect."""
+        return self._publisher.endpoint
+
+    @property
+    def model(self) -> ModelInfo:
+        return self._detector.info
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Recordings that could not be played to their end, and why."""
+        return {capture.id: capture.failure for capture in self._captures if capture.failure}
+
+    def run(self) -> int:
+        """Start, work until told to stop or until every recording has ended, and stop; the process's exit code."""
+        self.start()
+        self.wait()
+        return self.stop()
+
+    def start(self) -> None:
+        """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads."""
+        info = self._detector.info
+        log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
+        for note in info.notes:
+            log.warning(note)
+        for lane in self._lanes:
+            lane.start()
+        for lane in self._lanes:
+            while not lane.ready.wait(_POLL_S) and not self._stopping.is_set():
+                """Warming up."""
+        self._publisher.serve(info)
+        self._monitor.start()
+        self._await_audience()
+        for capture in self._captures:
+            capture.start()
+        log.info("ready", endpoint=self.endpoint, sources=len(self._captures), lanes=len(self._lanes))
+        systemd.notify("READY=1")
+
+    def wait(self) -> None:
+        """Until `request_stop`, a failure, or the end of the last recording."""
+        while not self._stopping.wait(_POLL_S):
+            if not any(capture.is_alive() for capture in self._captures):
+                log.info("every recording has ended")
+                return
+
+    def request_stop(self) -> None:
+        """Ask `wait` to return; safe in a signal handler."""
+        self._stopping.set()
+
+    def stop(self) -> int:
+        """Sources, board, lanes, publisher, monitor: within STOP_S in all. Returns the exit code."""
+        systemd.notify("STOPPING=1")
+        deadline = self._clock.monotonic_ns() + round(STOP_S * 1e9)
+
+        def left(keep_s: float) -> float:
+            return max(0.05, (deadline - self._clock.monotonic_ns()) / 1e9 - keep_s)
+
+        for capture in self._captures:
+            capture.stop()
+        for capture in self._captures:
+            if capture.ident is not None:
+                capture.join(left(2.5))
+        self._board.close()
+        for lane in self._lanes:
+            if lane.ident is not None:
+                lane.join(left(1.8))
+        self._board.abandon()
+        self._outbox.close()
+        self._outbox.flush(left(1.3))  # so that the last report counts every frame
+        self._monitor.stop(left(1.0))
+        self._publisher.stop(left(0.2))
+        with suppress(DetectorError):  # as in lanes: the reason is told already
+            self._detector.close()
+        late = [thread.name for thread in threading.enumerate() if thread in self._threads() and thread.is_alive()]
+        if late:
+            log.warning("left behind: still blocked after the time to stop", threads=late)
+        log.info("stopped", seconds=round(STOP_S - (deadline - self._clock.monotonic_ns()) / 1e9, 2))
+        if self._failure:
+            log.error("ended by a failure", reason=self._failure)
+            return PART_FAILED
+        return 0
+
+    def _threads(self) -> list[threading.Thread]:
+        return [*self._captures, *self._lanes, self._publisher, self._monitor]
+
+    def _make_captures(self) -> list[CaptureThread]:
+        return [
+            CaptureThread(
+                source,
+                make_source(source),
+                self._board,
+                self.ledger,
+                self._publisher.announce,
+                self._clock,
+                self._config.reconnect,
+            )
+            for source in self._config.active
+        ]
+
+    def _make_lanes(self) -> list[LaneThread]:
+        model = self._config.model
+        keep = {
+            source.id: keep_of(source, self._detector.info.labels, model.confidence) for source in self._config.active
+        }
+        return [
+            LaneThread(number, self._detector, self._board, self._outbox, self.ledger, keep, self._fail, self._clock)
+            for number in range(self._config.lanes)
+        ]
+
+    def _await_audience(self) -> None:
+        patience = self._config.publisher.wait_for_subscriber_s
+        until = self._clock.monotonic_ns() + round(patience * 1e9)
+        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stopping.is_set():
+            if self._clock.monotonic_ns() >= until:
+                if patience:
+                    log.warning("nobody subscribed in time: starting without", seconds=patience)
+                return
+
+    def _is_alive(self) -> bool:
+        now = self._clock.monotonic_ns()
+        beats = [self._publisher.beat_ns, *(lane.beat_ns for lane in self._lanes)]
+        return all(now - beat < _BEAT_S * 1e9 for beat in beats)
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._failure or reason
+        self._stopping.set()
+
+
+def options_of(config: Config) -> Options:
+    """What the detector needs to know; its threshold is the lowest that any source wants."""
+    model = config.model
+    wishes = [source.confidence for source in config.active if source.confidence is not None]
+    return Options(
+        path=model.path,
+        head=model.head,
+        labels=model.labels,
+        input_size=model.input_size,
+        wanted=Wanted(min([model.confidence, *wishes]), model.iou, model.max_detections),
+        max_batch=model.max_batch,
+        threads=model.threads,
+        precision=model.precision,
+        builder_level=model.builder_level,
+        cache=model.cache,
+    )

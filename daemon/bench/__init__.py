@@ -1,0 +1,1 @@
+"""Measuring Lookout on recordings."""

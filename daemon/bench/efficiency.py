@@ -1,0 +1,116 @@
+"""`lookout bench efficiency`: what the daemon costs beside the bare inference, on the CPU.
+
+Three sides take turns in one run, so that a machine that slows down slows all of them: the daemon's lossless
+replay (decode, board, lane, NMS, messages, socket), a bare loop that letterboxes already decoded frames and runs
+onnxruntime, and the same loop over inputs already letterboxed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from daemon.bench.replay import ReplayOptions, replay
+from daemon.config import AvConfig
+from daemon.errors import LookoutError
+from daemon.paths import demo_model
+from daemon.redact import Url
+from daemon.sources.av import AvSource
+from detectors.cpu.detector import CpuDetector, CpuLane
+from detectors.port import HostImage, Options
+
+
+@dataclass(frozen=True)
+class EfficiencyOptions:
+    """See `lookout bench efficiency --help`."""
+
+    clip: Path
+    model: Path | None = None
+    labels: str | None = None
+    max_batch: int = 8
+    threads: int = 0
+    frames: int = 300
+    rounds: int = 5
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """Frames a second, the median of the rounds, and the daemon's share of each bare loop."""
+
+    frames: int
+    rounds: int
+    lookout_fps: float
+    bare_fps: float
+    infer_only_fps: float
+    ratio: float
+    ratio_to_infer_only: float
+
+
+def efficiency(options: EfficiencyOptions) -> Efficiency:
+    """Measure.
+
+    Raises:
+        LookoutError, DetectorError: the clip or the model cannot be used.
+    """
+    model = options.model or demo_model()
+    frames = _decode(options.clip, options.frames)
+    detector = CpuDetector(Options(model, labels=options.labels, max_batch=options.max_batch, threads=options.threads))
+    rates: dict[str, list[float]] = {"lookout": [], "bare": [], "infer": []}
+    with closing(detector), closing(detector.lane()) as lane:
+        inputs = lane.preprocess(frames[: options.max_batch]).copy()
+        for _ in range(options.rounds):
+            rates["bare"].append(_rate(lambda: _bare(detector, lane, frames, options.max_batch), len(frames)))
+            rates["infer"].append(_rate(lambda: _infer(detector, inputs, len(frames)), len(frames)))
+            replayed = replay(
+                ReplayOptions(
+                    (options.clip,), model, options.labels, max_batch=options.max_batch, threads=options.threads
+                )
+            )
+            rates["lookout"].append(replayed.fps)
+    fps = {side: median(values) for side, values in rates.items()}
+    return Efficiency(
+        frames=len(frames),
+        rounds=options.rounds,
+        lookout_fps=round(fps["lookout"], 1),
+        bare_fps=round(fps["bare"], 1),
+        infer_only_fps=round(fps["infer"], 1),
+        ratio=round(median(a / b for a, b in zip(rates["lookout"], rates["bare"])), 3),
+        ratio_to_infer_only=round(median(a / b for a, b in zip(rates["lookout"], rates["infer"])), 3),
+    )
+
+
+def _rate(work: Callable[[], None], frames: int) -> float:
+    started = perf_counter()
+    work()
+    return frames / (perf_counter() - started)
+
+
+def _bare(detector: CpuDetector, lane: CpuLane, frames: list[HostImage], batch: int) -> None:
+    for start in range(0, len(frames), batch):
+        detector.run(lane.preprocess(frames[start : start + batch]))
+
+
+def _infer(detector: CpuDetector, inputs: npt.NDArray[np.float32], frames: int) -> None:
+    for _ in range(0, frames, len(inputs)):
+        detector.run(inputs)
+
+
+def _decode(clip: Path, most: int) -> list[HostImage]:
+    config = AvConfig(id="clip", url=Url(str(clip)))
+    with closing(AvSource(config).open()) as reader:
+
+        def pictures() -> Iterator[HostImage]:
+            while (picture := reader.read()) is not None:
+                yield picture.load()
+
+        frames = [image for image, _ in zip(pictures(), range(most))]
+    if not frames:
+        raise LookoutError(f"{clip} holds no picture")
+    return frames

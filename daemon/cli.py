@@ -1,0 +1,246 @@
+"""The command line: thin commands, and the one door where errors become a line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from daemon import __version__
+from daemon.errors import LookoutError
+from detectors.port import DetectorError
+
+USER_ERROR = 2
+_CONFIG = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    default="config.yaml",
+    show_default=True,
+    help="Configuration file.",
+)
+_ENDPOINT = "tcp://127.0.0.1:5556"
+
+
+def main() -> None:
+    """The `lookout` command."""
+    sys.exit(invoke(sys.argv[1:]))
+
+
+def invoke(args: Sequence[str]) -> int:
+    """Run a command; what a user can mend is one line on stderr and exit code 2."""
+    try:
+        code = cli.main(list(args), prog_name="lookout", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return USER_ERROR
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except (LookoutError, DetectorError) as error:
+        return _complain(str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return 130
+    except BrokenPipeError:  # `lookout watch | head`
+        sys.stderr.close()
+        return 0
+    return code if isinstance(code, int) else 0
+
+
+def _complain(text: str) -> int:
+    click.echo(f"lookout: {' '.join(text.split())}", err=True)
+    return USER_ERROR
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="lookout")
+def cli() -> None:
+    """Lookout: video in, YOLO detections out over ZeroMQ."""
+
+
+@cli.command()
+@_CONFIG
+def run(config: Path) -> int:
+    """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
+    from daemon.app import App
+    from daemon.config import load
+    from daemon.log import logging
+    from daemon.signals import stopping_on_signals
+
+    loaded = load(config)
+    with logging(loaded.log):
+        app = App(loaded)
+        with stopping_on_signals(app.request_stop):
+            return app.run()
+
+
+@cli.command()
+@_CONFIG
+def check(config: Path) -> int:
+    """Validate the configuration, open each source once, load the model, and print what was found."""
+    from daemon.check import check as run_check
+    from daemon.config import LogConfig, load
+    from daemon.log import logging
+
+    with logging(LogConfig(format="console")):
+        return run_check(load(config))
+
+
+@cli.command()
+@click.argument("endpoint", default=_ENDPOINT)
+@click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
+@click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
+@click.option("--once", is_flag=True, help="End with the first detections: a health check.")
+@click.option("--timeout", default=5.0, show_default=True, help="Seconds --once waits.")
+@click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
+def watch(
+    endpoint: str, sources: tuple[str, ...], as_json: bool, once: bool, timeout: float, server_key: str | None
+) -> int:
+    """Show what a running Lookout publishes on ENDPOINT."""
+    from daemon import watch as watching
+    from daemon.client import Subscriber
+
+    kinds = ("detections",) if once else ("detections", "status", "metrics")
+    with Subscriber(endpoint, sources=sources, kinds=kinds, server_key=server_key) as subscriber:
+        if once:
+            return watching.once(subscriber, endpoint, timeout, as_json)
+        return watching.lines(subscriber) if as_json else watching.table(subscriber, endpoint)
+
+
+@cli.command()
+@click.option("--seconds", default=20.0, show_default=True, help="How long.")
+def demo(seconds: float) -> int:
+    """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
+    from daemon.demo import demo as run_demo
+
+    return run_demo(seconds)
+
+
+@cli.command()
+@click.option("--model", required=True, type=click.Path(path_type=Path), help="ONNX file.")
+@click.option("--images", required=True, type=click.Path(path_type=Path), help="Folder of the photos.")
+@click.option("--annotations", required=True, type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--confidence", default=0.001, show_default=True)
+@click.option("--iou", default=0.65, show_default=True, help="Of class-wise NMS.")
+@click.option("--max-detections", default=300, show_default=True)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file.")
+def evaluate(
+    model: Path,
+    images: Path,
+    annotations: Path,
+    labels: str | None,
+    backend: str,
+    confidence: float,
+    iou: float,
+    max_detections: int,
+    json_file: Path | None,
+) -> int:
+    """COCO AP of a model over labelled photos, by the detector that `run` uses."""
+    from calibration.evaluate import evaluate as run_evaluate
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from daemon.report import evaluation, write_json
+    from detectors.factory import Backend, open_detector
+    from detectors.port import Options, Wanted
+
+    wanted = Wanted(confidence, iou, max_detections, multi_label=True)
+    options = Options(model, labels=labels, wanted=wanted, max_batch=1)
+    with logging(LogConfig(format="console")), closing(open_detector(cast("Backend", backend), options)) as detector:
+        result = run_evaluate(detector, images, annotations)
+    evaluation(result, detector.info)
+    write_json(json_file, result)
+    return 0
+
+
+@cli.group()
+def bench() -> None:
+    """Measure Lookout on recordings."""
+
+
+_MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
+_LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
+_BATCH = click.option("--max-batch", default=8, show_default=True)
+_THREADS = click.option(
+    "--threads", default=0, show_default=True, help="CPU threads of one inference, 0 for all cores."
+)
+_JSON_FILE = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file."
+)
+
+
+@bench.command()
+@click.argument("clips", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_MODEL
+@_LABELS
+@click.option("--sources", type=click.IntRange(1), help="How many, taking the clips in turn.  [default: one per clip]")
+@click.option(
+    "--paced/--lossless",
+    default=False,
+    help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Loop the clips for so long.  [default: play them once]",
+)
+@click.option("--lanes", default=1, show_default=True)
+@_BATCH
+@_THREADS
+@click.option("--confidence", default=0.25, show_default=True)
+@click.option("--endpoint", default="tcp://127.0.0.1:*", help="Where to publish meanwhile.  [default: a free port]")
+@click.option("--wait-for-subscriber", default=0.0, help="Seconds to wait for one before the first frame.")
+@_JSON_FILE
+def replay(json_file: Path | None, **wishes: Any) -> int:
+    """Run the real daemon over recordings: frames, fps, latency by stage, drops, CPU."""
+    from daemon.bench.replay import ReplayOptions
+    from daemon.bench.replay import replay as run_replay
+    from daemon.report import replayed, write_json
+    from daemon.signals import stopping_on_signals
+
+    result = run_replay(ReplayOptions(**wishes), stopping_on_signals)
+    replayed(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@click.argument("clip", type=click.Path(path_type=Path))
+@_MODEL
+@_LABELS
+@_BATCH
+@_THREADS
+@click.option("--frames", default=300, show_default=True, help="Frames of the clip to use; they are held in memory.")
+@click.option("--rounds", default=5, show_default=True, help="Turns of each side, one after the other.")
+@_JSON_FILE
+def efficiency(json_file: Path | None, **wishes: Any) -> int:
+    """Lossless replay against a bare onnxruntime loop over decoded frames, turn by turn in one run."""
+    from daemon.bench.efficiency import EfficiencyOptions
+    from daemon.bench.efficiency import efficiency as run_efficiency
+    from daemon.report import efficient, write_json
+
+    result = run_efficiency(EfficiencyOptions(**wishes))
+    efficient(result)
+    write_json(json_file, result)
+    return 0
+
+
+@cli.group()
+def keys() -> None:
+    """CURVE keys for the publisher."""
+
+
+@keys.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=".")
+@click.option("--name", default="lookout", show_default=True)
+def new(folder: Path, name: str) -> int:
+    """Write a key pair to FOLDER: NAME.key for subscribers, NAME.key_secret for the daemon alone."""
+    from daemon.keys import new_pair
+
+    public, secret = new_pair(folder, name)
+    click.echo(f"{secret}: for publisher.curve.secret_key_file; keep it to the daemon\n{public}: for subscribers")
+    return 0

@@ -1,0 +1,148 @@
+"""`lookout demo`: the whole daemon on drawn streets, watched over its real socket and compared with the truth."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+
+from daemon.app import App
+from daemon.client import Subscriber
+from daemon.config import Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.log import logging
+from daemon.messages import Detections
+from daemon.metrics import Rows, percentiles
+from daemon.paths import demo_model
+from daemon.signals import stopping_on_signals
+from daemon.sources.synthetic import scene_of
+from daemon.watch import View
+from detectors.matching import match
+
+_LEAST = 0.9
+_IOU = 0.5
+_REFRESH_S = 0.25
+_STREETS = (
+    SyntheticConfig(id="street-1", seed=1001, fps=15),
+    SyntheticConfig(id="street-2", seed=1002, fps=10, width=1280, height=720),
+)
+
+
+@dataclass
+class Tally:
+    """Boxes found, missed and made up."""
+
+    found: int = 0
+    missed: int = 0
+    made_up: int = 0
+
+    @property
+    def recall(self) -> float:
+        return self.found / max(1, self.found + self.missed)
+
+    @property
+    def precision(self) -> float:
+        return self.found / max(1, self.found + self.made_up)
+
+
+class Judge:
+    """Compares messages with what the scenes know."""
+
+    def __init__(self, streets: tuple[SyntheticConfig, ...], labels: tuple[str, ...]) -> None:
+        self._scenes = {street.id: (scene_of(street), street.fps) for street in streets}
+        self._labels = labels
+        self.tally = Tally()
+
+    def take(self, message: Detections) -> None:
+        scene, fps = self._scenes[message.source]
+        truth = scene.truth(round((message.pts or 0) * fps / 1e9))
+        known = np.array([box.xyxy for box in truth], dtype=np.float32).reshape(-1, 4)
+        kinds = np.array([self._labels.index(box.label) for box in truth], dtype=np.int32)
+        seen = np.array([found.box for found in message.detections], dtype=np.float32).reshape(-1, 4)
+        seen_kinds = np.array([found.class_id for found in message.detections], dtype=np.int32)
+        pairs = len(match(seen, seen_kinds, known, kinds, _IOU))
+        self.tally.found += pairs
+        self.tally.missed += len(known) - pairs
+        self.tally.made_up += len(seen) - pairs
+
+
+def demo(seconds: float) -> int:
+    """Run for some seconds and print a summary; 0 only if recall and precision are both at least 0.9."""
+    console = Console()
+    rows: list[Rows] = []
+    stop = threading.Event()
+    with ExitStack() as stack:
+        stack.enter_context(logging(LogConfig(level="warning", format="console")))
+        app = App(_config(), sinks=[rows.append])
+        judge = Judge(_STREETS, app.model.labels)
+        subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
+        stack.enter_context(stopping_on_signals(stop.set))
+        stack.enter_context(_running(app))
+        started = monotonic()
+        received = _follow(app, subscriber, judge, console, started + seconds, stop)
+        took = monotonic() - started
+    if received == 0:
+        console.print("no detections arrived: run `lookout check -c config.yaml` to see why", style="red")
+        return 1
+    return _sum_up(console, judge.tally, rows, received, took, sum(subscriber.lost.values()))
+
+
+def _config() -> Config:
+    return Config(
+        model=ModelConfig(path=demo_model(), confidence=0.4),
+        sources=list(_STREETS),
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=5.0),
+        monitor=MonitorConfig(interval_s=2.0),
+    )
+
+
+@contextmanager
+def _running(app: App) -> Iterator[None]:
+    app.start()
+    try:
+        yield
+    finally:
+        app.stop()
+
+
+def _follow(
+    app: App, subscriber: Subscriber, judge: Judge, console: Console, until: float, stop: threading.Event
+) -> int:
+    """Show and judge what arrives until the time is over; how many detections messages that were."""
+    view, received, due = View(app.endpoint), 0, 0.0
+    with Live(console=console, auto_refresh=False) as live:
+        while monotonic() < until and not stop.is_set():
+            message = subscriber.receive(_REFRESH_S)
+            if message is not None:
+                view.take(message)
+            if isinstance(message, Detections):
+                judge.take(message)
+                received += 1
+            if monotonic() >= due:
+                due = monotonic() + _REFRESH_S
+                live.update(view.render(subscriber), refresh=True)
+    return received
+
+
+def _sum_up(console: Console, tally: Tally, rows: list[Rows], received: int, took: float, lost: int) -> int:
+    console.print()
+    stages = percentiles(np.concatenate(rows))
+    p95 = stages["total"].p95 / 1e6 if stages else float("nan")
+    console.print(
+        f"{received} frames in {took:.1f} s ({received / took:.1f} frames/s, {lost} messages lost), "
+        f"latency p95 {p95:.1f} ms from captured to sent; "
+        f"recall {tally.recall:.3f}, precision {tally.precision:.3f} against {tally.found + tally.missed} known boxes",
+        highlight=False,
+        soft_wrap=True,
+    )
+    good = tally.recall >= _LEAST and tally.precision >= _LEAST
+    verdict = "It works. Next: point a source of config.yaml at your camera, then `make run`."
+    console.print(
+        verdict if good else f"recall and precision should both be at least {_LEAST}", style="" if good else "red"
+    )
+    return 0 if good else 1

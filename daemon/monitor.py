@@ -1,0 +1,214 @@
+"""The monitor thread: drains the frames' fates, publishes and logs figures, watches for stalls, feeds the watchdog."""
+
+from __future__ import annotations
+
+import io
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import structlog
+
+from daemon import systemd
+from daemon.capture import CaptureThread
+from daemon.clock import Clock
+from daemon.config import MonitorConfig
+from daemon.errors import ConfigError
+from daemon.messages import Metrics, SourceMetrics, topic
+from daemon.metrics import CAUSES, STAGES, Counts, Ledger, Rows, percentiles
+from daemon.outbox import Outbox, Report
+from daemon.probes import GpuProbe, ProcessProbe
+from daemon.publisher import Publisher
+
+log = structlog.get_logger(__name__)
+_TICK_S = 1.0
+RowSink = Callable[[Rows], None]
+
+
+class Monitor(threading.Thread):
+    """Owns the probes and the file of frames.
+
+    Args:
+        captures: whose state is reported and watched.
+        alive: whether every thread that must move does; the watchdog is only fed while it says so.
+        sinks: further takers of every frame's row, such as a benchmark.
+    """
+
+    def __init__(
+        self,
+        config: MonitorConfig,
+        ledger: Ledger,
+        captures: Sequence[CaptureThread],
+        publisher: Publisher,
+        outbox: Outbox,
+        gpu: GpuProbe,
+        clock: Clock,
+        instance: str,
+        alive: Callable[[], bool],
+        on_failure: Callable[[str], None],
+        sinks: Sequence[RowSink] = (),
+    ) -> None:
+        super().__init__(name="monitor", daemon=True)
+        self._config, self._ledger, self._captures = config, ledger, captures
+        self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
+        self._clock, self._instance, self._alive = clock, instance, alive
+        self._on_failure = on_failure
+        self._process = ProcessProbe()
+        self._frames = FrameFile(config.frames_file, instance, ledger.sources) if config.frames_file else None
+        self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
+        self._ending = threading.Event()
+        self._begun = self._since = clock.monotonic_ns()
+        self._counts = ledger.counts()
+        self._rows: list[Rows] = []
+
+    def stop(self, timeout_s: float) -> None:
+        """Report once more and end, within the time."""
+        self._ending.set()
+        if self.ident is not None:
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        watchdog = systemd.watchdog_s()
+        tick = min(_TICK_S, self._config.interval_s, (watchdog or _TICK_S * 2) / 2)
+        try:
+            while not self._clock.wait(self._ending, tick):
+                self._turn(watchdog is not None)
+            self._drain()
+            self.report()
+        except Exception as error:
+            log.exception("monitor failed")
+            self._on_failure(f"monitor failed: {error}")
+        finally:
+            self._gpu.close()
+            if self._frames:
+                self._frames.close()
+
+    def _turn(self, has_watchdog: bool) -> None:
+        self._drain()
+        for capture in self._captures:
+            capture.check_stalled(self._config.stall_after_s)
+        if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
+            self.report()
+        if has_watchdog and self._alive():
+            systemd.notify("WATCHDOG=1")
+
+    def report(self) -> Metrics:
+        """Publish and log the figures since the last report."""
+        metrics = self._measure()
+        self._outbox.report(Report(topic("metrics"), metrics))
+        total = metrics.latency["total"] if metrics.latency else None
+        up = sum(source.state == "up" for source in metrics.sources.values())
+        dropped = sum(getattr(source.dropped, cause) for source in metrics.sources.values() for cause in CAUSES)
+        log.info(
+            "metrics",
+            fps=metrics.fps,
+            p50_ms=round(total.p50 / 1e6, 2) if total else None,
+            p99_ms=round(total.p99 / 1e6, 2) if total else None,
+            up=f"{up}/{len(metrics.sources)}",
+            dropped=dropped,
+            cpu_percent=metrics.process.cpu_percent,
+            rss_mib=metrics.process.rss_bytes >> 20,
+        )
+        systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
+        return metrics
+
+    def _measure(self) -> Metrics:
+        now = self._clock.monotonic_ns()
+        seconds = max(now - self._since, 1) / 1e9
+        before, self._counts = self._counts, self._ledger.counts()
+        rows = np.concatenate(self._rows) if self._rows else self._ledger.drain()[:0]
+        self._since, self._rows = now, []
+        states = {capture.id: capture.state for capture in self._captures}
+        sources = {
+            source: SourceMetrics(
+                state=states[source],
+                captured_fps=round((counts.captured - before[source].captured) / seconds, 2),
+                published_fps=round((counts.published - before[source].published) / seconds, 2),
+                captured=counts.captured,
+                published=counts.published,
+                dropped=counts.dropped,
+                in_flight=counts.in_flight,
+                latency=percentiles(rows[rows["source"] == index]),
+            )
+            for index, (source, counts) in enumerate(self._counts.items())
+        }
+        return Metrics(
+            instance=self._instance,
+            index=0,
+            at=self._clock.utc_ns(),
+            interval_s=round(seconds, 3),
+            uptime_s=round((now - self._begun) / 1e9, 3),
+            fps=round((_published(self._counts) - _published(before)) / seconds, 2),
+            latency=percentiles(rows),
+            sources=sources,
+            process=self._process.read(),
+            gpus=self._gpu.read(),
+            gpus_reason=self._gpu.reason,
+            publisher=self._publisher.metrics(),
+        )
+
+    def _drain(self) -> None:
+        rows = self._ledger.drain()
+        if len(rows) == 0:
+            return
+        self._rows.append(rows)
+        for sink in self._sinks:
+            sink(rows)
+        if log.is_enabled_for(10):
+            for line in describe(rows, self._ledger.sources):
+                log.debug("frame", **line)
+
+
+class FrameFile:
+    """frames.jsonl: one line for every frame, published or dropped, appended to what earlier runs wrote.
+
+    A full disk costs the lines that do not fit, said once in the log, and nothing else.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path, instance: str, sources: Sequence[str]) -> None:
+        self._path, self._instance, self._sources = path, instance, sources
+        self._encode = msgspec.json.Encoder().encode_lines
+        self._lost = 0
+        try:
+            self._file = io.FileIO(path, "a")
+        except OSError as error:
+            raise ConfigError(f"monitor.frames_file: {path} cannot be written: {error.strerror}") from error
+
+    def write(self, rows: Rows) -> None:
+        text = self._encode([{"instance": self._instance, **line} for line in describe(rows, self._sources)])
+        try:
+            written = self._file.write(text)
+            if written != len(text):  # the disk is full in the middle of a line
+                self._file.truncate(self._file.seek(self._file.tell() - written))
+                raise OSError(28, "No space left on device")
+        except OSError as error:
+            if not self._lost:
+                log.error("frames_file cannot take more: make room", path=str(self._path), reason=error.strerror)
+            self._lost += len(rows)
+            return
+        if self._lost:
+            log.warning("frames_file goes on", path=str(self._path), lines_lost=self._lost)
+            self._lost = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def describe(rows: Rows, sources: Sequence[str]) -> list[dict[str, object]]:
+    """Rows as dictionaries: a published frame with its stages in ns, a dropped one with its cause."""
+    lines: list[dict[str, object]] = []
+    for row in rows.tolist():
+        source, dropped, seq, captured_at, *stages = row
+        line: dict[str, object] = {"source": sources[source], "seq": seq, "captured_at": captured_at}
+        line.update({"dropped": CAUSES[dropped - 1]} if dropped else zip(STAGES, stages))
+        lines.append(line)
+    return lines
+
+
+def _published(counts: dict[str, Counts]) -> int:
+    return sum(count.published for count in counts.values())

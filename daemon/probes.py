@@ -1,0 +1,116 @@
+"""What the machine says of this process and its GPUs. The only file of the daemon that knows NVML."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import psutil
+
+from daemon.messages import GpuMetrics, ProcessMetrics
+
+
+class ProcessProbe:
+    """CPU, memory, threads and descriptors of this process."""
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call only starts the count
+
+    def read(self) -> ProcessMetrics:
+        """Since the last call; one caller only."""
+        process = self._process
+        with process.oneshot():
+            return ProcessMetrics(
+                cpu_percent=round(process.cpu_percent(), 1),
+                rss_bytes=process.memory_info().rss,
+                threads=process.num_threads(),
+                open_files=process.num_fds(),
+            )
+
+
+class GpuProbe(Protocol):
+    """Attributes:
+    reason: why there is nothing to read, None if there is.
+    """
+
+    @property
+    def reason(self) -> str | None: ...
+    def read(self) -> list[GpuMetrics] | None: ...
+    def close(self) -> None: ...
+
+
+class NoGpu:
+    """There is none to ask; the reason says why."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason: str | None = reason
+
+    def read(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class NvmlProbe:
+    """Every GPU NVML shows, one value at a time: a card that cannot tell one tells the others."""
+
+    reason: str | None = None
+
+    def __init__(self, nvml: Any) -> None:
+        self._nvml = nvml
+        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+
+    def read(self) -> list[GpuMetrics]:
+        return [self._read(handle) for handle in self._handles]
+
+    def close(self) -> None:
+        self._nvml.nvmlShutdown()
+
+    def _read(self, handle: Any) -> GpuMetrics:
+        nvml = self._nvml
+        reasons: dict[str, str] = {}
+
+        def ask(name: str, call: Callable[[], Any]) -> Any:
+            try:
+                return call()
+            except nvml.NVMLError as error:
+                reasons[name] = str(error)
+                return None
+
+        memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+        busy = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        decoder = ask("decoder_utilisation", lambda: nvml.nvmlDeviceGetDecoderUtilization(handle))
+        power = ask("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        energy = ask("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        return GpuMetrics(
+            name=str(ask("name", lambda: nvml.nvmlDeviceGetName(handle))),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_total_bytes=None if memory is None else int(memory.total),
+            process_memory_bytes=ask("process_memory_bytes", lambda: self._own_memory(handle)),
+            utilisation=None if busy is None else int(busy.gpu),
+            decoder_utilisation=None if decoder is None else int(decoder[0]),
+            power_w=None if power is None else power / 1000,
+            energy_j=None if energy is None else energy / 1000,
+            reasons=reasons,
+        )
+
+    def _own_memory(self, handle: Any) -> int:
+        """Of this process, bytes; 0 where it has none, or where a container hides its pid from the driver."""
+        own = [row for row in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid == os.getpid()]
+        return sum(row.usedGpuMemory or 0 for row in own)
+
+
+def open_gpu_probe() -> GpuProbe:
+    """NVML, or the reason why not."""
+    try:
+        import pynvml
+    except ImportError:
+        return NoGpu("NVML's bindings are not installed: pip install 'lookoutd[gpu]'")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return NoGpu(f"NVML does not start: {error}")
+    return NvmlProbe(pynvml)

@@ -1,0 +1,130 @@
+"""`lookout watch`: what a running Lookout publishes, for eyes or for a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from time import monotonic
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from daemon.client import Subscriber
+from daemon.messages import Detections, Dropped, Message, Metrics, Status
+
+_WINDOW_S = 5.0
+_REFRESH_S = 0.25
+
+
+def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool) -> int:
+    """0 as soon as detections come, 1 when none came in time."""
+    message = subscriber.receive(timeout_s)
+    if message is None:
+        click.echo(
+            f"no detections from {endpoint} within {timeout_s:g} s: is it running, and is the key right?", err=True
+        )
+        return 1
+    if as_json:
+        _print_json(message)
+    else:
+        assert isinstance(message, Detections)  # noqa: S101 - nothing else was subscribed to
+        found = ", ".join(detection.label for detection in message.detections) or "nothing"
+        click.echo(f"{message.source}: frame {message.seq}, {found}, {message.latency.total / 1e6:.1f} ms")
+    return 0
+
+
+def lines(subscriber: Subscriber) -> int:
+    """Every message as a line of JSON, for ever."""
+    for message in subscriber:
+        _print_json(message)
+    return 0
+
+
+def table(subscriber: Subscriber, endpoint: str) -> int:
+    """A live table, for ever."""
+    view = View(endpoint)
+    with Live(console=Console(), auto_refresh=False, transient=False) as live:
+        due = monotonic()
+        while True:
+            message = subscriber.receive(_REFRESH_S)
+            if message is not None:
+                view.take(message)
+            if monotonic() >= due:
+                due = monotonic() + _REFRESH_S
+                live.update(view.render(subscriber), refresh=True)
+
+
+@dataclass
+class _Row:
+    state: str = "?"
+    reason: str = ""
+    size: str = ""
+    seen: Counter[str] = field(default_factory=Counter)
+    arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # monotonic seconds, total latency in ns
+    dropped: Dropped = field(default_factory=Dropped)
+
+
+class View:
+    """What is known of each source from its messages, as a table."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._rows: dict[str, _Row] = {}
+        self._metrics: Metrics | None = None
+
+    def take(self, message: Message) -> None:
+        if isinstance(message, Metrics):
+            self._metrics = message
+            return
+        row = self._rows.setdefault(message.source, _Row())
+        if isinstance(message, Status):
+            row.state = message.state
+            row.reason = message.reason or ""
+            return
+        row.state, row.reason = "up", ""
+        row.size = f"{message.image.width}x{message.image.height}"
+        row.seen = Counter(detection.label for detection in message.detections)
+        row.dropped = message.dropped
+        row.arrivals.append((monotonic(), message.latency.total))
+
+    def render(self, subscriber: Subscriber) -> Table:
+        table = Table(title=f"Lookout at {self._endpoint}", title_justify="left", caption=self._caption(subscriber))
+        for name in ("source", "state", "size", "fps", "p95 ms", "dropped", "sees"):
+            table.add_column(name, justify="right" if name in ("fps", "p95 ms", "dropped") else "left")
+        for source, row in sorted(self._rows.items()):
+            fps, p95 = _recent(row.arrivals)
+            dropped = ", ".join(f"{n} {cause}" for cause, n in msgspec.structs.asdict(row.dropped).items() if n) or "0"
+            sees = ", ".join(f"{count} {label}" for label, count in sorted(row.seen.items())) or row.reason or "-"
+            table.add_row(source, row.state, row.size, f"{fps:.1f}", f"{p95:.1f}", dropped, sees)
+        if not self._rows:
+            table.add_row("...", "no message yet: is it running, and is the key right?")
+        return table
+
+    def _caption(self, subscriber: Subscriber) -> str:
+        parts = [f"{subscriber.received} messages, {sum(subscriber.lost.values())} lost on the way here"]
+        if self._metrics:
+            process = self._metrics.process
+            parts.append(f"daemon: CPU {process.cpu_percent:.0f} %, {process.rss_bytes >> 20} MiB")
+            parts.extend(f"{gpu.name}: {gpu.utilisation} %, {gpu.power_w} W" for gpu in self._metrics.gpus or [])
+        return " · ".join(parts)
+
+
+def _recent(arrivals: deque[tuple[float, int]]) -> tuple[float, float]:
+    """Messages a second, and the 95th percentile of latency in ms, over the window."""
+    now = monotonic()
+    while arrivals and now - arrivals[0][0] > _WINDOW_S:
+        arrivals.popleft()
+    if len(arrivals) < 2:
+        return 0.0, 0.0
+    latencies = sorted(latency for _, latency in arrivals)
+    span = arrivals[-1][0] - arrivals[0][0]
+    return (len(arrivals) - 1) / span if span else 0.0, latencies[int(0.95 * (len(latencies) - 1))] / 1e6
+
+
+def _print_json(message: Message) -> None:
+    sys.stdout.write(msgspec.json.encode(message).decode() + "\n")
+    sys.stdout.flush()

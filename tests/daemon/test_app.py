@@ -1,0 +1,160 @@
+"""The whole daemon in one process: failures of the detector, of labels and thresholds, and what systemd is told."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app import PART_FAILED, App
+from daemon.client import Subscriber
+from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
+from daemon.lane import keep_of
+from daemon.messages import Detections
+from detectors.detections import Detections as Found
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import DetectorError, Image, StageTimes
+from tests.support.daemon import DEMO_MODEL, Lookout, receive_until
+
+
+def _config(*sources: SourceConfig, audience: bool = False, **more: Any) -> Config:
+    """Whether to wait for a subscriber before the first frame."""
+    return Config(
+        model=ModelConfig(path=Path("none"), max_batch=4),
+        sources=list(sources),
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=20 * audience),
+        **more,
+    )
+
+
+class BreakingDetector(FakeDetector):
+    """Works for three batches, and then not even closing works, as on a GPU after an illegal address."""
+
+    def close(self) -> None:
+        raise DetectorError("illegal address")
+
+    def lane(self) -> FakeLane:
+        return BreakingLane(0.1, 0.0, lambda _: None)
+
+
+class BreakingLane(FakeLane):
+    left = 3
+
+    def close(self) -> None:
+        raise DetectorError("illegal address")
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+        self.left -= 1
+        if self.left < 0:
+            raise DetectorError("out of memory")
+        return super().detect(images)
+
+
+def test_a_detector_that_fails_ends_the_process_with_its_own_code() -> None:
+    """Never a daemon that runs on and detects nothing; and the frames it failed on are counted."""
+    app = App(_config(SyntheticConfig(id="cam", fps=100)), open_detector=lambda _, options: BreakingDetector(options))
+    assert app.run() == PART_FAILED
+    counts = app.ledger.counts()["cam"]
+    assert counts.dropped.detector_error >= 1
+    assert counts.in_flight == 0
+
+
+def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
+    from daemon.config import BoardConfig
+
+    sources = [SyntheticConfig(id=name, frames=100, pace="fast", width=32, height=32) for name in "abc"]
+    config = _config(*sources, audience=True, lanes=3, board=BoardConfig(mode="lossless", depth=4))
+    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    with Subscriber(app.endpoint) as subscriber:
+        assert app.run() == 0
+        seqs: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+        while (message := subscriber.receive(0.5)) is not None:
+            assert isinstance(message, Detections)
+            seqs[message.source].append(message.seq)
+    for source, seen in seqs.items():
+        assert seen == list(range(100)), source
+    assert all(count.published == 100 for count in app.ledger.counts().values())
+
+
+def test_a_source_has_its_own_threshold_and_labels() -> None:
+    """The detector runs at the lowest threshold; each source gets what it asked for."""
+    low, cars = SyntheticConfig(id="low", confidence=0.1), SyntheticConfig(id="cars", labels=["car"])
+    from daemon.app import options_of
+
+    assert options_of(_config(low, cars)).wanted.confidence == 0.1
+    import numpy as np
+
+    found = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.5, 0.2], np.float32), np.array([1, 0, 1], np.int32))
+    labels = ("person", "car")
+    assert len(keep_of(low, labels, 0.25)(found)) == 3
+    assert keep_of(cars, labels, 0.25)(found).confidence.tolist() == [pytest.approx(0.9)]
+
+
+def test_the_last_figures_add_up() -> None:
+    """The last metrics message accounts for every frame, and says why there are no GPU figures."""
+    from daemon.messages import Metrics
+
+    config = _config(SyntheticConfig(id="cam", fps=50, frames=40), audience=True, monitor=MonitorConfig(interval_s=0.2))
+    app = App(config, open_detector=lambda _, options: FakeDetector(options))
+    with Subscriber(app.endpoint, kinds=["metrics"]) as subscriber:
+        app.run()
+        messages = []
+        while (message := subscriber.receive(0.5)) is not None:
+            assert isinstance(message, Metrics)
+            messages.append(message)
+    last = messages[-1].sources["cam"]
+    assert (last.captured, last.in_flight) == (40, 0)
+    assert last.published + last.dropped.superseded == 40
+    assert messages[-1].process.rss_bytes > 0
+    assert (messages[-1].gpus is None) == (messages[-1].gpus_reason is not None)
+    assert sum(message.fps * message.interval_s for message in messages) == pytest.approx(last.published, rel=0.05)
+
+
+def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """READY, STATUS, WATCHDOG and STOPPING reach a real notify socket."""
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(address)
+        listener.settimeout(10)
+        monkeypatch.setenv("NOTIFY_SOCKET", address)
+        monkeypatch.setenv("WATCHDOG_USEC", "500000")
+        monkeypatch.delenv("WATCHDOG_PID", raising=False)
+        config: dict[str, object] = {"sources": [{"id": "cam", "type": "synthetic"}], "monitor": {"interval_s": 0.5}}
+        with Lookout(tmp_path, config) as lookout:
+            heard = [listener.recv(200).decode() for _ in range(6)]
+            assert "READY=1" in heard
+            assert "WATCHDOG=1" in heard
+            assert any(state.startswith("STATUS=1 of 1 sources up") for state in heard)
+            assert lookout.stop() == 0
+            while "STOPPING=1" not in heard:
+                heard.append(listener.recv(200).decode())
+
+
+def test_curve_over_the_command_line(tmp_path: Path) -> None:
+    """Keys made by the command, used by the daemon from the environment, and by a subscriber."""
+    from daemon.config import CurveConfig
+    from daemon.keys import new_pair
+    from daemon.publisher import secret_key
+
+    public, secret = new_pair(tmp_path, "lookout")
+    os.environ["LOOKOUT_TEST_SECRET"] = secret_key(CurveConfig(secret_key_file=secret)).decode()
+    try:
+        config: dict[str, object] = {
+            "sources": [{"id": "cam", "type": "synthetic"}],
+            "publisher": {"curve": {"secret_key": "${LOOKOUT_TEST_SECRET}"}},
+        }
+        with Lookout(tmp_path, config) as lookout, Subscriber(lookout.endpoint, server_key=public) as subscriber:
+            receive_until(subscriber, lambda message: isinstance(message, Detections))
+            assert os.environ["LOOKOUT_TEST_SECRET"] not in lookout.log()
+    finally:
+        del os.environ["LOOKOUT_TEST_SECRET"]
+
+
+def test_the_demo_model_and_config_yaml_fit() -> None:
+    assert DEMO_MODEL.stat().st_size < 3_000_000
+    text = (DEMO_MODEL.parents[1] / "config.yaml").read_text()
+    assert parse(text).model.path == Path("models/demo.onnx")

@@ -1,0 +1,233 @@
+"""The command line's one door: whatever a user gets wrong is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import zmq
+
+from daemon.cli import invoke
+from tests.support.daemon import DEMO_MODEL, ROOT
+
+
+def _config(folder: Path, **changes: object) -> list[str]:
+    """`-c` and a file: a short synthetic source and the demo model, with changes to the top level."""
+    content: dict[str, object] = {
+        "model": {"path": str(DEMO_MODEL)},
+        "sources": [{"id": "cam", "type": "synthetic", "frames": 3, "pace": "fast"}],
+        "publisher": {"endpoint": "tcp://127.0.0.1:*"},
+        **changes,
+    }
+    file = folder / "config.yaml"
+    file.write_text(json.dumps(content))  # JSON is YAML
+    return ["-c", str(file)]
+
+
+def _model(folder: Path, shape: list[int | str], output: list[int | str], **metadata: str) -> Path:
+    """An ONNX file whose output is zeros of a shape."""
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    zeros = onnx.numpy_helper.from_array(np.zeros([1 if isinstance(n, str) else n for n in output], np.float32))
+    node = helper.make_node("Constant", [], ["out"], value=zeros)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("images", kind, shape)],
+        [helper.make_tensor_value_info("out", kind, output)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, metadata)
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def _one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    error = capsys.readouterr().err.strip()
+    assert error.count("\n") == 0, error
+    assert error.startswith("lookout: ")
+    return error
+
+
+@pytest.mark.parametrize("command", ["run", "check"])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["-c", "nowhere.yaml"], "does not exist"),
+        (["-c", "."], "cannot be read"),
+        (["--config"], "requires an argument"),
+        (["--verbose"], "No such option"),
+    ],
+)
+def test_bad_arguments(command: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke([command, *arguments]) == 2
+    assert says in _one_line(capsys)
+
+
+def test_the_file_and_the_key_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["run", *_config(tmp_path, lanes="two")]) == 2
+    assert f"{tmp_path}/config.yaml: lanes: Expected `int`" in _one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"model": {"path": "nothing.onnx"}}, "cannot be read"),
+        ({"model": {"path": str(DEMO_MODEL), "labels": "nothing.txt"}}, "labels file"),
+        ({"model": {"path": str(DEMO_MODEL), "labels": "coco"}}, "has 80 labels, but the model's output has 3 classes"),
+        ({"model": {"path": str(DEMO_MODEL), "head": "yolov5"}}, "head not recognised"),
+        ({"model": {"path": str(DEMO_MODEL), "backend": "trt"}}, "backend trt is not available"),
+        ({"model": {"path": str(DEMO_MODEL), "input_size": [64, 64]}}, "fixed at 320x320"),
+        ({"log": {"file": "/nowhere/lookout.log"}}, "log.file"),
+        ({"monitor": {"frames_file": "/nowhere/frames.jsonl"}}, "monitor.frames_file"),
+        ({"publisher": {"endpoint": "tcp://203.0.113.1:1", "allow_plaintext": True}}, "cannot bind"),
+        (
+            {"sources": [{"id": "cam", "type": "synthetic", "labels": ["unicorn"]}]},
+            "no label 'unicorn'; it has person, car, bus",
+        ),
+    ],
+)
+def test_what_only_shows_at_the_start(
+    change: dict[str, object], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["run", *_config(tmp_path, **change)]) == 2
+    assert says in _one_line(capsys)
+
+
+def test_models_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Empty, not ONNX, cut short, of an unknown head, of another task, with a wrong input."""
+    files = {
+        "0 bytes": b"",
+        "not a complete ONNX model": b"hello" * 100,
+        "complete ONNX": DEMO_MODEL.read_bytes()[:100_000],
+    }
+    for says, content in files.items():
+        path = tmp_path / "m.onnx"
+        path.write_bytes(content)
+        assert invoke(["run", *_config(tmp_path, model={"path": str(path)})]) == 2
+        assert says in _one_line(capsys)
+    models = {
+        "head not recognised": _model(tmp_path / "a", ["b", 3, 64, 64], ["b", 10, 10]),
+        "task is 'pose'": _model(tmp_path / "b", ["b", 3, 64, 64], ["b", 56, 84], task="pose"),
+        "one float input": _model(tmp_path / "c", ["b", 64], ["b", 84, 84]),
+        "input size is dynamic": _model(tmp_path / "d", ["b", 3, "h", "w"], ["b", 84, 84]),
+        "is not a list of labels": _model(tmp_path / "e", ["b", 3, 64, 64], ["b", 84, 84], names="oops("),
+    }
+    for says, path in models.items():
+        assert invoke(["run", *_config(tmp_path, model={"path": str(path)})]) == 2
+        assert says in _one_line(capsys)
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path: Path) -> None:
+    for name in "abcde":
+        (tmp_path / name).mkdir()
+
+
+def test_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zmq.Context() as context, context.socket(zmq.PUB) as other:
+        port = other.bind_to_random_port("tcp://127.0.0.1")
+        assert invoke(["run", *_config(tmp_path, publisher={"endpoint": f"tcp://127.0.0.1:{port}"})]) == 2
+    assert "another Lookout" in _one_line(capsys)
+
+
+def test_a_run_of_recordings_ends_by_itself(tmp_path: Path) -> None:
+    assert invoke(["run", *_config(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("key", ["monitor", "log"])
+def test_a_full_disk_costs_lines_and_nothing_else(tmp_path: Path, key: str) -> None:
+    """/dev/full takes nothing: the run goes on to its end."""
+    change = {"monitor": {"frames_file": "/dev/full"}, "log": {"file": "/dev/full"}}[key]
+    assert invoke(["run", *_config(tmp_path, **{key: change})]) == 0
+
+
+def test_the_file_of_frames_holds_each_frame(tmp_path: Path) -> None:
+    file = tmp_path / "frames.jsonl"
+    sources = [{"id": "cam", "type": "synthetic", "frames": 20, "pace": "fast", "max_fps": 10}]
+    invoke(["run", *_config(tmp_path, sources=sources, board={"mode": "lossless"}, monitor={"frames_file": str(file)})])
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert sorted(line["seq"] for line in lines) == list(range(20))
+    assert {line.get("dropped") for line in lines} == {None, "rate_limit"}
+    published = [line for line in lines if "dropped" not in line]
+    assert all(line["total"] >= line["wait"] + line["infer"] for line in published)
+
+
+def test_check_tells_what_it_finds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = [{"id": "cam", "type": "synthetic"}, {"id": "lost", "type": "av", "url": "rtsp://me:pa55@127.0.0.1:1/x"}]
+    assert invoke(["check", *_config(tmp_path, sources=sources)]) == 2
+    output = capsys.readouterr().out
+    assert "trt" in output  # and why it is not available
+    assert "lost: cannot open rtsp://***@127.0.0.1:1/x: Connection refused" in output
+    assert "pa55" not in output
+    assert invoke(["check", "-c", str(ROOT / "config.yaml")]) == 0
+
+
+def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["watch", "tcp://127.0.0.1:1", "--once", "--timeout", "0.1"]) == 1
+    assert "is it running" in capsys.readouterr().err
+    assert invoke(["watch", "nonsense", "--once"]) == 2
+    assert "it looks like tcp://" in _one_line(capsys)
+
+
+def test_watch_prints_lines_of_json(tmp_path: Path) -> None:
+    """The whole command, on a running daemon, until Ctrl-C."""
+    from tests.support.daemon import Lookout
+
+    with Lookout(tmp_path, {"sources": [{"id": "cam", "type": "synthetic"}]}) as lookout:
+        command = [sys.executable, "-m", "daemon", "watch", lookout.endpoint, "--json", "--source", "cam"]
+        watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+        assert watch.stdout is not None
+        messages = [json.loads(watch.stdout.readline()) for _ in range(10)]
+        watch.send_signal(signal.SIGINT)
+        _, errors = watch.communicate(timeout=10)
+        assert watch.returncode == 130
+        assert errors.strip() == b""
+    assert {message["schema"] for message in messages} >= {"lookout.detections/1"}
+
+
+def test_keys_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["keys", "new", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert invoke(["keys", "new", str(tmp_path)]) == 2
+    assert "exists" in _one_line(capsys)
+
+
+@pytest.mark.needs("ffmpeg")
+def test_bench_replay_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    assert invoke(["bench", "replay", str(clip), "--sources", "2", "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["captured"] == figures["published"] == 90
+    assert figures["dropped"] == 0
+    assert figures["fps"] > 0
+    assert figures["latency_ms"]["p50"] <= figures["latency_ms"]["p95"] <= figures["latency_ms"]["p99"]
+    assert "captured to sent" in capsys.readouterr().out
+
+
+@pytest.mark.needs("ffmpeg")
+def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["bench", "replay", str(clip), str(tmp_path / "gone.mp4")]) == 2
+    assert "No such file" in _one_line(capsys)
+    assert invoke(["bench", "replay", str(clip), "--json", "/nowhere/x.json"]) == 2
+    assert "cannot be written" in _one_line(capsys)
+
+
+@pytest.mark.needs("ffmpeg")
+def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    assert invoke(["bench", "efficiency", str(clip), "--rounds", "1", "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())
+    assert figures["ratio"] > 0
+    assert figures["frames"] == 45
+
+
+def test_the_demo_is_right_about_what_it_sees(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["demo", "--seconds", "3"]) == 0
+    assert "recall 0.9" in capsys.readouterr().out.replace("recall 1.0", "recall 0.9")

@@ -1,0 +1,110 @@
+"""The configuration: what it refuses, and that config.yaml tells the truth."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from daemon import config
+from daemon.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ("a: [", "", "not YAML"),
+        ("just text", "", "mapping"),
+        (GOOD + "lanez: 2\n", "lanez", "did you mean `lanes`"),
+        (GOOD.replace("synthetic", "synthetic, fsp: 3"), "sources[0]", "did you mean `fps`"),
+        (GOOD.replace("synthetic", "synthetic, fps: fast"), "sources[0].fps", "float"),
+        (GOOD.replace("synthetic", "webcam"), "sources[0].type", "av, camera and synthetic"),
+        (GOOD.replace("type: synthetic", "type: av"), "sources[0]", "`url`"),
+        (GOOD + "  - {id: cam, type: synthetic}\n", "sources[1].id", "used twice"),
+        (GOOD.replace("id: cam", "id: a/b"), "sources[0].id", "letters"),
+        (GOOD.replace("id: cam", "id: 'a b'"), "sources[0].id", "letters"),
+        ("model: {path: x}\nsources: []\n", "sources", "none is enabled"),
+        (GOOD.replace("synthetic", "synthetic, enabled: false"), "sources", "none is enabled"),
+        (GOOD + "lanes: 0\n", "lanes", ">= 1"),
+        (GOOD + "lanes: 1\nlanes: 2\n", "lanes", "written twice"),
+        (GOOD + "publisher: {endpoint: 'tcp://*:5556'}\n", "publisher.endpoint", "lookout keys new"),
+        (GOOD + "publisher: {endpoint: 'tcp://10.0.0.1:5556'}\n", "publisher.endpoint", "allow_plaintext"),
+        (GOOD + "publisher: {endpoint: 'udp://x'}\n", "publisher.endpoint", "tcp://"),
+        (GOOD + "publisher: {curve: {}}\n", "publisher.curve", "secret_key"),
+        (GOOD.replace("demo.onnx", "'${HOME}/demo.onnx'"), "model.path", "only replaced in URLs and secrets"),
+        (
+            GOOD.replace("type: synthetic", "type: av, url: 'rtsp://${NO_SUCH}@x'"),
+            "sources[0].url",
+            "NO_SUCH is not set",
+        ),
+    ],
+)
+def test_refused_in_one_line_with_the_place(text: str, where: str, what: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text)
+    message = str(caught.value)
+    assert where in message
+    assert what in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:5556", "tcp://localhost:1", "tcp://[::1]:5556", "ipc:///run/x"])
+def test_local_endpoints_need_no_keys(endpoint: str) -> None:
+    assert config.parse(GOOD + f"publisher: {{endpoint: '{endpoint}'}}\n").publisher.endpoint == endpoint
+
+
+def test_environment_in_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value is used, and does not show."""
+    monkeypatch.setenv("CAMERA_PASSWORD", "hunter2")
+    text = GOOD.replace("type: synthetic", "type: av, url: 'rtsp://me:${CAMERA_PASSWORD}@cam/1'")
+    (source,) = config.parse(text).sources
+    assert isinstance(source, config.AvConfig)
+    assert source.url.reveal() == "rtsp://me:hunter2@cam/1"
+    assert "hunter2" not in repr(source)
+    assert str(source.url) == "rtsp://***@cam/1"
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(GOOD.replace("type: synthetic", "type: av, url: clips/a.mp4"))
+    loaded = config.load(file)
+    assert loaded.model.path == tmp_path / "demo.onnx"
+    assert isinstance(loaded.sources[0], config.AvConfig)
+    assert loaded.sources[0].url.reveal() == str(tmp_path / "clips/a.mp4")
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="does not exist: pass one with -c"):
+        config.load(Path("nowhere.yaml"))
+
+
+def test_config_yaml_explains_every_key_with_its_default() -> None:
+    """No key of the code is missing in config.yaml, none is invented, and the defaults it shows are the code's."""
+    path = ROOT / "config.yaml"
+    config.load(path)
+    raw = yaml.safe_load(path.read_text())
+    by_type = {source["type"]: source for source in raw.pop("sources")}
+    shown_by_all = set().union(*by_type.values()) - {"type"}
+    kinds = {"av": config.AvConfig, "camera": config.CameraConfig, "synthetic": config.SyntheticConfig}
+    assert shown_by_all == {name for kind in kinds.values() for name in kind.__struct_fields__}
+    for name, kind in kinds.items():
+        _same_defaults(kind, by_type[name], but=("id", "url", "enabled", "fps", "seed"))
+    _same_defaults(config.Config, raw, but=("model", "sources"))
+    _same_defaults(config.ModelConfig, raw["model"], but=("path",))
+
+
+def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) -> None:
+    for field in msgspec.structs.fields(kind):
+        if field.name in but or (field.name not in shown and issubclass(kind, config.SourceBase)):
+            continue
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        if isinstance(default, msgspec.Struct):
+            _same_defaults(type(default), shown[field.name], but=())  # type: ignore[arg-type]
+        else:
+            assert shown[field.name] == default, f"{kind.__name__}.{field.name}"
