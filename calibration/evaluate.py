@@ -1,0 +1,121 @@
+"""COCO average precision of a detector over labelled photos."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from detectors.port import Detector, DetectorError, HostImage
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """COCO's figures.
+
+    Attributes:
+        ap: at IoU 0.50 to 0.95.
+        ap50, ap75: at one IoU.
+        ap_small, ap_medium, ap_large: by area of the object.
+        images, boxes: how much truth there was.
+    """
+
+    ap: float
+    ap50: float
+    ap75: float
+    ap_small: float
+    ap_medium: float
+    ap_large: float
+    images: int
+    boxes: int
+
+
+def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
+    """Run the detector over every photo that the annotations name.
+
+    Raises:
+        DetectorError: a file is missing or is not what it should be, or the labels do not fit.
+    """
+    try:
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+    except ImportError as error:
+        raise DetectorError("pycocotools is not installed: pip install 'lookoutd[calibrate]'") from error
+    content = _read(annotations)
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+        truth = COCO()
+        truth.dataset = content
+        truth.createIndex()
+        categories = _categories(detector.info.labels, truth.cats)
+        found = _detect_all(detector, images, truth.imgs, categories)
+        if not found:
+            return Evaluation(0, 0, 0, 0, 0, 0, len(truth.imgs), len(truth.anns))
+        scores = COCOeval(truth, truth.loadRes(found), "bbox")
+        scores.evaluate()
+        scores.accumulate()
+        scores.summarize()
+    ap, ap50, ap75, small, medium, large = (round(float(value), 4) for value in scores.stats[:6])
+    return Evaluation(ap, ap50, ap75, small, medium, large, len(truth.imgs), len(truth.anns))
+
+
+def _detect_all(
+    detector: Detector, folder: Path, photos: dict[int, dict[str, Any]], categories: list[int]
+) -> list[dict[str, Any]]:
+    results: list[dict[str, Any]] = []
+    with closing(detector.lane()) as lane:
+        for number, photo in photos.items():
+            image = cv2.imread(str(folder / photo["file_name"]))
+            if image is None:
+                raise DetectorError(
+                    f"photo {folder / photo['file_name']} cannot be read: is --images the right folder?"
+                )
+            (found,), _ = lane.detect([HostImage(image)])  # type: ignore[arg-type]
+            for box, confidence, class_id in zip(
+                found.xyxy.tolist(), found.confidence.tolist(), found.class_id.tolist()
+            ):
+                x0, y0, x1, y1 = box
+                results.append(
+                    {
+                        "image_id": number,
+                        "category_id": categories[class_id],
+                        "bbox": [x0, y0, x1 - x0, y1 - y0],
+                        "score": confidence,
+                    }
+                )
+    return results
+
+
+def _categories(labels: tuple[str, ...], known: dict[int, dict[str, Any]]) -> list[int]:
+    """The category id of each class: by name, or by order where the model names nothing and the counts agree."""
+    by_name = {str(category["name"]): number for number, category in known.items()}
+    if all(label in by_name for label in labels):
+        return [by_name[label] for label in labels]
+    if len(labels) == len(known) and all(label.startswith("class_") for label in labels):
+        return sorted(known)
+    missing = [label for label in labels if label not in by_name]
+    raise DetectorError(
+        f"the annotations have {len(known)} categories, and none is named {missing[0]!r} as a label of the model is: "
+        "pass --labels with the names that the annotations use"
+    )
+
+
+def _read(annotations: Path) -> dict[str, Any]:
+    """The ground truth, with what COCO's own files always have and others leave out."""
+    try:
+        content: dict[str, Any] = json.loads(annotations.read_text(encoding="utf-8"))
+        missing = [key for key in ("images", "annotations", "categories") if key not in content]
+    except (OSError, ValueError, TypeError) as error:
+        raise DetectorError(f"annotations {annotations} cannot be read as JSON: {error}") from error
+    if missing:
+        raise DetectorError(f"annotations {annotations} are not COCO's: `{missing[0]}` is missing")
+    content.setdefault("info", {})
+    for annotation in content["annotations"]:
+        annotation.setdefault("iscrowd", 0)
+        annotation.setdefault("area", annotation["bbox"][2] * annotation["bbox"][3])
+    return content
