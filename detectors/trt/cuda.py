@@ -1,0 +1,349 @@
+"""CUDA from Python, one noun each: the only file that imports CUDA's bindings.
+
+Every handle has `close()`, and closing twice does nothing. Every status passes one door, `_checked`, which turns it
+into a CudaError with CUDA's own name and explanation. Handles are plain integers (`Stream.handle`,
+`DeviceBuffer.pointer`), which is what TensorRT takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.port import BackendUnavailableError, DetectorError
+
+try:
+    from cuda.bindings import driver, nvrtc
+except ImportError as error:
+    raise BackendUnavailableError("CUDA's Python bindings are not installed: pip install cuda-python") from error
+
+_STICKY = {
+    "CUDA_ERROR_ILLEGAL_ADDRESS",
+    "CUDA_ERROR_LAUNCH_FAILED",
+    "CUDA_ERROR_LAUNCH_TIMEOUT",
+    "CUDA_ERROR_ASSERT",
+    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+    "CUDA_ERROR_ILLEGAL_INSTRUCTION",
+    "CUDA_ERROR_MISALIGNED_ADDRESS",
+    "CUDA_ERROR_INVALID_ADDRESS_SPACE",
+    "CUDA_ERROR_INVALID_PC",
+    "CUDA_ERROR_ECC_UNCORRECTABLE",
+}
+_OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference's
+
+
+class CudaError(DetectorError):
+    """A CUDA call failed.
+
+    Attributes:
+        name: such as CUDA_ERROR_OUT_OF_MEMORY.
+        sticky: the process can use the GPU no more, and must end.
+    """
+
+    def __init__(self, name: str, explanation: str) -> None:
+        super().__init__(f"{name}: {explanation}")
+        self.name = name
+        self.sticky = name in _STICKY
+
+
+class Device:
+    """A GPU and its primary context, which TensorRT and the decoder share; current in the thread that opened it.
+
+    Attributes:
+        name: such as "NVIDIA H200".
+        architecture: such as "sm_90".
+
+    Raises:
+        BackendUnavailableError: no driver, or no such GPU.
+    """
+
+    def __init__(self, index: int = 0) -> None:
+        try:
+            _checked(driver.cuInit(0))
+            count = _checked(driver.cuDeviceGetCount())
+        except (CudaError, RuntimeError) as error:  # RuntimeError: the bindings found no libcuda
+            raise BackendUnavailableError(f"no NVIDIA driver that works: {error}") from error
+        if index >= count:
+            raise BackendUnavailableError(f"there is no GPU {index}: the driver shows {count}")
+        self._device = _checked(driver.cuDeviceGet(index))
+        self._context = _checked(driver.cuDevicePrimaryCtxRetain(self._device))
+        self.use()
+        self.name = _checked(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
+        kinds = driver.CUdevice_attribute
+        major = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self._device))
+        minor = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self._device))
+        self.architecture = f"sm_{major}{minor}"
+
+    def use(self) -> None:
+        """Make the context current in the calling thread; each thread that uses CUDA does so once."""
+        _checked(driver.cuCtxSetCurrent(self._context))
+
+    def close(self) -> None:
+        if self._context is not None:
+            self._context = None
+            _checked(driver.cuDevicePrimaryCtxRelease(self._device))
+
+
+class Stream:
+    """Commands in order; does not wait for the default stream."""
+
+    def __init__(self) -> None:
+        self._stream = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
+
+    @property
+    def handle(self) -> int:
+        return int(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait for everything; releases the interpreter's lock."""
+        _checked(driver.cuStreamSynchronize(self._stream))
+
+    @contextmanager
+    def capture(self) -> Iterator[list[Graph]]:
+        """What is enqueued within becomes the one graph in the list afterwards, and does not run."""
+        graphs: list[Graph] = []
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        _checked(driver.cuStreamBeginCapture(self._stream, mode))
+        try:
+            yield graphs
+        except BaseException:
+            driver.cuStreamEndCapture(self._stream)  # the stream is of use again; the first error is the one to tell
+            raise
+        graphs.append(Graph(_checked(driver.cuStreamEndCapture(self._stream))))
+
+    def close(self) -> None:
+        if self._stream is not None:
+            stream, self._stream = self._stream, None
+            _checked(driver.cuStreamDestroy(stream))
+
+
+class Event:
+    """A point in a stream. Waiting for it sleeps instead of spinning.
+
+    Args:
+        timed: whether `milliseconds_since` may be asked.
+    """
+
+    def __init__(self, *, timed: bool = False) -> None:
+        flags = driver.CUevent_flags.CU_EVENT_BLOCKING_SYNC.value
+        if not timed:
+            flags |= driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
+        self._event = _checked(driver.cuEventCreate(flags))
+
+    def record(self, stream: Stream) -> None:
+        _checked(driver.cuEventRecord(self._event, stream.handle))
+
+    def synchronize(self) -> None:
+        """Wait until the point is reached; releases the interpreter's lock."""
+        _checked(driver.cuEventSynchronize(self._event))
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        return float(_checked(driver.cuEventElapsedTime(earlier._event, self._event)))
+
+    def close(self) -> None:
+        if self._event is not None:
+            event, self._event = self._event, None
+            _checked(driver.cuEventDestroy(event))
+
+
+class DeviceBuffer:
+    """Device memory of a size that does not change.
+
+    Attributes:
+        pointer: its address.
+        size: bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.pointer = int(_checked(driver.cuMemAlloc(max(1, size))))
+
+    def upload(self, source: npt.NDArray[Any] | PinnedBuffer, stream: Stream, offset: int = 0) -> None:
+        """Enqueue a copy from host memory, which must stay as it is until the stream has passed."""
+        pointer, size = (source.pointer, source.size) if isinstance(source, PinnedBuffer) else _memory(source)
+        _fits(offset, size, self.size)
+        _checked(driver.cuMemcpyHtoDAsync(self.pointer + offset, pointer, size, stream.handle))
+
+    def download(self, target: npt.NDArray[Any], stream: Stream, offset: int = 0) -> None:
+        """Enqueue a copy into host memory."""
+        pointer, size = _memory(target)
+        _fits(offset, size, self.size)
+        _checked(driver.cuMemcpyDtoHAsync(pointer, self.pointer + offset, size, stream.handle))
+
+    def clear(self, stream: Stream) -> None:
+        """Enqueue writing zeros."""
+        _checked(driver.cuMemsetD8Async(self.pointer, 0, self.size, stream.handle))
+
+    def close(self) -> None:
+        if self.pointer:
+            pointer, self.pointer = self.pointer, 0
+            _checked(driver.cuMemFree(pointer))
+
+
+class PinnedBuffer:
+    """Host memory that the GPU reads and writes at full speed, and kernels can address.
+
+    Attributes:
+        pointer: its address, the same for host and device.
+        size: bytes.
+    """
+
+    def __init__(self, size: int) -> None:
+        flags = driver.CU_MEMHOSTALLOC_DEVICEMAP | driver.CU_MEMHOSTALLOC_PORTABLE
+        self.size = size
+        self.pointer = int(_checked(driver.cuMemHostAlloc(max(1, size), flags)))
+
+    def view(self, shape: Sequence[int], dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
+        """An array over part of it; of no use after `close`."""
+        kind = np.dtype(dtype)
+        size = int(np.prod(shape)) * kind.itemsize
+        _fits(offset, size, self.size)
+        raw = (ctypes.c_byte * size).from_address(self.pointer + offset)
+        return np.ctypeslib.as_array(raw).view(kind).reshape(shape)
+
+    def close(self) -> None:
+        if self.pointer:
+            pointer, self.pointer = self.pointer, 0
+            _checked(driver.cuMemFreeHost(pointer))
+
+
+class Graph:
+    """Commands captured from a stream, launched as one; made by `Stream.capture`."""
+
+    def __init__(self, graph: Any) -> None:
+        try:
+            self._graph = _checked(driver.cuGraphInstantiate(graph, 0))
+        finally:
+            driver.cuGraphDestroy(graph)
+
+    def launch(self, stream: Stream) -> None:
+        _checked(driver.cuGraphLaunch(self._graph, stream.handle))
+
+    def close(self) -> None:
+        if self._graph is not None:
+            graph, self._graph = self._graph, None
+            _checked(driver.cuGraphExecDestroy(graph))
+
+
+class Module:
+    """Compiled kernels.
+
+    Args:
+        cubin: from `compile_cubin`, for this device's architecture.
+    """
+
+    def __init__(self, cubin: bytes) -> None:
+        self._module = _checked(driver.cuModuleLoadData(cubin))
+        self._kernels: dict[str, Any] = {}
+
+    def launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        stream: Stream,
+        arguments: Sequence[int | float | npt.NDArray[np.void]],
+    ) -> None:
+        """Enqueue a kernel. A Python int goes as an int, a float as a float, an array of one record as a struct by
+        value; an address must be a numpy uint64."""
+        if kernel not in self._kernels:
+            self._kernels[kernel] = _checked(driver.cuModuleGetFunction(self._module, kernel.encode()))
+        held = [_argument(argument) for argument in arguments]
+        pointers = np.array([array.ctypes.data for array in held], dtype=np.uint64)
+        function = self._kernels[kernel]
+        _checked(driver.cuLaunchKernel(function, *grid, *block, 0, stream.handle, pointers.ctypes.data, 0))
+
+    def close(self) -> None:
+        if self._module is not None:
+            module, self._module = self._module, None
+            _checked(driver.cuModuleUnload(module))
+
+
+def compile_cubin(source: Path, architecture: str, cache: Path | None = None) -> bytes:
+    """A .cu file for an architecture such as "sm_90", by NVRTC: needs neither a GPU nor a driver.
+
+    Args:
+        cache: a folder of earlier results, by hash of source, options, compiler and architecture.
+
+    Raises:
+        DetectorError: it does not compile; with the compiler's words.
+    """
+    text = source.read_bytes()
+    version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
+    options = (f"--gpu-architecture={architecture}", *_OPTIONS)
+    key = hashlib.sha256(repr((text, version, options)).encode()).hexdigest()[:32]
+    cached = cache / f"{source.stem}-{architecture}-{key}.cubin" if cache else None
+    if cached and cached.is_file():
+        return cached.read_bytes()
+    cubin = _compile(text, source.name, options)
+    if cached:
+        _write_at_once(cached, cubin)
+    return cubin
+
+
+def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
+    program = _checked(nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], []))
+    try:
+        try:
+            _checked(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
+        except CudaError as error:
+            said = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            _checked(nvrtc.nvrtcGetProgramLog(program, said))
+            words = said.rstrip(b"\0").decode(errors="replace").strip()
+            raise DetectorError(f"{name} does not compile with {' '.join(options)}: {words}") from error
+        cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _write_at_once(path: Path, content: bytes) -> None:
+    """Whole or not at all, also when two processes write it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _argument(value: int | float | npt.NDArray[np.void]) -> npt.NDArray[Any]:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.uint64):
+        return np.array([value], dtype=np.uint64)
+    return np.array([value], dtype=np.float32 if isinstance(value, float) else np.int32)
+
+
+def _memory(array: npt.NDArray[Any]) -> tuple[int, int]:
+    if not array.flags.c_contiguous:
+        raise ValueError(f"an array of shape {array.shape} is not contiguous: copies go in one piece")
+    return array.ctypes.data, array.nbytes
+
+
+def _fits(offset: int, size: int, room: int) -> None:
+    if offset < 0 or offset + size > room:
+        raise ValueError(f"{size} bytes at {offset} do not fit into {room}")
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The one door: the values of a call, or a CudaError."""
+    status, *values = result
+    if int(status) != 0:
+        raise _error(status)
+    return values[0] if len(values) == 1 else values
+
+
+def _error(status: Any) -> CudaError:
+    if isinstance(status, nvrtc.nvrtcResult):
+        return CudaError(str(status.name), nvrtc.nvrtcGetErrorString(status)[1].decode())
+    _, text = driver.cuGetErrorString(status)
+    return CudaError(str(status.name), text.decode() if text else "no explanation")

@@ -1,0 +1,85 @@
+"""The kernels' side in Python: the structs they read, as numpy dtypes, and how many threads they want."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.letterbox import PAD, InputSpec, Letterbox
+
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
+
+# Each as the struct of the same name in the .cu files; align=True lays them out as C does.
+PICTURE = np.dtype(
+    [("plane0", np.uint64), ("plane1", np.uint64)]
+    + [(name, np.int32) for name in ("pitch0", "pitch1", "width", "height", "left", "top", "inner_width")]
+    + [(name, np.int32) for name in ("inner_height", "format", "bt709", "full_range", "reserved")],
+    align=True,
+)
+CANDIDATE = np.dtype(
+    [(name, np.float32) for name in ("x1", "y1", "x2", "y2", "score")] + [("class_id", np.int32)], align=True
+)
+PLACEMENT = np.dtype(
+    [(name, np.float32) for name in ("left", "top", "scale_x", "scale_y", "width", "height")], align=True
+)
+LIMITS = np.dtype(
+    [("confidence", np.float32), ("iou", np.float32)]
+    + [(name, np.int32) for name in ("multi_label", "max_detections", "suppress", "most", "capacity", "reserved")],
+    align=True,
+)
+OUTPUT = np.dtype(
+    [(name, np.uint64) for name in ("values", "candidates", "keys", "slots", "dead", "counts")]
+    + [(name, np.int32) for name in ("rows", "classes", "width", "height")],
+    align=True,
+)
+SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # for each candidate there is room for
+_ROW_THREADS = 256
+_SELECT_THREADS = 512
+_TILE = (32, 8)
+
+Size3 = tuple[int, int, int]
+
+
+def preprocess_grid(spec: InputSpec, batch: int) -> tuple[Size3, Size3]:
+    """Grid and block of preprocess_f32 and preprocess_f16."""
+    return (-(-spec.width // _TILE[0]), -(-spec.height // _TILE[1]), batch), (*_TILE, 1)
+
+
+def collect_grid(rows: int, batch: int) -> tuple[Size3, Size3]:
+    """Grid and block of the collect kernels."""
+    return (-(-rows // _ROW_THREADS), batch, 1), (_ROW_THREADS, 1, 1)
+
+
+def select_grid(batch: int) -> tuple[Size3, Size3]:
+    """Grid and block of select_boxes."""
+    return (batch, 1, 1), (_SELECT_THREADS, 1, 1)
+
+
+def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, float, float]:
+    """The last arguments of the preprocess kernels: width, height, rgb, scale, pad."""
+    return spec.width, spec.height, int(spec.rgb), float(spec.scale), float(PAD)
+
+
+def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[int, ...]:
+    """A PICTURE of BGR rows of `pitch` bytes."""
+    return (pointer, 0, pitch, 0, *box.source, box.left, box.top, box.width, box.height, 0, 0, 0, 0)
+
+
+def nv12_picture(
+    luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool
+) -> tuple[int, ...]:
+    """A PICTURE of NV12: both planes with rows of `pitch` bytes."""
+    geometry = (*box.source, box.left, box.top, box.width, box.height)
+    return (luma, chroma, pitch, pitch, *geometry, 1, int(bt709), int(full_range), 0)
+
+
+def placements(boxes: Sequence[Letterbox]) -> npt.NDArray[np.void]:
+    """PLACEMENT of each picture: what `Letterbox.to_source` does."""
+    return np.array(
+        [(box.left, box.top, box.source[0] / box.width, box.source[1] / box.height, *box.source) for box in boxes],
+        dtype=PLACEMENT,
+    )

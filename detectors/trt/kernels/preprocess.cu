@@ -1,0 +1,104 @@
+// Pictures of any sizes and formats into the model's planar input: one launch for a batch.
+//
+// The geometry is that of detectors/letterbox.py: half-pixel centres, clamped borders. A test compiles this very file for
+// the CPU and compares.
+
+struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
+    const unsigned char* plane0;   // BGR, or Y of NV12
+    const unsigned char* plane1;   // UV of NV12
+    int pitch0, pitch1;            // bytes from row to row
+    int width, height;             // of the picture
+    int left, top, inner_width, inner_height;  // where it lies in the input
+    int format;                    // 0 BGR, 1 NV12
+    int bt709;                     // NV12: 0 BT.601, 1 BT.709
+    int full_range;                // NV12: 0 limited (16-235), 1 full
+    int reserved;
+};
+
+struct Taps {
+    int low, high;
+    float weight;  // of high
+};
+
+struct Colour {
+    float blue, green, red;
+};
+
+#ifndef LOOKOUT_ON_CPU
+__device__ inline unsigned short to_half(float value) {
+    unsigned short half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return half;
+}
+#endif
+
+__device__ inline float clamp(float value, float low, float high) { return fminf(fmaxf(value, low), high); }
+
+__device__ inline Taps taps(float centre, int size) {
+    centre = clamp(centre, 0.0f, (float)(size - 1));
+    const int low = (int)centre;
+    return {low, low + 1 < size ? low + 1 : low, centre - (float)low};
+}
+
+__device__ inline float blend(float a, float b, float weight) { return a * (1.0f - weight) + b * weight; }
+
+// One channel of an interleaved plane: `step` bytes from pixel to pixel.
+__device__ inline float sample(const unsigned char* plane, int pitch, int step, const Taps& x, const Taps& y) {
+    const unsigned char* above = plane + (long long)y.low * pitch;
+    const unsigned char* below = plane + (long long)y.high * pitch;
+    const float left = blend(above[x.low * step], below[x.low * step], y.weight);
+    const float right = blend(above[x.high * step], below[x.high * step], y.weight);
+    return blend(left, right, x.weight);
+}
+
+__device__ inline Colour bgr(const Picture& p, float x, float y) {
+    const Taps across = taps(x, p.width), down = taps(y, p.height);
+    return {sample(p.plane0, p.pitch0, 3, across, down), sample(p.plane0 + 1, p.pitch0, 3, across, down),
+            sample(p.plane0 + 2, p.pitch0, 3, across, down)};
+}
+
+// Chroma lies between its two rows and on the left of its two columns, as MPEG has it.
+__device__ inline Colour nv12(const Picture& p, float x, float y) {
+    const Taps across = taps(x, p.width), down = taps(y, p.height);
+    const Taps half_across = taps(x * 0.5f, (p.width + 1) / 2);
+    const Taps half_down = taps((y + 0.5f) * 0.5f - 0.5f, (p.height + 1) / 2);
+    float luma = sample(p.plane0, p.pitch0, 1, across, down);
+    float u = sample(p.plane1, p.pitch1, 2, half_across, half_down) - 128.0f;
+    float v = sample(p.plane1 + 1, p.pitch1, 2, half_across, half_down) - 128.0f;
+    if (!p.full_range) {
+        luma = (luma - 16.0f) * (255.0f / 219.0f);
+        u *= 255.0f / 224.0f;
+        v *= 255.0f / 224.0f;
+    }
+    // ITU-R BT.601 and BT.709: weights of red and blue in luma.
+    const float kr = p.bt709 ? 0.2126f : 0.299f, kb = p.bt709 ? 0.0722f : 0.114f, kg = 1.0f - kr - kb;
+    const float blue = luma + 2.0f * (1.0f - kb) * u;
+    const float red = luma + 2.0f * (1.0f - kr) * v;
+    const float green = luma - (2.0f * kb * (1.0f - kb) * u + 2.0f * kr * (1.0f - kr) * v) / kg;
+    return {clamp(blue, 0.0f, 255.0f), clamp(green, 0.0f, 255.0f), clamp(red, 0.0f, 255.0f)};
+}
+
+__device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
+    const int inner_x = x - p.left, inner_y = y - p.top;
+    if (inner_x < 0 || inner_y < 0 || inner_x >= p.inner_width || inner_y >= p.inner_height) return {pad, pad, pad};
+    const float source_x = (inner_x + 0.5f) * ((float)p.width / p.inner_width) - 0.5f;
+    const float source_y = (inner_y + 0.5f) * ((float)p.height / p.inner_height) - 0.5f;
+    return p.format ? nv12(p, source_x, source_y) : bgr(p, source_x, source_y);
+}
+
+// Grid: x and y over the input, z over the batch.
+#define LOOKOUT_PREPROCESS(NAME, TYPE, CONVERT)                                                                          \
+    extern "C" __global__ void NAME(const Picture* pictures, TYPE* input, int width, int height, int rgb, float scale,   \
+                                    float pad) {                                                                         \
+        const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;                  \
+        if (x >= width || y >= height) return;                                                                           \
+        const Colour colour = pixel(pictures[blockIdx.z], x, y, pad);                                                    \
+        const long long plane = (long long)width * height;                                                               \
+        TYPE* out = input + blockIdx.z * 3 * plane + (long long)y * width + x;                                           \
+        out[0] = CONVERT((rgb ? colour.red : colour.blue) * scale);                                                      \
+        out[plane] = CONVERT(colour.green * scale);                                                                      \
+        out[2 * plane] = CONVERT((rgb ? colour.blue : colour.red) * scale);                                              \
+    }
+
+LOOKOUT_PREPROCESS(preprocess_f32, float, )
+LOOKOUT_PREPROCESS(preprocess_f16, unsigned short, to_half)

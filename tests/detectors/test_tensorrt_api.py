@@ -1,0 +1,66 @@
+"""Every call the backend makes on TensorRT exists in the real bindings of 10 and 11, or is asked for before it is made.
+
+`.ci/run` fetches the bindings; no GPU and no TensorRT are needed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import BINDINGS, ROOT
+
+pytestmark = pytest.mark.needs("bindings", "g++")
+FILES = [ROOT / "detectors" / "trt" / name for name in ("seam.py", "builder.py", "detector.py")]
+
+# What a name in those files is; `x.name` must then be something that TensorRT's class has.
+CLASSES = {
+    "trt": "",
+    "builder": "Builder",
+    "maker": "Builder",
+    "network": "INetworkDefinition",
+    "config": "IBuilderConfig",
+    "parser": "OnnxParser",
+    "profile": "IOptimizationProfile",
+    "engine": "ICudaEngine",
+    "_runtime": "Runtime",
+    "_context": "IExecutionContext",
+}
+# Found by hasattr first, so they may be missing.
+ASKED = {("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH"), ("BuilderFlag", "FP16"), ("BuilderFlag", "TF32")}
+ASKED |= {("PreviewFeature", "PROFILE_SHARING_0806")}
+
+
+def _uses() -> Iterator[tuple[str, str]]:
+    """(class, name) of each use: `config.set_flag`, `trt.Builder`, `trt.TensorIOMode.INPUT`, `self._context.x`."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Attribute):
+                continue
+            owner = node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", None)
+            if isinstance(owner, ast.Attribute) and getattr(owner.value, "id", None) == "trt":
+                yield owner.attr, node.attr
+            elif name in CLASSES:
+                yield CLASSES[name], node.attr
+
+
+def test_the_uses_are_found() -> None:
+    """The reading of the files sees what is known to be there."""
+    uses = set(_uses())
+    assert {("Builder", "create_network"), ("IExecutionContext", "execute_async_v3"), ("", "OnnxParser")} <= uses
+    assert ("TensorIOMode", "INPUT") in uses
+
+
+@pytest.mark.parametrize("major", ["10", "11"])
+def test_every_call_exists(major: str) -> None:
+    script = ROOT / "tests" / "support" / "tensorrt_api.py"
+    command = [sys.executable, str(script), str(BINDINGS / major), major]
+    offered = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    wanted = {use for use in set(_uses()) - ASKED if use[1] != "__version__"}
+    assert {(kind, name) for kind, name in wanted if name not in offered.get(kind, [])} == set()

@@ -1,0 +1,244 @@
+"""The kernels on a real GPU: the checks of tests/support/kernels.py, the same every time, and how long they take.
+
+python -m tests.gpu.kernels            # all of it, a table last
+compute-sanitizer --tool memcheck python -m tests.gpu.kernels --short
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.detections import Detections
+from detectors.heads import recognise
+from detectors.letterbox import InputSpec, Letterbox, fit
+from detectors.port import Wanted
+from detectors.trt import kernels
+from detectors.trt.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream, compile_cubin
+from tests.support.kernels import (
+    HEADS,
+    Image,
+    Nv12,
+    check_bgr,
+    check_nv12,
+    check_postprocess,
+    limits_of,
+    random_output,
+    rows_of,
+    to_detections,
+)
+
+_CAPACITY = 1 << 15
+_REPEATS = 200
+
+
+class GpuRunner:
+    """Every call brings its data and takes it away: for right and wrong, not for speed."""
+
+    def __init__(self, device: Device, stack: ExitStack) -> None:
+        self._stream = Stream()
+        stack.callback(self._stream.close)
+        cache = Path.home() / ".cache" / "lookout" / "kernels"
+        self.modules = [Module(compile_cubin(source, device.architecture, cache)) for source in kernels.SOURCES]
+        for module in self.modules:
+            stack.callback(module.close)
+
+    def preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool = False) -> npt.NDArray[Any]:
+        with ExitStack() as stack:
+            pictures = [self._picture(image, spec, stack) for image in images]
+            table = self.upload(np.array(pictures, dtype=kernels.PICTURE), stack)
+            out = np.empty((len(images), 3, spec.height, spec.width), np.float16 if half else np.float32)
+            target = self.buffer(out.nbytes, stack)
+            self.launch_preprocess(self._stream, table, target, spec, len(images), half=half)
+            target.download(out, self._stream)
+            self._stream.synchronize()
+            return out
+
+    def launch_preprocess(
+        self, stream: Stream, table: DeviceBuffer, target: DeviceBuffer, spec: InputSpec, batch: int, *, half: bool
+    ) -> None:
+        grid, block = kernels.preprocess_grid(spec, batch)
+        pointers = (np.uint64(table.pointer), np.uint64(target.pointer))
+        name = "preprocess_f16" if half else "preprocess_f32"
+        self.modules[0].launch(name, grid, block, stream, (*pointers, *kernels.preprocess_constants(spec)))
+
+    def postprocess(
+        self, raw: npt.NDArray[np.float32], head: str, classes: int, spec: InputSpec, boxes: Sequence[Letterbox],
+        wanted: Wanted,
+    ) -> list[Detections]:  # fmt: skip
+        with ExitStack() as stack:
+            run, found, kept = self.prepare_postprocess(raw, head, classes, spec, boxes, wanted, stack)
+            run(self._stream)
+            self._stream.synchronize()
+            return to_detections(found.copy(), kept.copy())
+
+    def prepare_postprocess(
+        self, raw: npt.NDArray[np.float32], head: str, classes: int, spec: InputSpec, boxes: Sequence[Letterbox],
+        wanted: Wanted, stack: ExitStack,
+    ) -> tuple[Callable[[Stream], None], npt.NDArray[np.float32], npt.NDArray[np.int32]]:  # fmt: skip
+        """What enqueues both kernels, and where they leave boxes and counts, in mapped host memory."""
+        batch, rows = len(raw), rows_of(raw, head)
+        sizes = (kernels.CANDIDATE.itemsize, 8, 4, 1)
+        scratch = [self.buffer(batch * _CAPACITY * size, stack) for size in sizes]
+        counts = self.buffer(4 * batch, stack)
+        pinned = PinnedBuffer(batch * wanted.max_detections * 24 + 4 * batch)
+        stack.callback(pinned.close)
+        found = pinned.view((batch, wanted.max_detections, 6), np.float32)
+        kept = pinned.view((batch,), np.int32, found.nbytes)
+        pointers = [buffer.pointer for buffer in (self.upload(raw, stack), *scratch, counts)]
+        output = np.array([(*pointers, rows, classes, spec.width, spec.height)], dtype=kernels.OUTPUT)
+        limits, places = limits_of(wanted, head, _CAPACITY), self.upload(kernels.placements(boxes), stack)
+        results = (np.uint64(pinned.pointer), np.uint64(pinned.pointer + found.nbytes))
+
+        def run(stream: Stream) -> None:
+            counts.clear(stream)
+            collect, select = kernels.collect_grid(rows, batch), kernels.select_grid(batch)
+            self.modules[1].launch(f"collect_{head}", *collect, stream, (output, limits))
+            arguments = (output, limits, np.uint64(places.pointer), *results)
+            self.modules[1].launch("select_boxes", *select, stream, arguments)
+
+        return run, found, kept
+
+    def _picture(self, image: Image, spec: InputSpec, stack: ExitStack) -> tuple[int, ...]:
+        if isinstance(image, Nv12):
+            box = fit(image.luma.shape[1], image.luma.shape[0], spec)
+            luma, chroma = (self.upload(plane, stack).pointer for plane in (image.luma, image.chroma))
+            kind = {"bt709": image.bt709, "full_range": image.full_range}
+            return kernels.nv12_picture(luma, chroma, image.luma.strides[0], box, **kind)
+        pointer = self.upload(image, stack).pointer
+        return kernels.bgr_picture(pointer, image.strides[0], fit(image.shape[1], image.shape[0], spec))
+
+    def upload(self, array: npt.NDArray[Any], stack: ExitStack) -> DeviceBuffer:
+        buffer = self.buffer(array.nbytes, stack)
+        buffer.upload(array, self._stream)
+        self._stream.synchronize()
+        return buffer
+
+    def buffer(self, size: int, stack: ExitStack) -> DeviceBuffer:
+        buffer = DeviceBuffer(size)
+        stack.callback(buffer.close)
+        return buffer
+
+
+def main() -> int:
+    short = "--short" in sys.argv
+    lines: list[str] = []
+    with ExitStack() as stack:
+        device = Device()
+        stack.callback(device.close)
+        runner = GpuRunner(device, stack)
+        lines.append(f"{device.name}, {device.architecture}")
+        for half in (False, True):
+            worst = max(check_bgr(runner, spec, half=half) for spec in _specs())
+            assert worst < (0.15 if half else 0.05), worst
+            lines.append(f"preprocess BGR {'fp16' if half else 'fp32'}: within {worst:.4f} grey levels of letterbox.py")
+        for bt709 in (False, True):
+            worst = max(check_nv12(runner, bt709=bt709, full_range=full) for full in (False, True))
+            assert worst < 2.5, worst
+            lines.append(f"preprocess NV12 {'BT.709' if bt709 else 'BT.601'}: within {worst:.2f} grey levels")
+        for head in HEADS:
+            wishes = (Wanted(0.3, 0.5), Wanted(0.05, 0.65, multi_label=True), Wanted(0.3, 0.5, 7))
+            boxes = sum(check_postprocess(runner, head, w, seed) for w in wishes for seed in range(1 if short else 5))
+            lines.append(f"postprocess {head}: {boxes} boxes as heads.py gives them, in its order")
+        if not short:
+            lines += _the_same_every_time(runner, stack) + _times(runner)
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _specs() -> tuple[InputSpec, ...]:
+    return InputSpec(320, 320), InputSpec(160, 96), InputSpec(416, 416, centred=False, rgb=False, scale=1.0)
+
+
+def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
+    """One batch, captured as a graph and replayed, to the last bit: slots are given out by atomics, in any order."""
+    raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
+    spec = recognise([("out", raw.shape)], (640, 640), {}).spec
+    wanted, boxes = Wanted(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
+    run, found, kept = runner.prepare_postprocess(raw, "yolov8", classes, spec, boxes, wanted, stack)
+    stream = Stream()
+    stack.callback(stream.close)
+    with stream.capture() as graphs:
+        run(stream)
+    (graph,) = graphs
+    stack.callback(graph.close)
+    seen = set()
+    for _ in range(1000):
+        found.fill(0)
+        graph.launch(stream)
+        stream.synchronize()
+        seen.add(found.tobytes() + kept.tobytes())
+    assert len(seen) == 1
+    return [f"1,000 graph replays of one batch: {len(seen)} result, {int(kept.sum())} boxes"]
+
+
+def _times(runner: GpuRunner) -> list[str]:
+    """Microseconds by events."""
+    lines = []
+    for batch in (1, 8, 32):
+        for kind in ("BGR", "NV12"):
+            lines.append(f"preprocess {kind} 1080p, batch {batch}: {_time_preprocess(runner, kind, batch):.1f} us")
+        lines.append(f"postprocess YOLOv8 of 80 classes, batch {batch}: {_time_postprocess(runner, batch):.1f} us")
+    return lines
+
+
+def _time_preprocess(runner: GpuRunner, kind: str, batch: int) -> float:
+    """1080p pictures, each its own memory, to FP16 640x640."""
+    spec, luma = InputSpec(640, 640), 1920 * 1080
+    box = fit(1920, 1080, spec)
+    with ExitStack() as stack:
+        frames = [runner.buffer(3 * luma if kind == "BGR" else luma * 3 // 2, stack).pointer for _ in range(batch)]
+        pictures = [
+            kernels.bgr_picture(frame, 5760, box)
+            if kind == "BGR"
+            else kernels.nv12_picture(frame, frame + luma, 1920, box, bt709=True, full_range=False)
+            for frame in frames
+        ]
+        table = runner.upload(np.array(pictures, dtype=kernels.PICTURE), stack)
+        target = runner.buffer(batch * 3 * 640 * 640 * 2, stack)
+        return _time(lambda stream: runner.launch_preprocess(stream, table, target, spec, batch, half=True))
+
+
+def _time_postprocess(runner: GpuRunner, batch: int) -> float:
+    """A calm picture: ten cells of one object."""
+    raw = np.zeros((batch, 84, 8400), np.float32)
+    raw[:, 4, ::840], raw[:, :4, ::840] = 0.6, 100
+    spec = InputSpec(640, 640)
+    with ExitStack() as stack:
+        places = [fit(1920, 1080, spec)] * batch
+        run, _, kept = runner.prepare_postprocess(raw, "yolov8", 80, spec, places, Wanted(0.25), stack)
+        took = _time(run)
+        assert (kept == 1).all()
+        return took
+
+
+def _time(work: Callable[[Stream], None]) -> float:
+    """Median over graph replays, so that what Python takes to launch is not in it."""
+    with ExitStack() as stack:
+        stream, begun, ended = Stream(), Event(timed=True), Event(timed=True)
+        for handle in (stream, begun, ended):
+            stack.callback(handle.close)
+        work(stream)
+        stream.synchronize()
+        with stream.capture() as graphs:
+            work(stream)
+        stack.callback(graphs[0].close)
+        times = []
+        for _ in range(_REPEATS):
+            begun.record(stream)
+            graphs[0].launch(stream)
+            ended.record(stream)
+            ended.synchronize()
+            times.append(ended.milliseconds_since(begun) * 1000)
+        return median(times)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
