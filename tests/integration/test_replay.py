@@ -1,0 +1,57 @@
+"""Lossless replay: every frame, in order, the same every time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.messages import Detections
+from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
+
+_TIMES = ("instance", "session", "captured_at", "latency", "dropped")
+
+
+def _replay(folder: Path, clip: Path, model: dict[str, object], encoding: str = "json") -> list[Detections]:
+    """All detections messages of one lossless run, seen by a subscriber that was there first."""
+    folder.mkdir(exist_ok=True)
+    config: dict[str, object] = {
+        "model": model,
+        "sources": [{"id": "clip", "type": "av", "url": str(clip), "pace": "fast"}],
+        "board": {"mode": "lossless"},
+        "publisher": {"wait_for_subscriber_s": 20, "encoding": encoding, "high_water_mark": 100_000},
+    }
+    with Lookout(folder, config) as lookout, lookout.subscribe("detections", "status") as subscriber:
+        messages = receive_until(subscriber, is_state("clip", "ended"), timeout_s=100)
+        assert lookout.process.wait(10) == 0
+        assert subscriber.lost == {}
+    return [message for message in messages if isinstance(message, Detections)]
+
+
+def _records(messages: list[Detections]) -> list[dict[str, Any]]:
+    """Without what differs from run to run."""
+    records: list[dict[str, Any]] = [msgspec.to_builtins(message) for message in messages]
+    return [{key: value for key, value in record.items() if key not in _TIMES} for record in records]
+
+
+@pytest.mark.needs("data")
+@pytest.mark.slow
+def test_a_real_clip_twice(data: Path, tmp_path: Path) -> None:
+    """1,394 frames give 1,394 messages, in order, without gap, and identical records in the second run."""
+    clip = data / "videos" / "one-by-one-person-detection.mp4"
+    model: dict[str, object] = {"path": str(data / "models" / "yolox_nano.onnx"), "labels": "coco"}
+    first, second = (_replay(tmp_path / name, clip, model, name) for name in ("json", "msgpack"))
+    assert [message.seq for message in first] == [message.index for message in first] == list(range(1394))
+    assert sum(len(message.detections) for message in first) > 1000
+    assert _records(first) == _records(second)
+
+
+@pytest.mark.needs("ffmpeg")
+def test_a_short_clip(clip: Path, tmp_path: Path) -> None:
+    """The same on a machine without the real clip; times follow the file's."""
+    found = _replay(tmp_path, clip, {"path": str(DEMO_MODEL)})
+    assert [message.seq for message in found] == list(range(45))
+    assert [round((message.pts or 0) * 15 / 1e9) for message in found] == list(range(45))
+    assert {message.clock.kind for message in found} == {"file"}

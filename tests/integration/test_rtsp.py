@@ -1,0 +1,140 @@
+"""Two real RTSP servers, killed and frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from daemon.messages import Detections, Metrics
+from tests.support.daemon import Lookout, is_state, receive_until
+from tests.support.rtsp import RtspServer
+
+pytestmark = pytest.mark.needs("rtsp")
+_FAST = {"initial_s": 0.1, "max_s": 0.3}
+
+
+@pytest.fixture
+def servers(long_clip: Path) -> Iterator[tuple[RtspServer, RtspServer]]:
+    first, second = RtspServer({"cam": long_clip}), RtspServer({"cam": long_clip})
+    yield first, second
+    first.kill()
+    second.kill()
+
+
+def _config(servers: tuple[RtspServer, RtspServer], **more: object) -> dict[str, object]:
+    sources = [{"id": name, "type": "av", "url": server.url("cam")} for name, server in zip("ab", servers)]
+    return {"sources": sources, **more}
+
+
+def _rate(lookout: Lookout, source: str, seconds: float) -> float:
+    """Detections a second of one source."""
+    with lookout.subscribe("detections", sources=(source,)) as subscriber:
+        assert subscriber.receive(10) is not None
+        begun = monotonic()
+        count = 0
+        while monotonic() - begun < seconds:
+            count += subscriber.receive(0.1) is not None
+        return count / (monotonic() - begun)
+
+
+@pytest.mark.slow
+def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
+    servers: tuple[RtspServer, RtspServer], tmp_path: Path
+) -> None:
+    """Ten seconds of outage: up again within 5 s of the server's return, the other source keeps its rate within 5 %."""
+    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe("status", sources=("a",)) as status:
+        receive_until(status, is_state("a", "up"))
+        before = _rate(lookout, "b", 5)
+        servers[0].kill()
+        receive_until(status, is_state("a", "down"))
+        during = _rate(lookout, "b", 10)
+        servers[0].start()
+        receive_until(status, is_state("a", "up"), timeout_s=5)
+        assert during == pytest.approx(before, rel=0.05)
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_fifty_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+    """Threads, descriptors and memory are where they were."""
+    config = _config(servers, reconnect=_FAST)
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status", sources=("a",)) as status:
+        receive_until(status, is_state("a", "up"))
+
+        def kill() -> None:
+            servers[0].kill()
+            receive_until(status, is_state("a", "down"))
+            servers[0].start()
+            receive_until(status, is_state("a", "up"))
+
+        for _ in range(10):  # FFmpeg and malloc take what they keep
+            kill()
+        before = _resources(lookout)
+        for _ in range(50):
+            kill()
+        after = _resources(lookout)
+        assert after[:2] == before[:2]
+        assert after[2] <= before[2] * 1.02
+
+
+@pytest.mark.slow
+def test_a_frozen_server_is_stalled_then_down(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+    """A server that goes silent without closing anything is noticed, named, and connected to anew."""
+    config = _config(servers, monitor={"stall_after_s": 1.0}, reconnect=_FAST)
+    config["sources"][0]["read_timeout_s"] = 3  # type: ignore[index]
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status", sources=("a",)) as status:
+        receive_until(status, is_state("a", "up"))
+        servers[0].freeze()
+        receive_until(status, is_state("a", "stalled"))
+        down = receive_until(status, is_state("a", "down"))[-1]
+        assert "no data" in (down.reason or "")  # type: ignore[union-attr]
+        servers[0].kill()
+        servers[0].start()
+        receive_until(status, is_state("a", "up"))
+
+
+def test_wrong_password_is_told_without_the_password(long_clip: Path, tmp_path: Path) -> None:
+    """Neither log nor message holds it; the right one works."""
+    server = RtspServer({"cam": long_clip}, auth="operator:right-one")
+    try:
+        config: dict[str, object] = {
+            "sources": [
+                {"id": "wrong", "type": "av", "url": server.url("cam", "operator:wr0ng-one")},
+                {"id": "right", "type": "av", "url": server.url("cam", "operator:right-one")},
+            ]
+        }
+        with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as status:
+            messages = receive_until(status, is_state("wrong", "down"))
+            assert "401" in (messages[-1].reason or "")  # type: ignore[union-attr]
+            if not any(is_state("right", "up")(message) for message in messages):
+                messages += receive_until(status, is_state("right", "up"))
+            assert lookout.stop() == 0
+            for secret in ("wr0ng-one", "right-one", "operator"):
+                assert secret not in str(messages)
+                assert secret not in lookout.log()
+    finally:
+        server.kill()
+
+
+def test_every_frame_of_a_camera_is_accounted_for(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+    """When it stops, captured = published + dropped for each camera, and what was published has arrived here."""
+    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe() as subscriber:
+        found = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 60)
+        assert lookout.stop() == 0
+        while (message := subscriber.receive(1.0)) is not None:
+            found.append(message)
+    last = [message for message in found if isinstance(message, Metrics)][-1]
+    for source, figures in last.sources.items():
+        indices = [m.index for m in found if isinstance(m, Detections) and m.source == source]
+        assert figures.in_flight == 0
+        assert figures.published == indices[-1] + 1
+        assert indices == list(range(indices[0], indices[-1] + 1))
+
+
+def _resources(lookout: Lookout) -> tuple[int, int, int]:
+    return lookout.inspect.num_threads(), lookout.inspect.num_fds(), lookout.inspect.memory_info().rss
