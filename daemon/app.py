@@ -197,7 +197,7 @@ class App:
         }
         return [
             LaneThread(number, self._detector, self._board, self._outbox, self.ledger, keep, self._fail, self._clock)
-            for number in range(self._config.lanes)
+            for number in range(self._detector.info.lanes)
         ]
 
     def _await_audience(self) -> None:
@@ -234,4 +234,8 @@ def options_of(config: Config) -> Options:
         precision=model.precision,
         builder_level=model.builder_level,
         cache=model.cache,
+        lanes=config.lanes,
+        device=config.gpu.device,
+        memory_limit=None if config.gpu.memory_limit_mib is None else config.gpu.memory_limit_mib << 20,
+        frame_size=config.gpu.frame_size,
     )

@@ -47,6 +47,12 @@ class ModelConfig(Section, frozen=True):
     cache: Path | None = None
 
 
+class GpuConfig(Section, frozen=True):
+    device: Annotated[int, msgspec.Meta(ge=0)] = 0
+    memory_limit_mib: PositiveInt | None = None
+    frame_size: tuple[PositiveInt, PositiveInt] = (1920, 1080)
+
+
 class SourceBase(Section, frozen=True):
     id: SourceId
     enabled: bool = True
@@ -133,6 +139,7 @@ class Config(Section, frozen=True):
     model: ModelConfig
     sources: list[SourceConfig]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    gpu: GpuConfig = GpuConfig()
     reconnect: ReconnectConfig = ReconnectConfig()
     board: BoardConfig = BoardConfig()
     publisher: PublisherConfig = PublisherConfig()

@@ -69,14 +69,11 @@ def _trt() -> Availability:
         if find_spec(module) is None:
             return Availability("trt", False, f"{package} is not installed: pip install 'lookoutd[gpu]' tensorrt")
     try:
-        from detectors.trt.cuda import Device
+        from detectors.trt.detector import available
 
-        device = Device()
+        return Availability("trt", True, available())
     except BackendUnavailableError as error:
         return Availability("trt", False, str(error))
-    name = device.name
-    device.close()
-    return Availability("trt", True, f"{name}; new, and run on TensorRT 8.6 alone so far", by_name=True)
 
 
 def _cpu() -> Availability:

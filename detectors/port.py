@@ -45,10 +45,46 @@ class HostImage:
         return int(self.bgr.shape[0])
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceImage:
+    """A picture in the GPU's memory as NV12, which is what a hardware decoder leaves there.
+
+    Attributes:
+        luma: address of (height, width) uint8.
+        chroma: address of (ceil(height / 2), 2 * ceil(width / 2)) uint8, U and V in turns.
+        pitch: bytes from row to row, of both planes.
+        width, height: pixels.
+        bt709: matrix BT.709, otherwise BT.601.
+        full_range: luma 0-255, otherwise 16-235.
+        ready: handle of the event after which the planes are whole, 0 if they are. The planes must stay as they are
+            until `Lane.detect` has returned.
+    """
+
+    luma: int
+    chroma: int
+    pitch: int
+    width: int
+    height: int
+    bt709: bool = True
+    full_range: bool = False
+    ready: int = 0
+
+
 Precision = Literal["auto", "fp32", "fp16"]
 
-Image = HostImage
-"""What a lane accepts; pictures in device memory will join here."""
+Image = HostImage | DeviceImage
+"""What a lane accepts. Pictures on a device are for the backend that runs there."""
+
+
+def on_host(image: Image) -> HostImage:
+    """The picture, for a backend that reads host memory.
+
+    Raises:
+        DetectorError: it is on a device.
+    """
+    if isinstance(image, DeviceImage):
+        raise DetectorError("this backend reads pictures in host memory alone: set the source's decode to cpu")
+    return image
 
 
 @dataclass(frozen=True)
@@ -85,6 +121,11 @@ class Options:
             `ModelInfo.precision`.
         builder_level: how long a backend that builds engines looks for the fastest, 0-5.
         cache: folder for what is built from the model; None for ~/.cache/lookout.
+        lanes: how many will be made.
+        device: which GPU.
+        memory_limit: bytes of the GPU's memory that may be used, None for what is free. A backend with memory of its
+            own uses fewer lanes or smaller batches to stay within, and says so in `ModelInfo.notes`.
+        frame_size: width and height of the largest picture that memory is set aside for; a larger one takes more.
     """
 
     path: Path
@@ -97,6 +138,10 @@ class Options:
     precision: Precision = "auto"
     builder_level: int = 3
     cache: Path | None = None
+    lanes: int = 1
+    device: int = 0
+    memory_limit: int | None = None
+    frame_size: tuple[int, int] = (1920, 1080)
 
 
 @dataclass(frozen=True)
@@ -113,6 +158,9 @@ class ModelInfo:
         labels: one for each class.
         max_batch: at most so many pictures a batch.
         notes: what the user should know about choices made for them, one line each.
+        lanes: at most so many may be made.
+        memory: what the backend has planned to use of its device: name and bytes.
+        startup: what opening took, in its order: name and seconds.
     """
 
     name: str
@@ -124,6 +172,9 @@ class ModelInfo:
     labels: tuple[str, ...]
     max_batch: int
     notes: tuple[str, ...] = ()
+    lanes: int = 1
+    memory: tuple[tuple[str, int], ...] = ()
+    startup: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from daemon.paths import demo_model
 from daemon.redact import Url
 from daemon.sources.av import AvSource
 from detectors.cpu.detector import CpuDetector, CpuLane
-from detectors.port import HostImage, Options
+from detectors.port import HostImage, Options, on_host
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _decode(clip: Path, most: int) -> list[HostImage]:
 
         def pictures() -> Iterator[HostImage]:
             while (picture := reader.read()) is not None:
-                yield picture.load()
+                yield on_host(picture.load())
 
         frames = [image for image, _ in zip(pictures(), range(most))]
     if not frames:

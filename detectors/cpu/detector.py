@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,7 +15,8 @@ from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, fit
-from detectors.port import DetectorError, Image, ModelInfo, Options, StageTimes
+from detectors.model import input_size, read, sha256
+from detectors.port import DetectorError, Image, ModelInfo, Options, StageTimes, on_host
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -31,7 +30,7 @@ class CpuDetector:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        digest = _digest(options.path)
+        digest = sha256(read(options.path))[:12]
         self._session = _session(options)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
@@ -44,7 +43,7 @@ class CpuDetector:
         if options.precision not in ("auto", own):
             raise DetectorError(f"{options.path} is {own}, which the CPU runs as it is: set model.precision: auto")
         metadata = self._session.get_modelmeta().custom_metadata_map
-        width, height = _input_size(inputs[0].shape, metadata, options)
+        width, height = input_size(inputs[0].shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
         # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up.
         probe = self.run(np.zeros((self.fixed_batch or 1, 3, height, width), self.dtype))
@@ -64,6 +63,7 @@ class CpuDetector:
             labels=labels,
             max_batch=batch,
             notes=notes,
+            lanes=options.lanes,
         )
 
     def lane(self) -> CpuLane:
@@ -106,7 +106,7 @@ class CpuLane:
     def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
         """The model's input for the pictures, (b, 3, height, width): the lane's own buffer, until the next call."""
         for slot, image in enumerate(images):
-            self._place(slot, image.bgr)
+            self._place(slot, on_host(image).bgr)
         batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
         return batch
 
@@ -145,32 +145,6 @@ def _session(options: Options) -> ort.InferenceSession:
         raise DetectorError(
             f"{options.path} is not a complete ONNX model onnxruntime can load: {_first_line(error)}"
         ) from error
-
-
-def _digest(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DetectorError(f"model {path} cannot be read: {error.strerror}; set model.path") from error
-    if not data:
-        raise DetectorError(f"model {path} is empty (0 bytes): copy or export it again")
-    return hashlib.sha256(data).hexdigest()[:12]
-
-
-def _input_size(shape: list[int | str], metadata: dict[str, str], options: Options) -> tuple[int, int]:
-    height, width = shape[2], shape[3]
-    if isinstance(height, int) and isinstance(width, int):
-        if options.input_size not in (None, (width, height)):
-            raise DetectorError(
-                f"{options.path}: the model's input is fixed at {width}x{height}: drop model.input_size"
-            )
-        return width, height
-    if options.input_size is not None:
-        return options.input_size
-    sizes = [int(part) for part in metadata.get("imgsz", "").strip("[]").split(",") if part.strip().isdigit()]
-    if len(sizes) == 2:
-        return sizes[1], sizes[0]
-    raise DetectorError(f"{options.path}: the model's input size is dynamic: set model.input_size, such as [640, 640]")
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from detectors.detections import Detections
-from detectors.port import Image, ModelInfo, Options, StageTimes
+from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes, on_host
 
 LABELS = ("dark", "bright")
 
@@ -23,7 +23,9 @@ class FakeDetector:
 
     def __init__(self, options: Options, service_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
         self._options, self._service_s, self._sleep = options, service_s, sleep
-        self.info = ModelInfo("fake", "0" * 12, "none", "fake", "none", (1, 1), LABELS, options.max_batch)
+        self.info = ModelInfo(
+            "fake", "0" * 12, "none", "fake", "none", (1, 1), LABELS, options.max_batch, lanes=options.lanes
+        )
 
     def lane(self) -> FakeLane:
         return FakeLane(self._options.wanted.confidence, self._service_s, self._sleep)
@@ -41,12 +43,12 @@ class FakeLane:
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         if self._service_s:
             self._sleep(self._service_s)
-        return [self._one(image) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
+        return [self._one(on_host(image)) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _one(self, image: Image) -> Detections:
+    def _one(self, image: HostImage) -> Detections:
         width, height = image.width, image.height
         bright = float(image.bgr[height // 2, width // 2].mean()) / 255.0
         confidence = np.array([max(bright, 1.0 - bright)], dtype=np.float32)

@@ -67,21 +67,28 @@ class Device:
     """
 
     def __init__(self, index: int = 0) -> None:
-        try:
-            _checked(driver.cuInit(0))
-            count = _checked(driver.cuDeviceGetCount())
-        except (CudaError, RuntimeError) as error:  # RuntimeError: the bindings found no libcuda
-            raise BackendUnavailableError(f"no NVIDIA driver that works: {error}") from error
-        if index >= count:
-            raise BackendUnavailableError(f"there is no GPU {index}: the driver shows {count}")
-        self._device = _checked(driver.cuDeviceGet(index))
+        self._device = _device(index)
         self._context = _checked(driver.cuDevicePrimaryCtxRetain(self._device))
         self.use()
-        self.name = _checked(driver.cuDeviceGetName(128, self._device)).split(b"\0")[0].decode()
+        self.name = self.name_of(index)
         kinds = driver.CUdevice_attribute
         major = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self._device))
         minor = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self._device))
         self.architecture = f"sm_{major}{minor}"
+
+    @staticmethod
+    def name_of(index: int) -> str:
+        """A GPU's name, without using it.
+
+        Raises:
+            BackendUnavailableError: no driver, or no such GPU.
+        """
+        return str(_checked(driver.cuDeviceGetName(128, _device(index))).split(b"\0")[0].decode())
+
+    def free_memory(self) -> int:
+        """Bytes nobody uses, of all processes on the GPU."""
+        free, _ = _checked(driver.cuMemGetInfo())
+        return int(free)
 
     def use(self) -> None:
         """Make the context current in the calling thread; each thread that uses CUDA does so once."""
@@ -91,6 +98,17 @@ class Device:
         if self._context is not None:
             self._context = None
             _checked(driver.cuDevicePrimaryCtxRelease(self._device))
+
+
+def _device(index: int) -> Any:
+    try:
+        _checked(driver.cuInit(0))
+        count = _checked(driver.cuDeviceGetCount())
+    except (CudaError, RuntimeError) as error:  # RuntimeError: the bindings found no libcuda
+        raise BackendUnavailableError(f"no NVIDIA driver that works: {error}") from error
+    if index >= count:
+        raise BackendUnavailableError(f"there is no GPU {index}: the driver shows {count}; set gpu.device")
+    return _checked(driver.cuDeviceGet(index))
 
 
 class Stream:
@@ -106,6 +124,10 @@ class Stream:
     def synchronize(self) -> None:
         """Wait for everything; releases the interpreter's lock."""
         _checked(driver.cuStreamSynchronize(self._stream))
+
+    def wait(self, event: int) -> None:
+        """Enqueue waiting for somebody's event, by its handle; nobody waits here."""
+        _checked(driver.cuStreamWaitEvent(self._stream, event, 0))
 
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
@@ -172,6 +194,11 @@ class DeviceBuffer:
         pointer, size = (source.pointer, source.size) if isinstance(source, PinnedBuffer) else _memory(source)
         _fits(offset, size, self.size)
         _checked(driver.cuMemcpyHtoDAsync(self.pointer + offset, pointer, size, stream.handle))
+
+    def mirror(self, source: PinnedBuffer, start: int, size: int, stream: Stream) -> None:
+        """Enqueue a copy of part of host memory to the same place here."""
+        _fits(start, size, min(self.size, source.size))
+        _checked(driver.cuMemcpyHtoDAsync(self.pointer + start, source.pointer + start, size, stream.handle))
 
     def download(self, target: npt.NDArray[Any], stream: Stream, offset: int = 0) -> None:
         """Enqueue a copy into host memory."""
@@ -251,7 +278,7 @@ class Module:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         stream: Stream,
-        arguments: Sequence[int | float | npt.NDArray[np.void]],
+        arguments: Sequence[int | float | np.uint64 | npt.NDArray[np.void]],
     ) -> None:
         """Enqueue a kernel. A Python int goes as an int, a float as a float, an array of one record as a struct by
         value; an address must be a numpy uint64."""
@@ -315,7 +342,7 @@ def _write_at_once(path: Path, content: bytes) -> None:
     os.replace(file.name, path)
 
 
-def _argument(value: int | float | npt.NDArray[np.void]) -> npt.NDArray[Any]:
+def _argument(value: int | float | np.uint64 | npt.NDArray[np.void]) -> npt.NDArray[Any]:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.uint64):
@@ -346,4 +373,7 @@ def _error(status: Any) -> CudaError:
     if isinstance(status, nvrtc.nvrtcResult):
         return CudaError(str(status.name), nvrtc.nvrtcGetErrorString(status)[1].decode())
     _, text = driver.cuGetErrorString(status)
-    return CudaError(str(status.name), text.decode() if text else "no explanation")
+    explanation = text.decode() if text else "no explanation"
+    if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        explanation += ": fewer lanes, a smaller model.max_batch, or see who else uses the GPU"
+    return CudaError(str(status.name), explanation)

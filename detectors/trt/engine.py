@@ -1,8 +1,8 @@
 """Engines: built from an ONNX file once for each GPU and TensorRT, kept in a folder, loaded from there.
 
 An engine lies beside a manifest that says what it was made from and what it must hash to. It is written whole or not
-at all, under a lock, so that two processes that start at once build once. One that is damaged is set aside and built
-again.
+at all, under a lock, so that two processes that start at once build once. One that is damaged, or that TensorRT cannot
+load, is set aside and built again.
 """
 
 from __future__ import annotations
@@ -10,132 +10,235 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 import structlog
 
-from detectors.trt import seam
+from detectors.port import DetectorError
+from detectors.trt.recipe import Manifest, Recipe
 
 log = structlog.get_logger(__name__)
 _HEARTBEAT_S = 10.0
+_T = TypeVar("_T")
+
+
+class Progress:
+    """What a build last said it was at; threads may ask while it runs."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def say(self, text: str) -> None:
+        self.text = text
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What an engine is made from; another recipe is another engine.
+class Built:
+    """A plan, and by which road its precision was reached."""
+
+    plan: bytes
+    road: str
+
+
+Build = Callable[[Path, Recipe, Progress], Built]
+"""Makes a plan; see `detectors.trt.builder`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An engine in the folder.
 
     Attributes:
-        onnx_sha256: of the whole file.
-        input: name of the model's input.
-        input_size: width and height, pixels.
-        level: TensorRT's builder_optimization_level: 3 finds the fastest tactics, 1 builds five times as fast.
+        key: of its recipe; names it on the command line.
+        problem: why it cannot be used, or None.
+        used_ns: when it was last loaded or built, as the file system has it, UTC ns.
     """
 
-    onnx_sha256: str
-    tensorrt: str
-    gpu: str
-    architecture: str
-    precision: seam.Precision
-    max_batch: int
-    input_size: tuple[int, int]
-    level: int
-
-    @property
-    def key(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(asdict(self), order="deterministic")).hexdigest()[:16]
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What is known of a built engine; a JSON file beside it."""
-
-    model: str
-    recipe: dict[str, Any]
-    road: str
-    plan_sha256: str
-    plan_bytes: int
-    seconds: float
-
-
-Build = Callable[[Path, Recipe], tuple[bytes, str]]
-"""Makes a plan, and says by which road its precision was reached; see `detectors.trt.builder`."""
+    key: str
+    plan: Path
+    manifest: Manifest | None
+    problem: str | None
+    used_ns: int
 
 
 class EngineStore:
-    """A folder of engines, and what builds those it lacks."""
+    """A folder of engines. Everything but `obtain` needs neither a GPU nor TensorRT."""
 
-    def __init__(self, folder: Path, build: Build) -> None:
-        self._folder, self._build = folder, build
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
-    def obtain(self, onnx: Path, recipe: Recipe) -> bytes:
-        """The plan for a recipe: from the folder, or built and put there.
+    def obtain(
+        self, onnx: Path, recipe: Recipe, build: Build, load: Callable[[bytes], _T | None]
+    ) -> tuple[_T, Manifest]:
+        """The engine of a recipe: from the folder, or built and put there.
+
+        Args:
+            load: gives what a plan is loaded as, or None where it cannot be.
 
         Raises:
-            DetectorError: it cannot be built; nothing is left behind.
+            DetectorError: it cannot be built, or cannot be loaded when it is; no plan is left behind.
         """
-        plan = self._folder / f"{onnx.stem}-{recipe.precision}-{recipe.key}.plan"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with _locked(plan.with_suffix(".lock")):
-            kept = self._load(plan)
-            if kept is not None:
-                return kept
-            log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu)
-            started = monotonic()
-            with _heartbeat("still building", started):
-                built, road = self._build(onnx, recipe)
-            manifest = Manifest(
-                model=onnx.name,
-                recipe=asdict(recipe),
-                road=road,
-                plan_sha256=hashlib.sha256(built).hexdigest(),
-                plan_bytes=len(built),
-                seconds=round(monotonic() - started, 1),
-            )
-            _write(plan, built)
-            _write(plan.with_suffix(".json"), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
-            log.info("engine built", model=onnx.stem, road=road, seconds=manifest.seconds, plan_bytes=len(built))
-            return built
+        plan = self.folder / f"{onnx.stem}-{recipe.precision}-{recipe.key}.plan"
+        self._prepare()
+        with locked(plan.with_suffix(".lock")):
+            if plan.exists():
+                try:
+                    content, manifest = _check(plan, recipe)
+                    engine = load(content)
+                    if engine is not None:
+                        os.utime(plan)  # `prune` asks when it was last used
+                        return engine, manifest
+                    reason = f"TensorRT {recipe.tensorrt} cannot load it"
+                except _DamagedError as error:
+                    reason = str(error)
+                self._set_aside(plan, reason)
+            content, manifest = _make(onnx, recipe, build)
+            engine = load(content)
+            if engine is None:
+                raise DetectorError(
+                    f"TensorRT {recipe.tensorrt} built {onnx} and cannot load what it built: see the log above"
+                )
+            write_whole(plan, content)
+            write_whole(plan.with_suffix(".json"), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+            return engine, manifest
 
-    def _load(self, plan: Path) -> bytes | None:
-        """A plan that is what its manifest says; anything else is set aside."""
-        if not plan.exists():
-            return None
+    def entries(self) -> list[Entry]:
+        """What is there, the last used first."""
+        found = [self._entry(plan) for plan in self.folder.glob("*.plan")]
+        return sorted(found, key=lambda entry: entry.used_ns, reverse=True)
+
+    def find(self, wish: str) -> Entry:
+        """The one engine whose key, or whose file's name, begins with a wish.
+
+        Raises:
+            DetectorError: none does, or several do.
+        """
+        found = [entry for entry in self.entries() if entry.key.startswith(wish) or entry.plan.name.startswith(wish)]
+        if len(found) == 1:
+            return found[0]
+        what = "no engine" if not found else f"{len(found)} engines"
+        raise DetectorError(f"{what} in {self.folder} begin with {wish!r}: `lookout engine list` shows their keys")
+
+    def leftovers(self) -> list[Path]:
+        """Files that no engine needs: set aside, half written, or a manifest whose plan is gone. Locks stay: whoever
+        builds holds one."""
+        kept = {entry.plan.stem for entry in self.entries()}
+        return sorted(
+            path
+            for path in (self.folder.iterdir() if self.folder.is_dir() else ())
+            if path.suffix in (".bad", ".new") or (path.suffix == ".json" and path.stem not in kept)
+        )
+
+    def remove(self, entry: Entry) -> int:
+        """Delete an engine that no process builds; how many bytes that freed."""
+        with locked(entry.plan.with_suffix(".lock")):
+            freed = 0
+            for path in (entry.plan, entry.plan.with_suffix(".json")):
+                if path.exists():
+                    freed += path.stat().st_size
+                    path.unlink()
+        return freed
+
+    def _entry(self, plan: Path) -> Entry:
+        key, used = plan.stem.rpartition("-")[2], plan.stat().st_mtime_ns
         try:
-            content = plan.read_bytes()
-            manifest = msgspec.json.decode(plan.with_suffix(".json").read_bytes(), type=Manifest)
-            if hashlib.sha256(content).hexdigest() == manifest.plan_sha256:
-                return content
-            reason = "its content is not what its manifest says"
-        except (OSError, msgspec.MsgspecError) as error:
-            reason = f"its manifest cannot be read: {error}"
-        # Out of the way, for whoever wants to know.
+            return Entry(key, plan, _check(plan)[1], None, used)
+        except _DamagedError as error:
+            return Entry(key, plan, None, str(error), used)
+
+    def _prepare(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DetectorError(
+                f"engines cannot be kept in {self.folder}: {error.strerror}; set model.cache"
+            ) from error
+
+    def _set_aside(self, plan: Path, reason: str) -> None:
+        """Out of the way, for whoever wants to know."""
         os.replace(plan, plan.with_suffix(".bad"))
         log.warning("engine set aside, and built again", plan=plan.name, reason=reason)
-        return None
+
+
+class _DamagedError(Exception):
+    """A kept plan that must not be loaded."""
+
+
+def _check(plan: Path, recipe: Recipe | None = None) -> tuple[bytes, Manifest]:
+    """A plan that is what its manifest says, made by the recipe."""
+    try:
+        content = plan.read_bytes()
+        manifest = msgspec.json.decode(plan.with_suffix(".json").read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise _DamagedError(f"its manifest cannot be read: {error}") from error
+    if hashlib.sha256(content).hexdigest() != manifest.plan_sha256:
+        raise _DamagedError("its content is not what its manifest says")
+    difference = recipe.differs(manifest.recipe) if recipe else ""
+    if difference:
+        raise _DamagedError(f"it is for another: {difference}")
+    return content, manifest
+
+
+def _make(onnx: Path, recipe: Recipe, build: Build) -> tuple[bytes, Manifest]:
+    log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu, level=recipe.level)
+    started = monotonic()
+    progress = Progress()
+    with _heartbeat(progress, started), _interruptible():
+        built = build(onnx, recipe, progress)
+    manifest = Manifest(
+        model=onnx.name,
+        recipe=recipe.plain,
+        road=built.road,
+        plan_sha256=hashlib.sha256(built.plan).hexdigest(),
+        plan_bytes=len(built.plan),
+        seconds=round(monotonic() - started, 1),
+        built_by=f"uid {os.getuid()} on {socket.gethostname()}, lookoutd {_own_version()}",
+    )
+    log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=manifest.plan_bytes)
+    return built.plan, manifest
+
+
+def _own_version() -> str:
+    try:
+        return version("lookoutd")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "not installed"
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Held by one process at a time; the lock goes with the process that holds it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing."""
+    temporary = path.with_suffix(path.suffix + ".new")
+    temporary.write_bytes(content)
+    os.replace(temporary, path)
+
+
 @contextmanager
-def _heartbeat(event: str, started: float) -> Iterator[None]:
-    """A line in the log now and then: a build takes minutes and says nothing."""
+def _heartbeat(progress: Progress, started: float) -> Iterator[None]:
+    """A line in the log now and then: a build takes minutes."""
     done = threading.Event()
 
     def beat() -> None:
         while not done.wait(_HEARTBEAT_S):
-            log.info(event, seconds=round(monotonic() - started))
+            at = {"at": progress.text} if progress.text else {}
+            log.info("still building", seconds=round(monotonic() - started), **at)
 
     thread = threading.Thread(target=beat, name="engine-build", daemon=True)
     thread.start()
@@ -146,8 +249,14 @@ def _heartbeat(event: str, started: float) -> Iterator[None]:
         thread.join()
 
 
-def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_suffix(path.suffix + ".new")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends the process at once, and not when the builder comes back to Python; nothing is lost by that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

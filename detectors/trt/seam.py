@@ -2,49 +2,62 @@
 
 | | 8.6 | 10 | 11 |
 |---|---|---|---|
-| explicit batch | a flag, required | a flag, ignored | always |
-| FP16 | builder flag | builder flag | in the graph alone: networks are strongly typed |
+| networks | explicit batch by a flag | strongly typed by a flag | always strongly typed |
+| FP16 | builder flag | in the graph | in the graph |
 | contexts sharing a profile | a preview feature | always | always |
+| progress of a build | none | IProgressMonitor | IProgressMonitor |
+| memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 |
 
+TensorRT 10 takes either road to FP16. It gets the one that 11 knows: one file, one arithmetic, and no deprecated flag.
 Integers behind the enums move from version to version: names only, and asked for before they are used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
-from detectors.port import DetectorError
+from detectors.port import BackendUnavailableError
 
 Precision = Literal["fp32", "fp16"]
+_OLDEST = (8, 6)
 
 
 def version_of(trt: Any) -> str:
-    """Such as "8.6.0"."""
-    return str(trt.__version__)
+    """Such as "8.6.0".
+
+    Raises:
+        BackendUnavailableError: too old.
+    """
+    version = str(trt.__version__)
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise BackendUnavailableError(f"TensorRT {version} is too old: 8.6, 10 and 11 are supported")
+    return version
+
+
+def is_strongly_typed(trt: Any) -> bool:
+    """Whether networks take each tensor's precision from the graph."""
+    return hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
 
 
 def make_network(trt: Any, builder: Any) -> Any:
-    """An empty network with an explicit batch dimension."""
+    """An empty network with an explicit batch dimension, strongly typed where that is known."""
     flags = trt.NetworkDefinitionCreationFlag
-    return builder.create_network(1 << int(flags.EXPLICIT_BATCH) if hasattr(flags, "EXPLICIT_BATCH") else 0)
+    name = "STRONGLY_TYPED" if is_strongly_typed(trt) else "EXPLICIT_BATCH"
+    return builder.create_network(1 << int(getattr(flags, name)))
 
 
-def set_precision(trt: Any, config: Any, precision: Precision) -> str:
-    """Tell the builder the precision; says which road was taken. FP32 is FP32: TF32 rounds to 10 bits and is off.
-
-    Raises:
-        DetectorError: this TensorRT takes precision from the graph alone.
-    """
+def set_precision(trt: Any, config: Any, network: Any, precision: Precision) -> str:
+    """Tell the builder the precision; says which road was taken. FP32 is FP32: TF32 rounds to 10 bits and is off."""
     flags = trt.BuilderFlag
     if hasattr(flags, "TF32"):
         config.clear_flag(flags.TF32)
     if precision == "fp32":
         return "FP32 as the graph has it"
-    if not hasattr(flags, "FP16"):
-        raise DetectorError(
-            f"TensorRT {version_of(trt)} takes FP16 from the graph alone: give it a model converted to FP16, as fp32"
-        )
+    if is_strongly_typed(trt):
+        return "FP16 in the graph, strongly typed"
     config.set_flag(flags.FP16)
+    network.get_input(0).dtype = trt.float16
     return "FP16 by builder flag"
 
 
@@ -59,3 +72,34 @@ def share_profiles(trt: Any, config: Any) -> None:
     """So that each lane's context can use the one optimisation profile."""
     if hasattr(trt.PreviewFeature, "PROFILE_SHARING_0806"):
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
+
+
+def watch(trt: Any, config: Any, said: Callable[[str], None]) -> None:
+    """Have the builder say what it is at, where it can: "Building engine, 12 of 40"."""
+    if not hasattr(trt, "IProgressMonitor"):
+        return
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+        """Called from the builder's own threads."""
+
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+            self._steps: dict[str, int] = {}
+
+        def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:  # noqa: ARG002 - TensorRT calls by name
+            self._steps[phase_name] = num_steps
+
+        def step_complete(self, phase_name: str, step: int) -> bool:
+            said(f"{phase_name}, {step + 1} of {self._steps.get(phase_name, 0)}")
+            return True  # go on
+
+        def phase_finish(self, phase_name: str) -> None:
+            self._steps.pop(phase_name, None)
+
+    config.progress_monitor = Monitor()
+
+
+def context_bytes(engine: Any) -> int:
+    """Memory that each execution context takes for activations, at the engine's largest batch."""
+    name = "device_memory_size_v2" if hasattr(engine, "device_memory_size_v2") else "device_memory_size"
+    return int(getattr(engine, name))

@@ -13,6 +13,7 @@ from daemon.config import AvConfig, CameraConfig, SourceConfig, SyntheticConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.factory import make_source
+from detectors.port import on_host
 
 pytestmark = pytest.mark.needs("ffmpeg")
 Make = Callable[[Path], SourceConfig]
@@ -34,7 +35,7 @@ def _read(config: SourceConfig) -> list[tuple[int | None, tuple[int, ...]]]:
     with closing(make_source(config).open()) as reader:
         try:
             while (picture := reader.read()) is not None:
-                pictures.append((picture.pts, picture.load().bgr.shape))
+                pictures.append((picture.pts, on_host(picture.load()).bgr.shape))
         except SourceError:
             assert isinstance(config, CameraConfig)
     return pictures
@@ -64,7 +65,7 @@ def test_it_can_be_opened_again_and_again(config: SourceConfig) -> None:
         with closing(source.open()) as reader:
             picture = reader.read()
             assert picture is not None
-            first.append(picture.load().bgr.tobytes())
+            first.append(on_host(picture.load()).bgr.tobytes())
     assert len(set(first)) == 1
 
 

@@ -8,33 +8,38 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from detectors.port import DetectorError
-from detectors.trt.engine import EngineStore, Recipe
+from detectors.trt.engine import Built, EngineStore, Progress
+from detectors.trt.recipe import Recipe
 
 RECIPE = Recipe("ab" * 32, "8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
 MODEL = Path("model.onnx")
 
 
-class Builds:
-    """A build that counts."""
+class Maker:
+    """A builder and a loader that count; plans that begin with `refuses` cannot be loaded."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, folder: Path) -> None:
+        self.store = EngineStore(folder)
+        self.built = 0
+        self.refuses = b"never"
 
-    def __call__(self, onnx: Path, recipe: Recipe) -> tuple[bytes, str]:
-        self.count += 1
-        return f"plan for {recipe.key}".encode(), "FP16 by builder flag"
+    def build(self, onnx: Path, recipe: Recipe, progress: Progress) -> Built:
+        self.built += 1
+        return Built(f"plan {self.built} for {recipe.key}".encode(), "FP16 by builder flag")
+
+    def load(self, plan: bytes) -> str | None:
+        return None if plan.startswith(self.refuses) else plan.decode()
+
+    def obtain(self, recipe: Recipe = RECIPE) -> str:
+        return self.store.obtain(MODEL, recipe, self.build, self.load)[0]
 
 
 @pytest.fixture
-def builds() -> Builds:
-    return Builds()
-
-
-@pytest.fixture
-def store(tmp_path: Path, builds: Builds) -> EngineStore:
-    return EngineStore(tmp_path, builds)
+def maker(tmp_path: Path) -> Maker:
+    return Maker(tmp_path)
 
 
 def _only(folder: Path, ending: str) -> Path:
@@ -42,9 +47,9 @@ def _only(folder: Path, ending: str) -> Path:
     return path
 
 
-def test_built_once(store: EngineStore, builds: Builds, tmp_path: Path) -> None:
-    assert store.obtain(MODEL, RECIPE) == store.obtain(MODEL, RECIPE)
-    assert builds.count == 1
+def test_built_once(maker: Maker, tmp_path: Path) -> None:
+    assert maker.obtain() == maker.obtain()
+    assert maker.built == 1
     manifest = json.loads(_only(tmp_path, ".json").read_text())
     assert manifest["recipe"]["gpu"] == "NVIDIA H200"
     assert manifest["plan_bytes"] == _only(tmp_path, ".plan").stat().st_size
@@ -56,21 +61,22 @@ def test_built_once(store: EngineStore, builds: Builds, tmp_path: Path) -> None:
         {"onnx_sha256": "cd" * 32},
         {"tensorrt": "10.16.1.11"},
         {"gpu": "NVIDIA L4"},
+        {"architecture": "sm_89"},
         {"precision": "fp32"},
         {"max_batch": 8},
+        {"input_size": (320, 320)},
         {"level": 1},
+        {"dynamic": False},
     ],
 )
-def test_another_recipe_is_another_engine(store: EngineStore, builds: Builds, change: dict[str, object]) -> None:
-    assert store.obtain(MODEL, RECIPE) != store.obtain(MODEL, replace(RECIPE, **change))  # type: ignore[arg-type]
-    assert builds.count == 2
+def test_another_recipe_is_another_engine(maker: Maker, change: dict[str, object]) -> None:
+    assert maker.obtain() != maker.obtain(replace(RECIPE, **change))  # type: ignore[arg-type]
+    assert maker.built == 2
 
 
 @pytest.mark.parametrize("damage", ["truncated", "tampered", "no manifest", "broken manifest"])
-def test_a_damaged_engine_is_set_aside_and_built_again(
-    store: EngineStore, builds: Builds, tmp_path: Path, damage: str
-) -> None:
-    good = store.obtain(MODEL, RECIPE)
+def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: Path, damage: str) -> None:
+    good = maker.obtain().encode()
     plan, manifest = _only(tmp_path, ".plan"), _only(tmp_path, ".json")
     if damage == "truncated":
         plan.write_bytes(good[:-1])
@@ -80,27 +86,75 @@ def test_a_damaged_engine_is_set_aside_and_built_again(
         manifest.unlink()
     else:
         manifest.write_text("{")
-    assert store.obtain(MODEL, RECIPE) == good
-    assert builds.count == 2
+    assert [entry.problem is None for entry in maker.store.entries()] == [False]
+    again = maker.obtain()
+    assert again.startswith("plan 2")
     assert _only(tmp_path, ".bad").exists()
-    assert store.obtain(MODEL, RECIPE) == good
-    assert builds.count == 2
+    assert maker.obtain() == again
+    assert maker.built == 2
 
 
-def test_whoever_comes_second_waits_and_loads(store: EngineStore, builds: Builds) -> None:
+def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path: Path) -> None:
+    """Somebody copied the folder of another machine, and renamed what did not fit."""
+    other = replace(RECIPE, gpu="NVIDIA L4", tensorrt="8.6.1")
+    maker.obtain(other)
+    for path in list(tmp_path.glob(f"*{other.key}*")):
+        path.rename(tmp_path / path.name.replace(other.key, RECIPE.key))
+    with capture_logs() as logs:
+        assert maker.obtain().startswith("plan 2")
+    (reason,) = (line["reason"] for line in logs if "set aside" in line["event"])
+    assert "'NVIDIA L4' is not 'NVIDIA H200'" in reason
+    assert "'8.6.1' is not '8.6.0'" in reason
+
+
+def test_an_engine_that_cannot_be_loaded_is_set_aside_and_built_again(maker: Maker, tmp_path: Path) -> None:
+    maker.obtain()
+    maker.refuses = b"plan 1"
+    assert maker.obtain().startswith("plan 2")
+    assert _only(tmp_path, ".bad").exists()
+
+
+def test_an_engine_that_can_never_be_loaded_is_an_error_and_not_kept(maker: Maker, tmp_path: Path) -> None:
+    maker.refuses = b"plan"
+    with pytest.raises(DetectorError, match="cannot load what it built"):
+        maker.obtain()
+    assert list(tmp_path.glob("*.plan")) == []
+
+
+def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
     """Eight at once build once."""
-    threads = [threading.Thread(target=store.obtain, args=(MODEL, RECIPE)) for _ in range(8)]
+    threads = [threading.Thread(target=maker.obtain) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert builds.count == 1
+    assert maker.built == 1
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
-    def fails(*_: object) -> tuple[bytes, str]:
+    def fails(*_: object) -> Built:
         raise DetectorError("unsupported layer")
 
     with pytest.raises(DetectorError, match="unsupported layer"):
-        EngineStore(tmp_path, fails).obtain(MODEL, RECIPE)
+        EngineStore(tmp_path).obtain(MODEL, RECIPE, fails, bytes.decode)
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_leftovers_are_what_no_engine_needs(maker: Maker, tmp_path: Path) -> None:
+    maker.obtain()
+    for name in ("a.bad", "b.plan.new", "gone-fp16-0123.json"):
+        (tmp_path / name).touch()
+    (tmp_path / "timing-8.6.0-NVIDIA_H200.cache").touch()
+    assert [path.name for path in maker.store.leftovers()] == ["a.bad", "b.plan.new", "gone-fp16-0123.json"]
+
+
+def test_an_engine_is_found_by_the_beginning_of_its_key(maker: Maker) -> None:
+    maker.obtain()
+    maker.obtain(replace(RECIPE, level=1))
+    assert maker.store.find(RECIPE.key[:8]).manifest is not None
+    with pytest.raises(DetectorError, match="2 engines"):
+        maker.store.find("model")
+    with pytest.raises(DetectorError, match="no engine"):
+        maker.store.find("x")
+    maker.store.remove(maker.store.find(RECIPE.key))
+    assert len(maker.store.entries()) == 1

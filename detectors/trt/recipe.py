@@ -1,0 +1,75 @@
+"""What an engine is made from, and what is known of one that was made."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import msgspec
+
+from detectors.trt import seam
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an engine is made from; another recipe is another engine.
+
+    Attributes:
+        onnx_sha256: of the whole file.
+        tensorrt: full version.
+        gpu: name.
+        architecture: such as "sm_90".
+        input_size: width and height, pixels.
+        level: TensorRT's builder_optimization_level: 3 finds the fastest tactics, 1 builds five times as fast.
+        dynamic: batches from 1 to max_batch; otherwise the graph has one size, max_batch.
+    """
+
+    onnx_sha256: str
+    tensorrt: str
+    gpu: str
+    architecture: str
+    precision: seam.Precision
+    max_batch: int
+    input_size: tuple[int, int]
+    level: int
+    dynamic: bool = True
+
+    @property
+    def key(self) -> str:
+        return hashlib.sha256(msgspec.json.encode(asdict(self), order="deterministic")).hexdigest()[:16]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As a manifest holds it."""
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(self)))
+        return fields
+
+    def differs(self, other: dict[str, Any]) -> str:
+        """In what another recipe, as a manifest has it, is not this one; empty if in nothing."""
+        return ", ".join(
+            f"{name} {other.get(name)!r} is not {mine!r}"
+            for name, mine in self.plain.items()
+            if mine != other.get(name)
+        )
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a built engine; a JSON file beside it.
+
+    Attributes:
+        model: name of the ONNX file.
+        recipe: a `Recipe`'s fields.
+        road: how its precision was reached.
+        plan_sha256, plan_bytes: of the plan.
+        seconds: that it took to build.
+        built_by: user id, machine, and Lookout's version.
+    """
+
+    model: str
+    recipe: dict[str, Any]
+    road: str
+    plan_sha256: str
+    plan_bytes: int
+    seconds: float
+    built_by: str = ""

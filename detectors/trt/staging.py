@@ -1,0 +1,217 @@
+"""Around the engine, in a lane's buffers: what the kernels are told of a batch, and the boxes they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import lru_cache
+from itertools import pairwise
+from typing import Protocol, TypeVar
+
+import numpy as np
+import structlog
+
+from detectors.detections import Detections
+from detectors.heads import Head
+from detectors.letterbox import InputSpec, Letterbox, fit
+from detectors.port import DeviceImage, HostImage, Image, Wanted
+from detectors.trt import kernels
+from detectors.trt.cuda import DeviceBuffer, Module, PinnedBuffer, Stream
+from detectors.trt.memory import CAPACITY
+
+log = structlog.get_logger(__name__)
+_WORTH_A_THREAD = 1 << 20  # bytes; less is copied before another thread is awake
+_MOST_CANDIDATES = 8192  # of one picture into NMS, as in heads.py
+_fit = lru_cache(maxsize=1024)(fit)
+
+
+class Handle(Protocol):
+    def close(self) -> None: ...
+
+
+H = TypeVar("H", bound=Handle)
+
+
+class Keep(Protocol):
+    """Takes a handle into the lane's care, and gives it back."""
+
+    def __call__(self, handle: H) -> H: ...
+
+
+class Batch:
+    """The pictures of a batch as preprocess reads them: where each lies, how, and where it goes in the input.
+
+    Args:
+        most: pictures at most.
+        frame: bytes of the largest picture that there is room for from the start.
+        copiers: threads that copy host pictures.
+    """
+
+    def __init__(self, most: int, frame: int, spec: InputSpec, copiers: Copiers, keep: Keep) -> None:
+        self._spec, self._copiers = spec, copiers
+        self._slots = [keep(_Slot(frame)) for _ in range(most)]
+        pictures, places = most * kernels.PICTURE.itemsize, most * kernels.PLACEMENT.itemsize
+        self._host = keep(PinnedBuffer(pictures + places))
+        self._device = keep(DeviceBuffer(pictures + places))
+        self._pictures = self._host.view((most,), kernels.PICTURE)
+        self._places = self._host.view((most,), kernels.PLACEMENT, pictures)
+        self._planes = self._pictures["plane0"], self._pictures["plane1"]
+        self._described: list[tuple[object, ...] | None] = [None] * most
+        self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
+
+    def fill(self, images: Sequence[Image], size: int, stream: Stream) -> None:
+        """Enqueue the copies of host pictures, and of what describes all; pictures up to `size` repeat the last."""
+        staged: list[tuple[_Slot, HostImage]] = []
+        for number, image in enumerate(images):
+            box = _fit(image.width, image.height, self._spec)
+            if isinstance(image, HostImage):
+                slot = self._slots[number]
+                slot.make_room(image.bgr.nbytes, stream)
+                staged.append((slot, image))
+                self._describe_bgr(number, slot.device.pointer, box)
+            else:
+                if image.ready:
+                    stream.wait(image.ready)
+                self._describe_nv12(number, image, box)
+        count = len(images)
+        if count < size:
+            self._pictures[count:size] = self._pictures[count - 1]
+            self._places[count:size] = self._places[count - 1]
+            self._described[count:size] = [None] * (size - count)
+        self._copiers.copy(staged, stream)
+        self._device.upload(self._host, stream)
+
+    def _describe_bgr(self, number: int, pointer: int, box: Letterbox) -> None:
+        known = (box, pointer)
+        if known != self._described[number]:
+            self._pictures[number] = kernels.bgr_picture(pointer, box.source[0] * 3, box)
+            self._place(number, box, known)
+
+    def _describe_nv12(self, number: int, image: DeviceImage, box: Letterbox) -> None:
+        known = (box, image.pitch, image.bt709, image.full_range)
+        if known != self._described[number]:
+            kind = {"bt709": image.bt709, "full_range": image.full_range}
+            self._pictures[number] = kernels.nv12_picture(image.luma, image.chroma, image.pitch, box, **kind)
+            self._place(number, box, known)
+        self._planes[0][number], self._planes[1][number] = image.luma, image.chroma
+
+    def _place(self, number: int, box: Letterbox, known: tuple[object, ...]) -> None:
+        self._places[number] = kernels.placements([box])[0]
+        self._described[number] = known
+
+
+class _Slot:
+    """Where one host picture is staged: pinned here, and on the device."""
+
+    def __init__(self, size: int) -> None:
+        self._take(size)
+
+    def make_room(self, size: int, stream: Stream) -> None:
+        """For a picture larger than any before, which is rare: waits, and takes memory that was not planned."""
+        if size > self.device.size:
+            log.warning("picture larger than gpu.frame_size: more memory is taken", bytes=size)
+            stream.synchronize()
+            self.close()
+            self._take(size)
+
+    def copy(self, image: HostImage, part: slice, stream: Stream) -> None:
+        """Some bytes of a picture into pinned memory, and enqueue their way to the device."""
+        np.copyto(self._bytes[part], image.bgr.reshape(-1)[part])
+        self.device.mirror(self.pinned, part.start, part.stop - part.start, stream)
+
+    def close(self) -> None:
+        self.pinned.close()
+        self.device.close()
+
+    def _take(self, size: int) -> None:
+        self.pinned, self.device = PinnedBuffer(size), DeviceBuffer(size)
+        self._bytes = self.pinned.view((size,), np.uint8)
+
+
+class Copiers:
+    """Threads that bring host pictures into pinned memory, shared by all lanes: one alone is slower than the bus.
+
+    Args:
+        executor: its threads have the GPU's context.
+        threads: how many there are.
+    """
+
+    def __init__(self, executor: Executor, threads: int) -> None:
+        self._executor, self._threads = executor, threads
+
+    def copy(self, staged: Sequence[tuple[_Slot, HostImage]], stream: Stream) -> None:
+        """Copy all; each piece is on its way to the device while the next is copied."""
+        pieces = [(slot, image, part) for slot, image in staged for part in self._parts(image, len(staged))]
+        if len(pieces) == 1:
+            slot, image, part = pieces[0]
+            slot.copy(image, part, stream)
+        else:
+            futures = [self._executor.submit(slot.copy, image, part, stream) for slot, image, part in pieces]
+            for future in futures:
+                future.result()
+
+    def _parts(self, image: HostImage, count: int) -> list[slice]:
+        """Of a picture, when it is one of `count`: as many as give every thread something worth waking up for."""
+        size = image.bgr.nbytes
+        parts = max(1, min(self._threads // count, size // _WORTH_A_THREAD))
+        bounds = [size * part // parts for part in range(parts + 1)]
+        return [slice(*bound) for bound in pairwise(bounds)]
+
+
+class Boxes:
+    """Decoding, thresholds and NMS, and the kept boxes of a batch in host memory.
+
+    Args:
+        module: the kernels of postprocess.cu.
+        raw: the model's output.
+        shape: of one picture's part of it.
+        places: address of the batch's placements.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        head: Head,
+        shape: tuple[int, ...],
+        wanted: Wanted,
+        most: int,
+        raw: DeviceBuffer,
+        places: np.uint64,
+        keep: Keep,
+    ) -> None:
+        self._module, self._collect = module, f"collect_{head.name}"
+        self._rows = shape[1] if head.name == "yolov8" else shape[0]
+        scratch = [keep(DeviceBuffer(most * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
+        self._counts = keep(DeviceBuffer(4 * most))
+        found = most * wanted.max_detections * 24
+        self._results = keep(PinnedBuffer(found + 4 * most))
+        self._boxes = self._results.view((most, wanted.max_detections, 6), np.float32)
+        self._kept = self._results.view((most,), np.int32, found)
+        pointers = [buffer.pointer for buffer in (raw, *scratch, self._counts)]
+        classes = head.classes or 1  # an end-to-end row names its class instead
+        row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
+        self._output = np.array([row], dtype=kernels.OUTPUT)
+        wishes = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
+        limits = (*wishes, int(head.name != "end2end"), _MOST_CANDIDATES, CAPACITY, 0)
+        self._limits = np.array([limits], dtype=kernels.LIMITS)
+        self._places = places
+        self._targets = np.uint64(self._results.pointer), np.uint64(self._results.pointer + found)
+
+    def launch(self, size: int, stream: Stream) -> None:
+        """Enqueue all of it for a batch."""
+        self._counts.clear(stream)
+        output, limits = self._output, self._limits
+        self._module.launch(self._collect, *kernels.collect_grid(self._rows, size), stream, (output, limits))
+        arguments = (output, limits, self._places, *self._targets)
+        self._module.launch("select_boxes", *kernels.select_grid(size), stream, arguments)
+
+    def results(self, count: int) -> list[Detections]:
+        """Copies, because the next batch writes here again."""
+        return [
+            Detections(rows[:kept, :4].copy(), rows[:kept, 4].copy(), rows[:kept, 5].astype(np.int32))
+            for rows, kept in zip(self._boxes, self._kept[:count].tolist())
+        ]
+
+
+Stage = Callable[[int, Stream], None]
+"""Enqueues one stage of a batch of some size."""
