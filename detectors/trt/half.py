@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
-from onnxruntime.transformers.float16 import convert_float_to_float16
+from onnx import TensorProto, helper, numpy_helper
+
+from detectors.port import DetectorError
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_FLOAT_INPUTS = (("Resize", 1), ("Resize", 2))  # region and scales are FP32
+_LARGEST = float(np.finfo(np.float16).max)
 
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -13,22 +18,104 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
 
     What follows the last weighted layer stays FP32: it computes boxes in pixels, and above 512 FP16 knows every
     second half pixel only.
+
+    Raises:
+        DetectorError: it has branches or loops.
     """
-    for number, node in enumerate(model.graph.node):
-        node.name = node.name or f"node_{number}"
-    outputs = [output.name for output in model.graph.output]
-    half: onnx.ModelProto = convert_float_to_float16(model, keep_io_types=outputs, node_block_list=tail(model))
-    return half
+    graph = model.graph
+    if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
+        raise DetectorError("a model with branches or loops cannot be turned into FP16: set model.precision: fp32")
+    types = _types(model)
+    _constants_to_initializers(graph)
+    after = tail(graph)
+    body = [node for number, node in enumerate(graph.node) if number not in after]
+    _halve_weights(graph, body)
+    halved = {name for node in body for name in node.output if types.get(name) == TensorProto.FLOAT}
+    for entry in graph.input:
+        if entry.type.tensor_type.elem_type == TensorProto.FLOAT:
+            entry.type.tensor_type.elem_type = TensorProto.FLOAT16
+            halved.add(entry.name)
+    for node in body:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
+                attribute.i = TensorProto.FLOAT16
+    _cast_where_the_tail_begins(graph, after, halved)
+    del graph.value_info[:]
+    return model
 
 
-def tail(model: onnx.ModelProto) -> list[str]:
-    """Names of the nodes after the last weighted layer on every way to an output."""
+def tail(graph: onnx.GraphProto) -> set[int]:
+    """Numbers of the nodes after the last weighted layer on every way to an output."""
     before_weights: set[str] = set()  # tensors that some weighted layer depends on
-    names = []
-    for node in reversed(model.graph.node):  # ONNX keeps them in topological order
-        weighted = node.op_type in _WEIGHTED
-        if weighted or any(output in before_weights for output in node.output):
+    after: set[int] = set()
+    for number in reversed(range(len(graph.node))):  # ONNX keeps nodes in topological order
+        node = graph.node[number]
+        if node.op_type in _WEIGHTED or before_weights.intersection(node.output):
             before_weights.update(node.input)
         else:
-            names.append(node.name)
-    return names
+            after.add(number)
+    return after
+
+
+def _types(model: onnx.ModelProto) -> dict[str, int]:
+    """Element type of every tensor."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    entries = (*graph.value_info, *graph.input, *graph.output)
+    return {entry.name: entry.type.tensor_type.elem_type for entry in entries}
+
+
+def _constants_to_initializers(graph: onnx.GraphProto) -> None:
+    """One kind of constant instead of two."""
+    kept = []
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensor = TensorProto()
+            tensor.CopyFrom(node.attribute[0].t)
+            tensor.name = node.output[0]
+            graph.initializer.append(tensor)
+        else:
+            kept.append(node)
+    del graph.node[:]
+    graph.node.extend(kept)
+
+
+def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
+    """FP16 copies of the constants that these nodes read; the others keep theirs."""
+    floats = {weight.name: weight for weight in graph.initializer if weight.data_type == TensorProto.FLOAT}
+    halves: dict[str, str] = {}
+    for node in body:
+        for place, name in enumerate(node.input):
+            if name in floats and (node.op_type, place) not in _FLOAT_INPUTS:
+                halves.setdefault(name, f"{name}_fp16")
+                node.input[place] = halves[name]
+    for name, half in halves.items():
+        values = np.clip(numpy_helper.to_array(floats[name]), -_LARGEST, _LARGEST).astype(np.float16)
+        graph.initializer.append(numpy_helper.from_array(values, half))
+    used = {name for node in graph.node for name in node.input}
+    kept = [weight for weight in graph.initializer if weight.name in used]
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
+
+
+def _cast_where_the_tail_begins(graph: onnx.GraphProto, after: set[int], halved: set[str]) -> None:
+    """One cast to FP32 for each tensor that the tail, or who reads the model's outputs, takes from before it."""
+    nodes = list(graph.node)
+    outputs = {entry.name for entry in graph.output} & halved
+    wanted = {name for number in after for name in nodes[number].input if name in halved} - outputs
+    # An output keeps its name as FP32, and has another before its cast; what the tail reads gets one after it.
+    before, behind = {name: f"{name}_fp16" for name in outputs}, {name: f"{name}_fp32" for name in wanted}
+    casts = {half: _to_float(half, name) for name, half in sorted(before.items())}
+    casts |= {name: _to_float(name, full) for name, full in sorted(behind.items())}
+    ordered: list[onnx.NodeProto] = []
+    for number, node in enumerate(nodes):
+        names = behind if number in after else before
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [before.get(name, name) for name in node.output]
+        ordered.append(node)
+        ordered.extend(casts.pop(name) for name in node.output if name in casts)
+    del graph.node[:]
+    graph.node.extend([*casts.values(), *ordered])  # what is left reads the model's input
+
+
+def _to_float(name: str, result: str) -> onnx.NodeProto:
+    return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from detectors.port import DetectorError
@@ -100,6 +101,7 @@ def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path:
     maker.obtain(other)
     for path in list(tmp_path.glob(f"*{other.key}*")):
         path.rename(tmp_path / path.name.replace(other.key, RECIPE.key))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with capture_logs() as logs:
         assert maker.obtain().startswith("plan 2")
     (reason,) = (line["reason"] for line in logs if "set aside" in line["event"])

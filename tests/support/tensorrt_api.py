@@ -2,8 +2,8 @@
 
 usage: tensorrt_api.py FOLDER VERSION      (the unpacked wheel of tensorrt_cu13_bindings, and its major version)
 
-The bindings want three libraries of several GB. Stand-ins that export the nine symbols they look for are enough to
-import them and to see every class.
+The bindings want three libraries of several GB, those of 8.6 a fourth. Stand-ins that export the symbols they look for
+are enough to import them and to see every class.
 """
 
 import ctypes
@@ -20,11 +20,18 @@ _SYMBOLS = {
     "nvinfer_plugin": "initLibNvInferPlugins",
     "nvonnxparser": "createNvOnnxParser_INTERNAL createNvOnnxParserRefitter_INTERNAL getNvOnnxParserVersion",
 }
+# Of 8.6 only.
+_PARSERS = {
+    "nvparsers": (
+        "_ZN11nvuffparser15createUffParserEv _ZN11nvuffparser8FieldMapC1EPKcPKvNS_9FieldTypeEi "
+        "_ZN14nvcaffeparser117createCaffeParserEv _ZN14nvcaffeparser123shutdownProtobufLibraryEv"
+    ),
+}
 
 
 def main() -> None:
     folder, major = Path(sys.argv[1]), sys.argv[2]
-    for name, symbols in _SYMBOLS.items():
+    for name, symbols in (_SYMBOLS | _PARSERS if major == "8" else _SYMBOLS).items():
         library = folder / f"lib{name}.so.{major}"
         source = "".join(f"void* {symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
         command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", str(library)]

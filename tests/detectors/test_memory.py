@@ -1,0 +1,57 @@
+"""The plan of the GPU's memory: what shrinks, in which order, and when it is refused."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detectors.letterbox import InputSpec
+from detectors.trt.memory import Needs, batch_sizes, shrink
+
+MIB = 1 << 20
+NEEDS = Needs(
+    weights=9 * MIB,
+    activations=240 * MIB,
+    largest=32,
+    spec=InputSpec(640, 640),
+    half=True,
+    outputs=84 * 8400,
+    frame=1920 * 1080 * 3,
+)
+
+
+def test_what_fits_is_left_alone() -> None:
+    assert shrink(4, 32, NEEDS.total(4, 32), NEEDS.total) == (4, 32)
+
+
+def test_lanes_go_before_batches() -> None:
+    assert shrink(4, 32, NEEDS.total(4, 32) - 1, NEEDS.total) == (3, 32)
+    assert shrink(4, 32, NEEDS.total(1, 32) - 1, NEEDS.total) == (1, 16)
+    assert shrink(1, 24, NEEDS.total(1, 24) - 1, NEEDS.total) == (1, 16)
+
+
+def test_less_than_the_least_is_refused() -> None:
+    assert shrink(4, 32, NEEDS.total(1, 1) - 1, NEEDS.total) is None
+
+
+@given(st.integers(1, 16), st.integers(1, 256), st.integers(0, 1 << 36))
+def test_what_comes_out_fits(lanes: int, batch: int, limit: int) -> None:
+    found = shrink(lanes, batch, limit, NEEDS.total)
+    if found is None:
+        assert NEEDS.total(1, 1) > limit
+    else:
+        assert NEEDS.total(*found) <= limit
+        assert found <= (lanes, batch)
+
+
+def test_the_rows_are_the_total() -> None:
+    assert sum(size for _, size in NEEDS.rows(2, 8)) == NEEDS.total(2, 8)
+
+
+@given(st.integers(1, 256))
+def test_every_count_has_a_graph_less_than_twice_as_large(most: int) -> None:
+    sizes = batch_sizes(most)
+    assert sizes[0] == 1
+    assert sizes[-1] == most
+    for count in range(1, most + 1):
+        assert min(size for size in sizes if size >= count) < 2 * count or count == 1
