@@ -12,7 +12,7 @@ import structlog
 from daemon import systemd
 from daemon.board import FrameBoard
 from daemon.capture import CaptureThread
-from daemon.clock import Clock, SystemClock
+from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config
 from daemon.lane import LaneThread, keep_of
 from daemon.metrics import Ledger
@@ -21,7 +21,7 @@ from daemon.outbox import Outbox
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
 from daemon.sources.factory import make_source
-from detectors.factory import Backend, open_detector
+from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, ModelInfo, Options, Wanted
 
 log = structlog.get_logger(__name__)
@@ -114,8 +114,13 @@ class App:
         """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads."""
         info = self._detector.info
         log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
+        if self._config.model.backend == "auto":
+            for row in passed_over(info.backend):
+                log.info("backend passed over", backend=row.backend, reason=row.reason)
         for note in info.notes:
             log.warning(note)
+        if info.startup:
+            log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
         for lane in self._lanes:
             lane.start()
         for lane in self._lanes:
@@ -126,12 +131,16 @@ class App:
         self._await_audience()
         for capture in self._captures:
             capture.start()
-        log.info("ready", endpoint=self.endpoint, sources=len(self._captures), lanes=len(self._lanes))
+        log.info("ready", endpoint=self.endpoint, sources=len(self._captures), lanes=len(self._lanes), **self._age())
         systemd.notify("READY=1")
 
     def wait(self) -> None:
         """Until `request_stop`, a failure, or the end of the last recording."""
+        seen = False
         while not self._stopping.wait(_POLL_S):
+            if not seen and any(count.published for count in self.ledger.counts().values()):
+                seen = True
+                log.info("first detections published", **self._age())
             if not any(capture.is_alive() for capture in self._captures):
                 log.info("every recording has ended")
                 return
@@ -172,6 +181,11 @@ class App:
             log.error("ended by a failure", reason=self._failure)
             return PART_FAILED
         return 0
+
+    @staticmethod
+    def _age() -> dict[str, float]:
+        """Of the process, for the log."""
+        return {"seconds_since_start": round(process_age_s(), 2)}
 
     def _threads(self) -> list[threading.Thread]:
         return [*self._captures, *self._lanes, self._publisher, self._monitor]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from daemon.app import options_of
@@ -18,7 +19,7 @@ from daemon.messages import VideoFormat
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from detectors.factory import availability, open_detector
-from detectors.port import DetectorError
+from detectors.port import DetectorError, ModelInfo
 
 _MOST_ERRORS = 100
 
@@ -78,7 +79,7 @@ def _first_picture(reader: Reader) -> None:
 def _check_model(config: Config, console: Console) -> bool:
     table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
     for row in availability():
-        table.add_row(row.backend, ("by name" if row.by_name else "yes") if row.available else "no", row.reason)
+        table.add_row(row.backend, "yes" if row.available else "no", escape(row.reason))
     console.print(table)
     try:
         detector = open_detector(config.model.backend, options_of(config))
@@ -104,7 +105,20 @@ def _check_model(config: Config, console: Console) -> bool:
     ):
         table.add_row(name, value)
     console.print(table)
+    if info.memory:
+        console.print(_memory_table(info, config))
     return True
+
+
+def _memory_table(info: ModelInfo, config: Config) -> Table:
+    limit = config.gpu.memory_limit_mib
+    allowed = "no limit set" if limit is None else f"{limit} MiB allowed"
+    title = f"GPU memory planned for {info.lanes} lanes and batches up to {info.max_batch} ({allowed})"
+    table = Table("", "MiB", title=title, title_justify="left", show_footer=True)
+    for name, size in info.memory:
+        table.add_row(name, f"{size / (1 << 20):.0f}")
+    table.columns[0].footer, table.columns[1].footer = "in all", f"{sum(dict(info.memory).values()) / (1 << 20):.0f}"
+    return table
 
 
 def _source_table(opened: list[Opened]) -> Table:

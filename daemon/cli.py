@@ -230,6 +230,96 @@ def efficiency(json_file: Path | None, **wishes: Any) -> int:
 
 
 @cli.group()
+def engine() -> None:
+    """Engines for NVIDIA GPUs, built from models: build ahead, see, throw away."""
+
+
+_CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+
+
+@engine.command()
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-c", "--config", type=click.Path(path_type=Path), help="What this configuration needs, instead of MODEL."
+)
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"]))
+@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+@click.option(
+    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
+)
+@click.option(
+    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
+)
+@_CACHE
+def build(
+    model: Path | None,
+    config: Path | None,
+    precision: str,
+    max_batch: int,
+    level: int,
+    input_size: tuple[int, int] | None,
+    cache: Path | None,
+) -> int:
+    """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
+    from daemon import engines
+    from daemon.app import options_of
+    from daemon.config import LogConfig, load
+    from daemon.log import logging
+    from detectors.port import Options, Precision
+
+    if (model is None) == (config is None):
+        raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
+    if config is not None:
+        options = options_of(load(config))
+    else:
+        options = Options(
+            cast("Path", model),
+            input_size=input_size or None,
+            max_batch=max_batch,
+            precision=cast("Precision", precision),
+            builder_level=level,
+            cache=cache,
+        )
+    with logging(LogConfig(format="console")):
+        engines.build(options)
+    return 0
+
+
+@engine.command("list")
+@_CACHE
+def list_engines(cache: Path | None) -> int:
+    """What has been built, the last used first."""
+    from daemon import engines
+
+    engines.listing(cache)
+    return 0
+
+
+@engine.command()
+@click.argument("key")
+@_CACHE
+def show(key: str, cache: Path | None) -> int:
+    """Everything known of the engine whose key begins with KEY."""
+    from daemon import engines
+
+    engines.show(key, cache)
+    return 0
+
+
+@engine.command()
+@click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(min=0), help="0 for all.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@_CACHE
+def prune(unused_days: float, dry_run: bool, cache: Path | None) -> int:
+    """Remove engines not used for a while, damaged ones, and leftovers. A removed engine is built again when needed."""
+    from daemon import engines
+    from daemon.clock import SystemClock
+
+    engines.prune(cache, unused_days, SystemClock().utc_ns(), dry_run, click.echo)
+    return 0
+
+
+@cli.group()
 def keys() -> None:
     """CURVE keys for the publisher."""
 

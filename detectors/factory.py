@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from detectors.port import BackendUnavailableError, Detector, Options
+from detectors.port import BackendUnavailableError, Detector, Options, cache_folder
 
+if TYPE_CHECKING:
+    from detectors.trt.engine import EngineStore
 Backend = Literal["auto", "trt", "cpu", "fake"]
 
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a backend can be used here, and why not.
-
-    Attributes:
-        by_name: it can be, but only when it is asked for by its name.
-    """
+    """Whether a backend can be used here; the reason says with what, or why not."""
 
     backend: str
     available: bool
     reason: str
-    by_name: bool = False
 
 
 def availability() -> list[Availability]:
     """Each backend that a model can run on, best first."""
     return [_trt(), _cpu()]
+
+
+def passed_over(backend: str) -> list[Availability]:
+    """What `auto` would rather have had than the backend it took, and why it could not."""
+    return [row for row in takewhile(lambda row: row.backend != backend, availability()) if not row.available]
 
 
 def open_detector(backend: Backend, options: Options) -> Detector:
@@ -39,7 +43,7 @@ def open_detector(backend: Backend, options: Options) -> Detector:
     """
     rows = availability()
     if backend == "auto":
-        found = [row for row in rows if row.available and not row.by_name]
+        found = [row for row in rows if row.available]
         if not found:
             reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
             raise BackendUnavailableError(f"no backend is available: {reasons}")
@@ -48,6 +52,13 @@ def open_detector(backend: Backend, options: Options) -> Detector:
         if row.backend == backend and not row.available:
             raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
     return _open(backend, options)
+
+
+def engine_store(cache: Path | None) -> EngineStore:
+    """The engines kept in a cache folder, None for the usual one; needs no GPU."""
+    from detectors.trt.engine import EngineStore
+
+    return EngineStore(cache_folder(cache) / "engines")
 
 
 def _open(backend: str, options: Options) -> Detector:

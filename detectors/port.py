@@ -7,6 +7,7 @@ per batch that it could have allocated before.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,11 @@ def on_host(image: Image) -> HostImage:
     return image
 
 
+def cache_folder(wish: Path | None = None) -> Path:
+    """Where what is built from models is kept: as wished, or systemd's folder for it, or ~/.cache/lookout."""
+    return wish or Path(os.environ.get("CACHE_DIRECTORY") or Path.home() / ".cache" / "lookout")
+
+
 @dataclass(frozen=True)
 class Wanted:
     """Which boxes to return.
@@ -120,7 +126,7 @@ class Options:
         precision: of the arithmetic; auto is the backend's best that keeps the model's accuracy, and is told in
             `ModelInfo.precision`.
         builder_level: how long a backend that builds engines looks for the fastest, 0-5.
-        cache: folder for what is built from the model; None for ~/.cache/lookout.
+        cache: folder for what is built from the model; None for the usual one, see `cache_folder`.
         lanes: how many will be made.
         device: which GPU.
         memory_limit: bytes of the GPU's memory that may be used, None for what is free. A backend with memory of its

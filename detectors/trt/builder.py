@@ -29,7 +29,7 @@ def builder(trt: Any, logger: Any, folder: Path) -> Build:
         parser = trt.OnnxParser(network, logger)
         if not _parse(parser, path, in_graph=recipe.precision == "fp16" and seam.is_strongly_typed(trt)):
             words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
-            raise DetectorError(f"TensorRT {recipe.tensorrt} cannot read {path}: {words}")
+            raise DetectorError(f"{recipe.builder} cannot read {path}: {words}")
         config = maker.create_builder_config()
         config.builder_optimization_level = recipe.level
         seam.set_tactics(trt, config)
@@ -38,11 +38,11 @@ def builder(trt: Any, logger: Any, folder: Path) -> Build:
         road = seam.set_precision(trt, config, network, recipe.precision)
         if recipe.dynamic:
             config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
-        timings = folder / f"timing-{recipe.tensorrt}-{recipe.gpu.replace(' ', '_')}.cache"
+        timings = folder / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
         _load_timings(config, timings)
         plan = maker.build_serialized_network(network, config)
         if plan is None:
-            raise DetectorError(f"TensorRT {recipe.tensorrt} cannot build {path} for {recipe.gpu}: see the log above")
+            raise DetectorError(f"{recipe.builder} cannot build {path} for {recipe.gpu}: see the log above")
         _keep_timings(config, timings)
         return Built(bytes(plan), road)
 

@@ -16,7 +16,7 @@ import structlog
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.model import input_size, read, sha256
-from detectors.port import BackendUnavailableError, DetectorError, ModelInfo, Options
+from detectors.port import BackendUnavailableError, DetectorError, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
 from detectors.trt.cuda import Device, Module, compile_cubin
 from detectors.trt.engine import EngineStore
@@ -69,7 +69,7 @@ class TrtDetector:
     needs: Needs
 
     def __init__(self, options: Options) -> None:
-        cache = options.cache or Path.home() / ".cache" / "lookout"
+        cache = cache_folder(options.cache)
         with ExitStack() as undo:
             watch = _Stopwatch()
             self.device = Device(options.device)
@@ -147,7 +147,7 @@ class TrtDetector:
     def _load(self, model: _Model, options: Options, cache: Path) -> None:
         recipe = Recipe(
             onnx_sha256=model.digest,
-            tensorrt=seam.version_of(trt),
+            builder=f"TensorRT {seam.version_of(trt)}",
             gpu=self.device.name,
             architecture=self.device.architecture,
             precision=_precision(options),

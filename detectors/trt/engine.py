@@ -98,16 +98,14 @@ class EngineStore:
                     if engine is not None:
                         os.utime(plan)  # `prune` asks when it was last used
                         return engine, manifest
-                    reason = f"TensorRT {recipe.tensorrt} cannot load it"
+                    reason = f"{recipe.builder} cannot load it"
                 except _DamagedError as error:
                     reason = str(error)
                 self._set_aside(plan, reason)
             content, manifest = _make(onnx, recipe, build)
             engine = load(content)
             if engine is None:
-                raise DetectorError(
-                    f"TensorRT {recipe.tensorrt} built {onnx} and cannot load what it built: see the log above"
-                )
+                raise DetectorError(f"{recipe.builder} built {onnx} and cannot load what it built: see the log above")
             write_whole(plan, content)
             write_whole(plan.with_suffix(".json"), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
             return engine, manifest
@@ -127,7 +125,7 @@ class EngineStore:
         if len(found) == 1:
             return found[0]
         what = "no engine" if not found else f"{len(found)} engines"
-        raise DetectorError(f"{what} in {self.folder} begin with {wish!r}: `lookout engine list` shows their keys")
+        raise DetectorError(f"{what} in {self.folder} for {wish!r}: `lookout engine list` shows their keys")
 
     def leftovers(self) -> list[Path]:
         """Files that no engine needs: set aside, half written, or a manifest whose plan is gone. Locks stay: whoever

@@ -17,7 +17,7 @@ class Recipe:
 
     Attributes:
         onnx_sha256: of the whole file.
-        tensorrt: full version.
+        builder: such as "TensorRT 8.6.0", the full version.
         gpu: name.
         architecture: such as "sm_90".
         input_size: width and height, pixels.
@@ -26,7 +26,7 @@ class Recipe:
     """
 
     onnx_sha256: str
-    tensorrt: str
+    builder: str
     gpu: str
     architecture: str
     precision: seam.Precision

@@ -107,4 +107,5 @@ def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) ->
         if isinstance(default, msgspec.Struct):
             _same_defaults(type(default), shown[field.name], but=())  # type: ignore[arg-type]
         else:
-            assert shown[field.name] == default, f"{kind.__name__}.{field.name}"
+            plain = list(default) if isinstance(default, tuple) else default
+            assert shown[field.name] == plain, f"{kind.__name__}.{field.name}"

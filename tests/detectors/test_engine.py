@@ -15,7 +15,7 @@ from detectors.port import DetectorError
 from detectors.trt.engine import Built, EngineStore, Progress
 from detectors.trt.recipe import Recipe
 
-RECIPE = Recipe("ab" * 32, "8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
+RECIPE = Recipe("ab" * 32, "TensorRT 8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
 MODEL = Path("model.onnx")
 
 
@@ -60,7 +60,7 @@ def test_built_once(maker: Maker, tmp_path: Path) -> None:
     "change",
     [
         {"onnx_sha256": "cd" * 32},
-        {"tensorrt": "10.16.1.11"},
+        {"builder": "TensorRT 10.16.1.11"},
         {"gpu": "NVIDIA L4"},
         {"architecture": "sm_89"},
         {"precision": "fp32"},
@@ -97,7 +97,7 @@ def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: P
 
 def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path: Path) -> None:
     """Somebody copied the folder of another machine, and renamed what did not fit."""
-    other = replace(RECIPE, gpu="NVIDIA L4", tensorrt="8.6.1")
+    other = replace(RECIPE, gpu="NVIDIA L4", builder="TensorRT 8.6.1")
     maker.obtain(other)
     for path in list(tmp_path.glob(f"*{other.key}*")):
         path.rename(tmp_path / path.name.replace(other.key, RECIPE.key))
@@ -106,7 +106,7 @@ def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path:
         assert maker.obtain().startswith("plan 2")
     (reason,) = (line["reason"] for line in logs if "set aside" in line["event"])
     assert "'NVIDIA L4' is not 'NVIDIA H200'" in reason
-    assert "'8.6.1' is not '8.6.0'" in reason
+    assert "'TensorRT 8.6.1' is not 'TensorRT 8.6.0'" in reason
 
 
 def test_an_engine_that_cannot_be_loaded_is_set_aside_and_built_again(maker: Maker, tmp_path: Path) -> None:

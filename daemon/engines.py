@@ -1,0 +1,105 @@
+"""`lookout engine`: what has been built from models for this machine's GPU, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from time import gmtime, strftime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from detectors.factory import engine_store, open_detector
+from detectors.port import Options
+
+_DAY_NS = 86_400 * 10**9
+
+
+def build(options: Options) -> None:
+    """Build what the options ask for, unless it is there; load it, and show it.
+
+    Raises:
+        DetectorError: it cannot be built here.
+    """
+    with closing(open_detector("trt", options)) as detector:
+        _say_notes(detector.info.notes)
+    _print(engine_store(options.cache).entries()[0])
+
+
+def show(wish: str, cache: Path | None) -> None:
+    """Everything known of one engine.
+
+    Raises:
+        DetectorError: no one engine begins with that.
+    """
+    _print(engine_store(cache).find(wish))
+
+
+def listing(cache: Path | None) -> None:
+    """A line for each engine, the last used first."""
+    store = engine_store(cache)
+    table = Table("key", "model", "precision", "batches", "GPU", "built with", "MiB", "last used (UTC)")
+    for entry in store.entries():
+        if entry.manifest is None:
+            table.add_row(entry.key, f"[red]{entry.problem}[/red]", *[""] * 5, _date(entry.used_ns))
+            continue
+        recipe, size = entry.manifest.recipe, f"{entry.manifest.plan_bytes / (1 << 20):.1f}"
+        batches = f"1-{recipe['max_batch']}" if recipe["dynamic"] else str(recipe["max_batch"])
+        what = (entry.manifest.model, recipe["precision"], batches, recipe["gpu"], recipe["builder"], size)
+        table.add_row(entry.key, *what, _date(entry.used_ns))
+    console = Console()
+    console.print(table)
+    console.print(f"in {store.folder}", highlight=False, soft_wrap=True)
+
+
+def prune(cache: Path | None, unused_days: float, now_ns: int, dry_run: bool, say: Callable[[str], None]) -> None:
+    """Remove what no engine needs, engines that are damaged, and those not loaded for some days.
+
+    Args:
+        now_ns: UTC.
+        dry_run: only say what would go.
+    """
+    store = engine_store(cache)
+    freed = 0
+    verb = "would remove" if dry_run else "removed"
+    for entry in store.entries():
+        unused = (now_ns - entry.used_ns) / _DAY_NS
+        if entry.problem or unused >= unused_days:
+            freed += entry.plan.stat().st_size if dry_run else store.remove(entry)
+            say(f"{verb} {entry.plan.name}: {entry.problem or f'not used for {unused:.0f} days'}")
+    for path in store.leftovers():
+        freed += path.stat().st_size
+        if not dry_run:
+            path.unlink(missing_ok=True)
+        say(f"{verb} {path.name}: no engine needs it")
+    say(f"{freed / (1 << 20):.1f} MiB in {store.folder} {'would be' if dry_run else 'are'} free again")
+
+
+def _print(entry: Any) -> None:
+    table = Table(show_header=False)
+    table.add_row("key", entry.key)
+    if entry.manifest is None:
+        table.add_row("problem", f"[red]{entry.problem}[/red]")
+    else:
+        manifest = entry.manifest
+        for name, value in manifest.recipe.items():
+            table.add_row(name, "x".join(map(str, value)) if isinstance(value, list) else str(value))
+        table.add_row("model", manifest.model)
+        table.add_row("precision by", manifest.road)
+        table.add_row("built in", f"{manifest.seconds} s, by {manifest.built_by}")
+        table.add_row("size", f"{manifest.plan_bytes / (1 << 20):.1f} MiB")
+    table.add_row("last used", _date(entry.used_ns))
+    console = Console()
+    console.print(table)
+    console.print(str(entry.plan), highlight=False, soft_wrap=True)
+
+
+def _say_notes(notes: tuple[str, ...]) -> None:
+    for note in notes:
+        Console(stderr=True).print(note, highlight=False, soft_wrap=True, markup=False)
+
+
+def _date(nanoseconds: int) -> str:
+    return strftime("%Y-%m-%d %H:%M", gmtime(nanoseconds / 1e9))
