@@ -57,11 +57,10 @@ def redact_url(url: str) -> str:
         return url
     path, query_mark, query = rest.partition("?")
     _, at, host = path.rpartition("@")
-    if at:
+    if "@" in query and ":" in path:  # a password may have a question mark in it
+        path, query_mark, query = f"***@{query.rpartition('@')[2]}", "", ""
+    elif at:
         path = f"***@{host}"
-    elif "@" in query and ":" in path:  # a password with a question mark in it
-        path, query = f"***@{query.rpartition('@')[2]}", ""
-        query_mark = ""
     return scheme + separator + path + _SECRET_QUERY.sub(r"\1***", query_mark + query)
 
 
