@@ -107,7 +107,7 @@ class EngineStore:
             if engine is None:
                 raise DetectorError(f"{recipe.builder} built {onnx} and cannot load what it built: see the log above")
             write_whole(plan, content)
-            write_whole(plan.with_suffix(".json"), msgspec.json.format(msgspec.json.encode(manifest), indent=2))
+            write_whole(plan.with_suffix(".json"), manifest.file)
             return engine, manifest
 
     def entries(self) -> list[Entry]:
@@ -197,13 +197,11 @@ def _make(onnx: Path, recipe: Recipe, build: Build) -> tuple[bytes, Manifest]:
         model=onnx.name,
         recipe=recipe.plain,
         road=built.road,
-        plan_sha256=hashlib.sha256(built.plan).hexdigest(),
-        plan_bytes=len(built.plan),
         seconds=round(monotonic() - started, 1),
         built_by=f"uid {os.getuid()} on {socket.gethostname()}, lookoutd {_own_version()}",
     )
-    log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=manifest.plan_bytes)
-    return built.plan, manifest
+    log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=len(built.plan))
+    return built.plan, manifest.sealed(built.plan)
 
 
 def _own_version() -> str:

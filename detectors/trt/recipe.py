@@ -61,15 +61,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         model: name of the ONNX file.
         recipe: a `Recipe`'s fields.
         road: how its precision was reached.
-        plan_sha256, plan_bytes: of the plan.
         seconds: that it took to build.
         built_by: user id, machine, and Lookout's version.
+        plan_sha256, plan_bytes: of the plan.
     """
 
     model: str
     recipe: dict[str, Any]
     road: str
-    plan_sha256: str
-    plan_bytes: int
     seconds: float
     built_by: str = ""
+    plan_sha256: str = ""
+    plan_bytes: int = 0
+
+    def sealed(self, plan: bytes) -> Manifest:
+        """The same, for a plan."""
+        return msgspec.structs.replace(self, plan_sha256=hashlib.sha256(plan).hexdigest(), plan_bytes=len(plan))
+
+    @property
+    def file(self) -> bytes:
+        """As it is kept beside the plan."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2)

@@ -1,0 +1,67 @@
+"""Everything that needs a GPU, in one command, under eight minutes with engines built at level 1:
+
+    python -m tests.gpu --data DIR --cache DIR --out DIR
+
+DIR of --data is the folder of real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--level", default="1")
+    parser.add_argument("--only", nargs="+", help="these parts alone")
+    args = parser.parse_args()
+    failed = False
+    rows = []
+    for name, command in _parts(args).items():
+        if args.only and name not in args.only:
+            continue
+        began = monotonic()
+        log = args.out / f"{name}.log"
+        environment = {**os.environ, "CACHE_DIRECTORY": str(args.cache), "LOOKOUT_TEST_DATA": str(args.data)}
+        with log.open("w") as file:
+            code = subprocess.run(
+                command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False
+            ).returncode
+        failed |= code != 0
+        rows.append(f"{name:12} {'ok' if code == 0 else f'FAILED ({code})':12} {monotonic() - began:6.0f} s")
+        told = [line for line in log.read_text().splitlines() if not line.startswith(("{", "20"))]
+        sys.stdout.write(f"--- {rows[-1]}\n" + "\n".join(told[-40:]) + "\n")
+        sys.stdout.flush()
+    sys.stdout.write("\n".join(["", *rows]) + "\n")
+    return int(failed)
+
+
+def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
+    models, clips = args.data / "models", sorted((args.data / "videos").glob("*.mp4"))
+    coco = ["--coco", str(args.data / "images" / "val"), str(args.data / "images" / "val.json")]
+    built = ["--cache", str(args.cache), "--level", args.level]
+    yolov8n = str(models / "yolov8n.onnx")
+
+    def module(name: str, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", f"tests.gpu.{name}", *arguments]
+
+    return {
+        "kernels": module("kernels", "--short"),
+        "contract": [sys.executable, "-m", "pytest", "tests/contract/test_detector.py"],
+        "detector": module("detector", *built, "--precision", "fp16", *coco, "--", f"{yolov8n}:coco"),
+        "replay": module("replay", *built, yolov8n, *map(str, clips)),
+        "speed": module("speed", *built, "--max-batch", "16", "--seconds", "1", "--growth", "20000", yolov8n),
+        "failures": module("failures", "--cache", str(args.cache)),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
