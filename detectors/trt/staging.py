@@ -56,6 +56,7 @@ class Batch:
         self._pictures = self._host.view((most,), kernels.PICTURE)
         self._places = self._host.view((most,), kernels.PLACEMENT, pictures)
         self._planes = self._pictures["plane0"], self._pictures["plane1"]
+        self._grown = False
         self._described: list[tuple[object, ...] | None] = [None] * most
         self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
 
@@ -66,7 +67,8 @@ class Batch:
             box = _fit(image.width, image.height, self._spec)
             if isinstance(image, HostImage):
                 slot = self._slots[number]
-                slot.make_room(image.bgr.nbytes, stream)
+                if image.bgr.nbytes > slot.device.size:
+                    self._grow(slot, image, stream)
                 staged.append((slot, image))
                 self._describe_bgr(number, slot.device.pointer, box)
             else:
@@ -80,6 +82,14 @@ class Batch:
             self._described[count:size] = [None] * (size - count)
         self._copiers.copy(staged, stream)
         self._device.upload(self._host, stream)
+
+    def _grow(self, slot: _Slot, image: HostImage, stream: Stream) -> None:
+        """For a picture larger than any before here, which is rare: waits, and takes memory that was not planned."""
+        if not self._grown:
+            log.warning("pictures larger than gpu.frame_size take more memory", width=image.width, height=image.height)
+        self._grown = True
+        stream.synchronize()
+        slot.grow(image.bgr.nbytes)
 
     def _describe_bgr(self, number: int, pointer: int, box: Letterbox) -> None:
         known = (box, pointer)
@@ -106,13 +116,9 @@ class _Slot:
     def __init__(self, size: int) -> None:
         self._take(size)
 
-    def make_room(self, size: int, stream: Stream) -> None:
-        """For a picture larger than any before, which is rare: waits, and takes memory that was not planned."""
-        if size > self.device.size:
-            log.warning("picture larger than gpu.frame_size: more memory is taken", bytes=size)
-            stream.synchronize()
-            self.close()
-            self._take(size)
+    def grow(self, size: int) -> None:
+        self.close()
+        self._take(size)
 
     def copy(self, image: HostImage, part: slice, stream: Stream) -> None:
         """Some bytes of a picture into pinned memory, and enqueue their way to the device."""

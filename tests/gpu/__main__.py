@@ -57,8 +57,9 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "kernels": module("kernels", "--short"),
         "contract": [sys.executable, "-m", "pytest", "tests/contract/test_detector.py"],
         "detector": module("detector", *built, "--precision", "fp16", *coco, "--", f"{yolov8n}:coco"),
+        "startup": module("startup", *built, "--max-batch", "16", yolov8n),
         "replay": module("replay", *built, yolov8n, *map(str, clips)),
-        "speed": module("speed", *built, "--max-batch", "16", "--seconds", "1", "--growth", "20000", yolov8n),
+        "speed": module("speed", *built, "--max-batch", "16", "--seconds", "0.7", "--growth", "20000", yolov8n),
         "failures": module("failures", "--cache", str(args.cache)),
     }
 
