@@ -1,57 +1,159 @@
-"""From an ONNX file to a plan, by TensorRT's builder."""
+"""From an ONNX file to a plan, by TensorRT's builder, in a process of its own.
+
+The builder keeps gigabytes of the process it ran in, on the GPU and off it, does not hear signals, and may crash: none
+of that is to happen to a daemon. What is said on the way, and the end, come over the child's standard output, a line
+of JSON each; the plan comes as a file.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx
+import tensorrt as trt
 
 from detectors.port import DetectorError
 from detectors.trt import seam
+from detectors.trt.cuda import Device
 from detectors.trt.engine import Build, Built, Progress, locked, write_whole
 from detectors.trt.recipe import Recipe
 
+_DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
 
-def builder(trt: Any, logger: Any, folder: Path) -> Build:
+
+class _Order(msgspec.Struct, frozen=True):
+    """What the child is to build."""
+
+    onnx: str
+    recipe: Recipe
+    device: int
+    folder: str
+    target: str
+
+
+class _Word(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the child says: one of these."""
+
+    at: str = ""
+    road: str = ""
+    error: str = ""
+
+
+def builder(folder: Path, device: int) -> Build:
     """A function that builds.
 
     Args:
-        trt: the `tensorrt` module.
-        logger: TensorRT's, one for the process.
         folder: where timing caches are kept: what one build measured, the next need not measure again.
+        device: which GPU.
     """
 
     def build(path: Path, recipe: Recipe, progress: Progress) -> Built:
-        maker = trt.Builder(logger)
-        network = seam.make_network(trt, maker)
-        parser = trt.OnnxParser(network, logger)
-        if not _parse(parser, path, in_graph=recipe.precision == "fp16" and seam.is_strongly_typed(trt)):
-            words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
-            raise DetectorError(f"{recipe.builder} cannot read {path}: {words}")
-        config = maker.create_builder_config()
-        config.builder_optimization_level = recipe.level
-        seam.set_tactics(trt, config)
-        seam.share_profiles(trt, config)
-        seam.watch(trt, config, progress.say)
-        road = seam.set_precision(trt, config, network, recipe.precision)
-        if recipe.dynamic:
-            config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
-        timings = folder / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
-        _load_timings(config, timings)
-        plan = maker.build_serialized_network(network, config)
-        if plan is None:
-            raise DetectorError(f"{recipe.builder} cannot build {path} for {recipe.gpu}: see the log above")
-        _keep_timings(config, timings)
-        return Built(bytes(plan), road)
+        with tempfile.TemporaryDirectory(prefix="lookout-") as scratch:
+            target = Path(scratch) / "plan"
+            order = _Order(str(path.resolve()), recipe, device, str(folder.resolve()), str(target))
+            last = _listen(order, target.with_name("errors"), progress)
+            if last.error:
+                raise DetectorError(last.error)
+            return Built(target.read_bytes(), last.road)
 
     return build
 
 
-def _parse(parser: Any, path: Path, *, in_graph: bool) -> bool:
+def _listen(order: _Order, errors: Path, progress: Progress) -> _Word:
+    """Run the child to its end; its last word."""
+    last = _Word()
+    command = [sys.executable, "-m", __spec__.name, msgspec.json.encode(order).decode()]
+    with errors.open("wb") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as child:
+        try:
+            for line in child.stdout or ():
+                last = msgspec.json.decode(line, type=_Word)
+                if last.at:
+                    progress.say(last.at)
+        except BaseException:  # KeyboardInterrupt above all
+            child.kill()
+            raise
+    if child.returncode == 0 and (last.road or last.error):
+        return last
+    words = errors.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    raise DetectorError(
+        f"{order.recipe.builder} ended with {child.returncode} while building {order.onnx}: {words[-1]}"
+    )
+
+
+# --- the child -------------------------------------------------------------------------------------------
+
+
+class _Logger(trt.ILogger):  # type: ignore[misc]
+    """Keeps what TensorRT calls an error: it is told when the build fails, for some builds that go well have them."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self.errors: list[str] = []
+
+    def log(self, severity: Any, text: str) -> None:
+        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+            self.errors.append(text)
+
+
+def main() -> None:
+    """The child."""
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler waits until the builder comes back
+    order = msgspec.json.decode(sys.argv[1], type=_Order)
+    try:
+        device = Device(order.device)
+        built = _build(order)
+        device.close()
+    except DetectorError as error:
+        _say(_Word(error=str(error)))
+        return
+    Path(order.target).write_bytes(built.plan)
+    _say(_Word(road=built.road))
+
+
+def _say(word: _Word) -> None:
+    sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _build(order: _Order) -> Built:
+    recipe, logger = order.recipe, _Logger()
+    maker = trt.Builder(logger)
+    network = seam.make_network(trt, maker)
+    parser = trt.OnnxParser(network, logger)
+    if not _parse(parser, order.onnx, in_graph=recipe.precision == "fp16" and seam.is_strongly_typed(trt)):
+        words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
+        raise DetectorError(f"{recipe.builder} cannot read {order.onnx}: {words}")
+    config = maker.create_builder_config()
+    config.builder_optimization_level = recipe.level
+    seam.set_tactics(trt, config)
+    seam.share_profiles(trt, config)
+    seam.watch(trt, config, lambda text: _say(_Word(at=text)))
+    road = seam.set_precision(trt, config, network, recipe.precision)
+    if recipe.dynamic:
+        config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
+    timings = Path(order.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
+    _load_timings(config, timings)
+    plan = maker.build_serialized_network(network, config)
+    if plan is None:
+        raise DetectorError(
+            f"{recipe.builder} cannot build {order.onnx} for {recipe.gpu}: {' '.join(logger.errors[-2:])}"
+        )
+    _keep_timings(config, timings)
+    return Built(bytes(plan), road)
+
+
+def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
     if not in_graph:
-        return bool(parser.parse_from_file(str(path)))
+        return bool(parser.parse_from_file(path))
     from detectors.trt.half import to_half
 
     return bool(parser.parse(to_half(onnx.load(path)).SerializeToString()))
@@ -85,3 +187,7 @@ def _keep_timings(config: Any, path: Path) -> None:
             if others is not None:
                 timings.combine(others, True)
         write_whole(path, bytes(timings.serialize()))
+
+
+if __name__ == "__main__":
+    main()

@@ -30,22 +30,28 @@ try:
     import tensorrt as trt
 
     from detectors.trt.builder import builder
-except ImportError as error:
-    if error.name is None:  # a library that the package wants, not the package
-        raise BackendUnavailableError(
-            f"TensorRT does not load: {error}; reinstall it, or set LD_LIBRARY_PATH to its libraries"
-        ) from error
+except ModuleNotFoundError as error:
     raise BackendUnavailableError(f"{error.name} is not installed: pip install 'lookoutd[gpu]' tensorrt") from error
+except ImportError as error:  # a library that a package wants
+    raise BackendUnavailableError(
+        f"TensorRT does not load: {error}; install it again, or set LD_LIBRARY_PATH to its libraries"
+    ) from error
 
 log = structlog.get_logger(__name__)
 _COPIERS = 8
 
 
 class _Logger(trt.ILogger):  # type: ignore[misc]
-    """TensorRT's words in our log; what it warns of is not for an operator."""
+    """TensorRT's words in our log; what it warns of is not for an operator, nor what it says over and over again."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+        self._said: set[str] = set()
 
     def log(self, severity: Any, text: str) -> None:
-        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+        error = severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR)
+        if error and text not in self._said:
+            self._said.add(text)
             log.error("tensorrt", said=text)
         else:
             log.debug("tensorrt", said=text)
@@ -157,7 +163,7 @@ class TrtDetector:
             dynamic=model.batch is None,
         )
         store = EngineStore(cache / "engines")
-        build = builder(trt, self._logger, store.folder)
+        build = builder(store.folder, options.device)
         self.engine, self.manifest = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
         self.input, self.output, self.output_shape = _tensors(self.engine)
         shape = (1, *self.output_shape)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -191,7 +190,7 @@ def _make(onnx: Path, recipe: Recipe, build: Build) -> tuple[bytes, Manifest]:
     log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu, level=recipe.level)
     started = monotonic()
     progress = Progress()
-    with _heartbeat(progress, started), _interruptible():
+    with _heartbeat(progress, started):
         built = build(onnx, recipe, progress)
     manifest = Manifest(
         model=onnx.name,
@@ -243,16 +242,3 @@ def _heartbeat(progress: Progress, started: float) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the process at once, and not when the builder comes back to Python; nothing is lost by that."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

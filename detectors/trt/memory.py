@@ -1,7 +1,7 @@
 """What of the GPU's memory a model, its lanes and their batches will take: added up before it is taken.
 
 Sizes of what Lookout allocates are exact, and the lanes take theirs from here. What CUDA and TensorRT take for
-themselves was measured, on one H200 with driver 580 and TensorRT 8.6 (`python -m tests.gpu`, "memory").
+themselves was measured, on one H200 with driver 580 and TensorRT 8.6 (`python -m tests.gpu.speed`, "memory").
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from detectors.letterbox import InputSpec
 from detectors.trt import kernels
 
 CAPACITY = 1 << 14  # candidates a picture has room for; only a threshold near zero meets it
-_CONTEXT = 560 << 20  # a CUDA context, its kernels, and what TensorRT keeps for itself
+_CONTEXT = 535 << 20  # a CUDA context, its kernels, and what TensorRT keeps for itself
 _GRAPHS = 2 << 20  # a lane's three CUDA graphs of one batch size
 
 Rows = tuple[tuple[str, int], ...]

@@ -212,10 +212,13 @@ class Boxes:
         self._module.launch("select_boxes", *kernels.select_grid(size), stream, arguments)
 
     def results(self, count: int) -> list[Detections]:
-        """Copies, because the next batch writes here again."""
+        """Copies, because the next batch writes here again: one for the batch, of which each picture has a part."""
+        kept = self._kept[:count].tolist()
+        rows = self._boxes[:count, : max(kept)].copy()
+        boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)
         return [
-            Detections(rows[:kept, :4].copy(), rows[:kept, 4].copy(), rows[:kept, 5].astype(np.int32))
-            for rows, kept in zip(self._boxes, self._kept[:count].tolist())
+            Detections(boxes[number, :found], confidences[number, :found], classes[number, :found])
+            for number, found in enumerate(kept)
         ]
 
 

@@ -23,7 +23,8 @@ import structlog
 
 from daemon.app import PART_FAILED, App
 from daemon.client import Subscriber
-from daemon.config import Config, ModelConfig, PublisherConfig, SyntheticConfig
+from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
+from daemon.log import logging
 from daemon.messages import Status
 from detectors.port import DetectorError, Options, Wanted
 from detectors.trt.cuda import Device, DeviceBuffer, Module, Stream, compile_cubin
@@ -118,7 +119,7 @@ def _sticky(cache: Path) -> str:
     command = [sys.executable, "-m", "tests.gpu.failures", "--cache", str(cache), "--poison", endpoint]
     began = monotonic()
     with Subscriber(endpoint, kinds=["status", "detections"]) as subscriber:
-        child = subprocess.Popen(command, stderr=subprocess.PIPE)
+        child = subprocess.Popen(command, stderr=subprocess.PIPE)  # less than a pipe holds
         heard = []
         while child.poll() is None or subscriber.received == 0:
             assert monotonic() - began < 120
@@ -143,7 +144,8 @@ def _poisoned(options: Options, endpoint: str) -> int:
     )
     app = App(config, open_detector=lambda _backend, _options: TrtDetector(options))
     threading.Timer(2.0, _write_astray, (options,)).start()
-    return app.run()
+    with logging(LogConfig(format="json")):
+        return app.run()
 
 
 def _write_astray(options: Options) -> None:

@@ -49,7 +49,7 @@ def _start(args: argparse.Namespace, cache: Path, name: str) -> None:
     with tempfile.TemporaryDirectory() as folder, Lookout(Path(folder), config) as lookout:
         with lookout.subscribe("detections") as subscriber:
             receive_until(subscriber, lambda message: isinstance(message, Detections), 500)
-            receive_until(subscriber, lambda message: isinstance(message, Detections))
+            receive_until(subscriber, lambda _: "first detections published" in lookout.log())
         lookout.stop()
         log = [json.loads(line) for line in lookout.log().splitlines() if line.startswith("{")]
     opened = next(line for line in log if line["event"] == "model opened")
