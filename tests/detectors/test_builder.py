@@ -1,0 +1,59 @@
+"""The process that builds, where there is no TensorRT: what it says comes back as one line, whatever became of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from detectors.factory import availability
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
+
+# Enough of TensorRT for the file to be imported; what it does next is the test's.
+PACKAGE = """
+import os, sys
+__version__ = "8.6.0"
+class ILogger: pass
+if sys.argv[-1].startswith("{{") and "{fate}" == "killed":  # the child
+    os.kill(os.getpid(), 9)
+if sys.argv[-1].startswith("{{") and "{fate}" == "crash":
+    raise RuntimeError("out of everything")
+"""
+SCRIPT = """
+from pathlib import Path
+from detectors.port import DetectorError
+from detectors.trt.builder import builder
+from detectors.trt.engine import Progress
+from detectors.trt.recipe import Recipe
+recipe = Recipe("ab" * 32, "TensorRT 8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (320, 320), 3)
+try:
+    builder(Path("."), 0)(Path("street.onnx"), recipe, Progress())
+except DetectorError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("fate", "said"),
+    [
+        ("no GPU", "no NVIDIA driver that works"),
+        ("crash", "TensorRT 8.6.0 ended with 1 while building"),
+        ("crash", "out of everything"),
+        ("killed", "TensorRT 8.6.0 ended with -9 while building"),
+    ],
+)
+def test_a_build_that_fails_is_one_line(tmp_path: Path, fate: str, said: str) -> None:
+    (tmp_path / "tensorrt.py").write_text(PACKAGE.format(fate=fate))
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+    assert said in done.stdout
