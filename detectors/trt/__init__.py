@@ -1,1 +1,1 @@
-"""The NVIDIA backend, in the making: CUDA's nouns and the kernels before and after the engine. See docs/design.md."""
+"""The NVIDIA backend: TensorRT engines, and everything around them on the GPU. See docs/design.md."""
