@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 import threading
 from contextlib import closing
@@ -18,12 +17,10 @@ from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.sources.port import Picture, Source
+from daemon.timing import Backoff, CameraClock, Pacer, RateLimit
 from detectors.port import Image
 
 log = structlog.get_logger(__name__)
-
-_LATE_NS = 1_000_000_000  # a recording this far behind its own pace starts a new count instead of catching up
-
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
 _SETTLE_S = 2.0
@@ -71,6 +68,7 @@ class CaptureThread(threading.Thread):
         self._stopping = threading.Event()
         self._seq = 0
         self._session: str | None = None
+        self._camera_clock = CameraClock(self.id, source.clock)
         # Written by this thread, read by the monitor through `check_stalled`.
         self._state: State = "connecting"
         self._last_ns = 0
@@ -113,6 +111,7 @@ class CaptureThread(threading.Thread):
             SourceError: it could not be made, or broke.
         """
         self._session = secrets.token_hex(4)
+        self._camera_clock = CameraClock(self.id, self._source.clock)
         self._say("connecting")
         errors = 0
         with closing(self._source.open()) as reader:
@@ -155,14 +154,15 @@ class CaptureThread(threading.Thread):
     def _capture(self, picture: Picture, image: Image) -> None:
         self._ledger.captured(self.id)
         self._last_ns = self._clock.monotonic_ns()
+        captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
         info = FrameInfo(
             source=self.id,
             session=self._session or "",
             seq=self._next_seq(),
             pts=picture.pts,
             captured_ns=self._last_ns,
-            captured_at=self._clock.utc_ns(),
-            clock=self._source.clock,
+            captured_at=captured_at,
+            clock=clock,
             decode=self._decode,
             width=image.width,
             height=image.height,
@@ -204,62 +204,3 @@ class CaptureThread(threading.Thread):
         self._state = state
         self._last_ns = self._clock.monotonic_ns()
         self._announce(self.id, self._session, state, reason, retry_in_s, format)
-
-
-class Backoff:
-    """Seconds to wait before each try: exponential, capped, and shortened at random so that cameras of one switch
-    do not all come back at once."""
-
-    def __init__(self, config: ReconnectConfig, rng: random.Random | None = None) -> None:
-        self._config = config
-        self._rng = rng or random.Random()  # noqa: S311 - jitter, not a secret
-        self._tries = 0
-
-    def next(self) -> float:
-        config = self._config
-        # The exponent is bounded so that years of tries do not overflow.
-        base = min(config.max_s, config.initial_s * config.factor ** min(self._tries, 64))
-        self._tries += 1
-        return base * (1.0 - config.jitter * self._rng.random())
-
-    def reset(self) -> None:
-        self._tries = 0
-
-
-class RateLimit:
-    """Lets through at most `fps` of frames that come with times in ns, evenly; a jump in time starts again."""
-
-    def __init__(self, fps: float) -> None:
-        self._period = 1e9 / fps
-        self._due: float | None = None
-
-    def allows(self, time_ns: int) -> bool:
-        early = 0.0 if self._due is None else self._due - time_ns
-        if self._due is None or not -self._period <= early <= 2 * self._period:
-            self._due = time_ns + self._period
-            return True
-        # A quarter of a period early is on time: cameras jitter, and times are rounded.
-        if early > self._period / 4:
-            return False
-        self._due += self._period
-        return True
-
-
-class Pacer:
-    """Holds a recording to its own pace by its pictures' times."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._anchor: tuple[int, int] | None = None  # monotonic ns and pts of the same moment
-
-    def wait(self, pts: int | None, stop: threading.Event) -> bool:
-        """Wait until a picture is due; False when stopped. A picture without a time is due at once."""
-        if pts is None:
-            return not stop.is_set()
-        now = self._clock.monotonic_ns()
-        if self._anchor is None:
-            self._anchor = (now, pts)
-        early = self._anchor[0] + pts - self._anchor[1] - now
-        if early < -_LATE_NS:
-            self._anchor = (now, pts)
-        return not (self._clock.wait(stop, early / 1e9) if early > 0 else stop.is_set())

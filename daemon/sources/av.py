@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from struct import Struct
 from time import monotonic, perf_counter_ns
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import av
 import av.error
@@ -26,6 +27,8 @@ from detectors.port import HostImage
 _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
+_WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
+_MICROSECONDS = Struct("=q")
 _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one for each thread
 # What FFmpeg's words mean when they come from opening.
 _MEANING: dict[type[Exception], str] = {
@@ -62,6 +65,7 @@ class AvReader:
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
         self._offset = 0  # ns, added to the times of this pass
         self._end = 0  # ns, where the next pass begins
+        self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
         self._container, self._stream = _open(config)
         self._packets: Iterator[Packet[Any]] = self._container.demux(self._stream)
@@ -77,7 +81,7 @@ class AvReader:
             self._decode_packet(packet)
         frame = self._frames.popleft()
         decode, self._decode = self._decode, 0
-        return Picture(self._time_of(frame), decode, lambda: _to_image(frame))
+        return Picture(self._time_of(frame), decode, lambda: _to_image(frame), self._sent_at(frame))
 
     def close(self) -> None:
         self._frames.clear()
@@ -96,6 +100,8 @@ class AvReader:
                 raise SourceError(f"no data from {self._config.url} for {waited:.1f} s") from error
             raise SourceError(f"{self._config.url} broke off: {_text(error)}") from error
         if packet is not None:
+            if self._live:
+                self._note_wall_clock(packet)
             return packet
         if self._live:
             raise SourceError(f"{self._config.url} ended the stream")
@@ -106,6 +112,18 @@ class AvReader:
             return self._next_packet()
         self._check_length()
         return None
+
+    def _note_wall_clock(self, packet: Packet[Any]) -> None:
+        """From the second RTCP sender report on, FFmpeg attaches to packets what the camera's clock showed."""
+        if packet.pts is not None and packet.has_sidedata(_WALL_CLOCK):
+            (microseconds,) = _MICROSECONDS.unpack_from(bytes(packet.get_sidedata(_WALL_CLOCK)))
+            self._wall_clock = (packet.pts, microseconds * 1000)
+
+    def _sent_at(self, frame: VideoFrame) -> int | None:
+        if self._wall_clock is None or frame.pts is None or frame.time_base is None:
+            return None
+        pts, utc = self._wall_clock
+        return utc + int((frame.pts - pts) * frame.time_base * 1_000_000_000)
 
     def _begin_again(self) -> None:
         if self._end <= self._offset:

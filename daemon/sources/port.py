@@ -19,11 +19,13 @@ class Picture:
         decode: ns spent decoding it so far; the time `load` takes is added by who calls it.
         load: brings it into the form lanes accept; called at most once, before the next `read`. It may raise
             DecodeError. A picture that is skipped is never loaded.
+        sent_at: when it was taken by the camera's own clock, UTC ns, or None where the camera does not say.
     """
 
     pts: int | None
     decode: int
     load: Callable[[], Image]
+    sent_at: int | None = None
 
 
 class Reader(Protocol):
@@ -53,7 +55,7 @@ class Source(Protocol):
         once: a recording with an end, not started again when it broke off in the middle. Otherwise the source is
             connected again for ever.
         paced: play it at its own pace; the capture thread waits until each picture is due.
-        clock: what the time of capture is worth.
+        clock: what the time of capture is worth where pictures do not say when they were taken.
     """
 
     @property

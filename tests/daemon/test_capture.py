@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from daemon.board import FrameBoard
-from daemon.capture import Backoff, CaptureThread, Pacer, RateLimit
+from daemon.capture import CaptureThread
 from daemon.config import ReconnectConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.sources.port import Picture
+from daemon.timing import Backoff, CameraClock, Pacer, RateLimit
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
@@ -221,3 +222,30 @@ def test_pacer_does_not_race_after_a_pause(clock: ManualClock) -> None:
     waits = len(clock.waits)
     pacer.wait(200_000_000, stop)
     assert clock.waits[waits:] == [pytest.approx(0.1)]
+
+
+S = 10**9
+ARRIVAL = FrameClock("arrival")
+
+
+def test_a_camera_that_does_not_tell_the_time() -> None:
+    assert CameraClock("cam", ARRIVAL).time_of(None, 100 * S) == (100 * S, ARRIVAL)
+
+
+def test_the_cameras_time_is_as_good_as_its_fastest_frame() -> None:
+    """What it may be off by shrinks to the smallest delay seen, and does not grow with a frame that was held up."""
+    clock = CameraClock("cam", ARRIVAL)
+    for arrived, error in ((10.3, 300), (11.08, 80), (12.5, 80), (13.06, 60)):
+        sent = int(arrived) * S
+        assert clock.time_of(sent, round(arrived * S)) == (sent, FrameClock("ntp", error * 10**6))
+
+
+def test_a_camera_ahead_of_us_is_off_by_at_least_that() -> None:
+    assert CameraClock("cam", ARRIVAL).time_of(12 * S, 10 * S) == (12 * S, FrameClock("ntp", 2 * S))
+
+
+def test_a_camera_that_lives_in_another_year_is_not_believed() -> None:
+    """And may be believed again when somebody sets its clock."""
+    clock = CameraClock("cam", ARRIVAL)
+    assert clock.time_of(10 * S, 10_000 * S) == (10_000 * S, ARRIVAL)
+    assert clock.time_of(10_001 * S, 10_001 * S) == (10_001 * S, FrameClock("ntp", 0))

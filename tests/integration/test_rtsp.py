@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 
@@ -134,6 +135,24 @@ def test_every_frame_of_a_camera_is_accounted_for(servers: tuple[RtspServer, Rts
         assert figures.in_flight == 0
         assert figures.published == indices[-1] + 1
         assert indices == list(range(indices[0], indices[-1] + 1))
+
+
+def test_frames_carry_the_cameras_own_time(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+    """From the camera's second RTCP report on: `ntp`, and as far from the time of arrival as the error says."""
+    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe("detections", sources=("a",)) as subscriber:
+        told = receive_until(subscriber, lambda message: message.clock.kind == "ntp", 30)  # type: ignore[union-attr]
+        told += receive_until(subscriber, lambda message: message.seq > told[-1].seq + 30)  # type: ignore[union-attr]
+    first, ntp = told[0], [message for message in told if message.clock.kind == "ntp"]  # type: ignore[union-attr]
+    assert isinstance(first, Detections)
+    assert first.clock.kind == "arrival"
+    assert len(ntp) >= 30
+    # Server and daemon share a clock: what lies between is the server's own delay and ours.
+    assert all(message.clock.error < 2e9 for message in ntp)  # type: ignore[union-attr, operator]
+    times = [message.captured_at for message in ntp]  # type: ignore[union-attr]
+    paced = [later - earlier for earlier, later in pairwise(times)]
+    pts = [later.pts - earlier.pts for earlier, later in pairwise(ntp)]  # type: ignore[union-attr, operator]
+    # As regular as the camera took them, whatever the network did; a new report may move the time once.
+    assert sum(abs(one - other) > 5e6 for one, other in zip(paced, pts)) <= 2
 
 
 def _resources(lookout: Lookout) -> tuple[int, int, int]:
