@@ -13,7 +13,7 @@ from daemon import systemd
 from daemon.board import FrameBoard
 from daemon.capture import CaptureThread
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config
+from daemon.config import Config, SourceConfig
 from daemon.lane import LaneThread, keep_of
 from daemon.metrics import Ledger
 from daemon.monitor import Monitor, RowSink
@@ -21,6 +21,7 @@ from daemon.outbox import Outbox
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
 from daemon.sources.factory import make_source
+from daemon.sources.port import Source
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, ModelInfo, Options, Wanted
 
@@ -32,6 +33,7 @@ _BEAT_S = 30.0  # a lane or the publisher that has not moved for so long is stuc
 _POLL_S = 0.05
 
 OpenDetector = Callable[[Backend, Options], Detector]
+MakeSource = Callable[[SourceConfig], Source]
 
 
 class App:
@@ -39,6 +41,7 @@ class App:
 
     Args:
         open_detector: how to open the model; the factory's, or a fake's.
+        make_source: how to make a source; the factory's, or a benchmark's.
         sinks: takers of every frame's row, such as a benchmark.
 
     Raises:
@@ -51,6 +54,7 @@ class App:
         *,
         clock: Clock | None = None,
         open_detector: OpenDetector = open_detector,
+        make_source: MakeSource = make_source,
         sinks: Sequence[RowSink] = (),
     ) -> None:
         self._config, self._clock = config, clock or SystemClock()
@@ -73,7 +77,7 @@ class App:
                 depth=config.board.depth if lossless else None,
                 max_age_ns=round(config.board.max_age_ms * 1e6),
             )
-            self._captures = self._make_captures()
+            self._captures = self._make_captures(make_source)
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
                 config.monitor,
@@ -190,7 +194,7 @@ class App:
     def _threads(self) -> list[threading.Thread]:
         return [*self._captures, *self._lanes, self._publisher, self._monitor]
 
-    def _make_captures(self) -> list[CaptureThread]:
+    def _make_captures(self, make_source: MakeSource) -> list[CaptureThread]:
         return [
             CaptureThread(
                 source,

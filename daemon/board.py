@@ -15,8 +15,26 @@ from daemon.frames import Frame
 from daemon.metrics import Ledger
 
 
+class _Queue:
+    """One source's frames.
+
+    Attributes:
+        in_flight: a lane has a frame of it.
+        moved: for the source's own thread: there is room, or its last frame is on its way.
+    """
+
+    __slots__ = ("frames", "in_flight", "moved")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.frames: deque[Frame] = deque()
+        self.in_flight = False
+        self.moved = threading.Condition(lock)
+
+
 class FrameBoard:
     """Frames of all sources, put by capture threads and taken by lanes.
+
+    One lock, and a condition for each who waits: with one for all, every frame would wake every source's thread.
 
     Args:
         depth: None for live: one frame a source, replaced by the next; otherwise lossless: so many frames wait
@@ -29,86 +47,100 @@ class FrameBoard:
     ) -> None:
         self._ledger, self._clock = ledger, clock
         self._live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
-        self._frames: dict[str, deque[Frame]] = {source: deque() for source in sources}
+        self._lock = threading.Lock()
+        self._queues = {source: _Queue(self._lock) for source in sources}
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
         self._ready: dict[str, None] = {}
-        self._in_flight: set[str] = set()
+        self._filled = threading.Condition(self._lock)  # for lanes
         self._closed = False
-        self._changed = threading.Condition()
 
     def put(self, frame: Frame, stop: threading.Event) -> None:
         """Leave a frame; lossless, wait for room until there is some or `stop` is set (then it is dropped)."""
         source = frame.info.source
-        frames = self._frames[source]
-        with self._changed:
-            if self._live and frames:
-                self._ledger.drop(frames.popleft().info, "superseded")
-            while len(frames) >= self._depth and not stop.is_set() and not self._closed:
-                self._changed.wait(0.1)
-            if len(frames) >= self._depth or self._closed:
+        queue = self._queues[source]
+        with self._lock:
+            if self._live and queue.frames:
+                self._ledger.drop(queue.frames.popleft().info, "superseded")
+            while len(queue.frames) >= self._depth and not stop.is_set() and not self._closed:
+                queue.moved.wait(0.1)
+            if len(queue.frames) >= self._depth or self._closed:
                 self._ledger.drop(frame.info, "shutdown")
                 return
-            frames.append(frame)
-            if source not in self._in_flight:
+            queue.frames.append(frame)
+            if not queue.in_flight:
                 self._ready[source] = None
-                self._changed.notify_all()
+                self._filled.notify()
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
         """Up to `most` frames, as soon as one is there; none when the time is over or the board is closed and empty.
 
         The sources taken from are in flight until `release`.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._closed, timeout_s)
+        with self._lock:
+            self._filled.wait_for(lambda: self._ready or self._closed, timeout_s)
             batch: list[Frame] = []
-            while self._ready and len(batch) < most:
-                # A frame from each source in turn, so that a full queue cannot keep the others waiting.
-                for source in list(self._ready)[: most - len(batch)]:
-                    frame = self._frames[source].popleft()
-                    if self._is_stale(frame):
-                        self._ledger.drop(frame.info, "stale")
-                    else:
-                        batch.append(frame)
-                        self._in_flight.add(source)
-                    if not self._frames[source]:
-                        del self._ready[source]
-            for source in self._in_flight:
-                self._ready.pop(source, None)
-            self._changed.notify_all()
+            again: list[str] = []  # sources with more, which wait until the others have had their turn
+            while len(batch) < most and (self._ready or again):
+                if not self._ready:
+                    self._ready, again = dict.fromkeys(again), []
+                source = next(iter(self._ready))
+                del self._ready[source]
+                queue = self._queues[source]
+                frame = queue.frames.popleft()
+                if self._is_stale(frame):
+                    self._ledger.drop(frame.info, "stale")
+                else:
+                    batch.append(frame)
+                    queue.in_flight = True
+                if queue.frames:
+                    again.append(source)
+                if len(queue.frames) <= self._depth // 2:  # a thread woken for room finds some for several frames
+                    queue.moved.notify_all()
+            self._ready.update(dict.fromkeys(again))
+            for frame in batch:
+                self._ready.pop(frame.info.source, None)
+            if self._ready:
+                self._filled.notify()
             return batch
 
     def release(self, batch: Sequence[Frame]) -> None:
         """The batch's messages are on their way: its sources may be taken from again."""
-        with self._changed:
-            for source in {frame.info.source for frame in batch}:
-                self._in_flight.discard(source)
-                if self._frames[source]:
+        with self._lock:
+            for source in {frame.info.source: None for frame in batch}:
+                queue = self._queues[source]
+                queue.in_flight = False
+                if queue.frames:
                     self._ready[source] = None
-            self._changed.notify_all()
+                queue.moved.notify_all()
+            if self._ready:
+                self._filled.notify()
 
     def settle(self, source: str, timeout_s: float) -> None:
         """Wait until nothing of a source waits here or is in flight: its results are in the outbox."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._frames[source] and source not in self._in_flight, timeout_s)
+        queue = self._queues[source]
+        with self._lock:
+            queue.moved.wait_for(lambda: not queue.frames and not queue.in_flight, timeout_s)
 
     def close(self) -> None:
         """No more frames are taken in; lanes may take what is left."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._filled.notify_all()
+            for queue in self._queues.values():
+                queue.moved.notify_all()
 
     @property
     def drained(self) -> bool:
         """Closed, with nothing left to take."""
-        with self._changed:
-            return self._closed and not any(self._frames.values())
+        with self._lock:
+            return self._closed and not any(queue.frames for queue in self._queues.values())
 
     def abandon(self) -> None:
         """Drop what is left: the time to stop is over."""
-        with self._changed:
-            for frames in self._frames.values():
-                while frames:
-                    self._ledger.drop(frames.popleft().info, "shutdown")
+        with self._lock:
+            for queue in self._queues.values():
+                while queue.frames:
+                    self._ledger.drop(queue.frames.popleft().info, "shutdown")
             self._ready.clear()
 
     def _is_stale(self, frame: Frame) -> bool:

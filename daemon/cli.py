@@ -229,6 +229,26 @@ def efficiency(json_file: Path | None, **wishes: Any) -> int:
     return 0
 
 
+@bench.command()
+@click.option("--sources", default=150, show_default=True, type=click.IntRange(1))
+@click.option("--frames", default=60_000, show_default=True, type=click.IntRange(1), help="Of all sources together.")
+@click.option("--lanes", default=2, show_default=True)
+@click.option("--max-batch", default=32, show_default=True)
+@click.option("--boxes", default=10, show_default=True, help="That are found in each frame.")
+@click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
+@_JSON_FILE
+def overhead(json_file: Path | None, **wishes: Any) -> int:
+    """What a frame costs Python besides being decoded and looked at; it bounds one process on any GPU."""
+    from daemon.bench.overhead import OverheadOptions
+    from daemon.bench.overhead import overhead as run_overhead
+    from daemon.report import overheads, write_json
+
+    result = run_overhead(OverheadOptions(**wishes))
+    overheads(result)
+    write_json(json_file, result)
+    return 0
+
+
 @cli.group()
 def engine() -> None:
     """Engines for NVIDIA GPUs, built from models: build ahead, see, throw away."""

@@ -77,9 +77,12 @@ class LaneThread(threading.Thread):
             for frame in batch:
                 self._ledger.drop(frame.info, "detector_error")
             raise
-        for frame, detections in zip(batch, found):
-            kept = self._keep[frame.info.source](detections)
-            self._outbox.put(Result(frame.info, kept, taken, times))
+        self._outbox.put(
+            [
+                Result(frame.info, self._keep[frame.info.source](detections), taken, times)
+                for frame, detections in zip(batch, found)
+            ]
+        )
         self._board.release(batch)
 
 

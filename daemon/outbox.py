@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from daemon.frames import FrameInfo
@@ -51,46 +52,51 @@ class Outbox:
         self._results = 0
         self._taken = 0  # items of the last `take`, being sent
         self._closed = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)  # for the publisher
+        self._emptied = threading.Condition(self._lock)  # for lanes that want room, and who waits for the end
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def put(self, result: Result) -> None:
-        with self._changed:
-            while self._lossless and self._results >= self.limit and not self._closed:
-                self._changed.wait(0.1)
-            if self._results >= self.limit:
-                self._ledger.drop(result.frame, "outbox_full")
-                return
-            self._results += 1
-            self._items.append(result)
-            self._changed.notify_all()
+    def put(self, results: Sequence[Result]) -> None:
+        """Leave a batch's results, each as soon as there is room for it."""
+        with self._lock:
+            for result in results:
+                while self._lossless and self._results >= self.limit and not self._closed:
+                    self._filled.notify()
+                    self._emptied.wait(0.1)
+                if self._results >= self.limit:
+                    self._ledger.drop(result.frame, "outbox_full")
+                    continue
+                self._results += 1
+                self._items.append(result)
+            self._filled.notify()
 
     def report(self, report: Report) -> None:
-        with self._changed:
+        with self._lock:
             self._items.append(report)
-            self._changed.notify_all()
+            self._filled.notify()
 
     def take(self, most: int, timeout_s: float) -> list[Result | Report]:
         """Up to `most` items when one is there, none when the time is over; those taken before are sent by now."""
-        with self._changed:
+        with self._lock:
             self._taken = 0
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: self._items, timeout_s)
+            self._emptied.notify_all()
+            self._filled.wait_for(lambda: self._items, timeout_s)
             items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
             self._results -= sum(isinstance(item, Result) for item in items)
             self._taken = len(items)
-            self._changed.notify_all()
+            self._emptied.notify_all()
             return items
 
     def flush(self, timeout_s: float) -> None:
         """Wait until everything that was put here is sent."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._items and not self._taken, timeout_s)
+        with self._lock:
+            self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
 
     def close(self) -> None:
         """Nobody waits for room any more."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._emptied.notify_all()

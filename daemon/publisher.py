@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 import msgspec
 import numpy as np
@@ -41,6 +42,7 @@ from detectors.port import ModelInfo
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.1
+_MOST = 64  # messages between two looks at who has subscribed
 _LINGER_MS = 1000
 
 
@@ -72,6 +74,7 @@ class Publisher(threading.Thread):
         self._encode = encoder(config.encoding)
         self._model = Model("", "", "", "")
         self._labels: tuple[str, ...] = ()
+        self._names: dict[str, bytes] = {}  # topic of each source
         self._index: Counter[bytes] = Counter()
         self._subscriptions: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
@@ -144,18 +147,19 @@ class Publisher(threading.Thread):
 
     def run_once(self, timeout_s: float) -> int:
         """Send what waits; how many messages that were."""
-        items = self._outbox.take(64, timeout_s)
+        items = self._outbox.take(_MOST, timeout_s)
         self._greet()
+        boxes = _boxes([item.detections for item in items if isinstance(item, Result)], self._labels)
         for item in items:
             if isinstance(item, Result):
-                self._send_result(item)
+                self._send_result(item, next(boxes))
             else:
                 self._send_report(item)
         return len(items)
 
-    def _send_result(self, result: Result) -> None:
+    def _send_result(self, result: Result, boxes: list[Detection]) -> None:
         frame, times = result.frame, result.times
-        name = topic("detections", frame.source)
+        name = self._names.get(frame.source) or self._names.setdefault(frame.source, topic("detections", frame.source))
         latency = Latency(
             decode=frame.decode,
             wait=result.taken - frame.captured_ns,
@@ -175,7 +179,7 @@ class Publisher(threading.Thread):
             clock=frame.clock,
             image=ImageSize(frame.width, frame.height),
             model=self._model,
-            detections=_boxes(result.detections, self._labels),
+            detections=boxes,
             latency=latency,
             dropped=self._ledger.totals(frame.source),
         )
@@ -228,15 +232,16 @@ def _numbered(message: Status | Metrics, index: int) -> Message:
     return msgspec.structs.replace(message, index=index)
 
 
-def _boxes(found: Detections, labels: tuple[str, ...]) -> list[Detection]:
-    if len(found) == 0:
-        return []
-    corners = np.round(found.xyxy.astype(np.float64), 2).tolist()
-    confidences = np.round(found.confidence.astype(np.float64), 4).tolist()
-    return [
-        Detection(labels[class_id], class_id, confidence, box)
-        for class_id, confidence, box in zip(found.class_id.tolist(), confidences, corners)
-    ]
+def _boxes(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
+    """The boxes of each frame as they go on the wire; rounded for all frames at once, which costs half as much."""
+    if not found:
+        return
+    corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
+    confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
+    classes = np.concatenate([one.class_id for one in found]).tolist()
+    boxes = map(Detection, [labels[class_id] for class_id in classes], classes, confidences, corners)
+    for one in found:
+        yield list(islice(boxes, len(one)))
 
 
 def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> zmq.Socket[bytes]:

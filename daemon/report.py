@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from calibration.evaluate import Evaluation
     from daemon.bench.efficiency import Efficiency
+    from daemon.bench.overhead import Overhead
     from daemon.bench.replay import Replayed
 
 
@@ -74,6 +75,19 @@ def efficient(result: Efficiency) -> None:
             ("onnxruntime alone", f"{result.infer_only_fps:.1f} frames/s"),
             ("Lookout / bare", f"{result.ratio:.3f}"),
             ("Lookout / onnxruntime alone", f"{result.ratio_to_infer_only:.3f}"),
+        ],
+    )
+
+
+def overheads(result: Overhead) -> None:
+    """Of `lookout bench overhead`."""
+    _pairs(
+        Console(),
+        f"{result.sources} sources, {result.published} frames published, {result.received} received",
+        [
+            ("rate of one process", f"{result.fps:.0f} frames/s"),
+            ("a frame, of the process's CPU", f"{result.cpu_us_per_frame:.1f} us"),
+            ("a frame, of the clock", f"{result.wall_us_per_frame:.1f} us"),
         ],
     )
 

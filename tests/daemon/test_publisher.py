@@ -56,8 +56,8 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
     bench.publisher.serve(MODEL)
     with Subscriber(bench.publisher.endpoint, sources=["cam"]) as subscriber:
         assert bench.publisher.audience.wait(5)
-        bench.outbox.put(bench.result(0, "cam1"))
-        bench.outbox.put(bench.result(4))
+        bench.outbox.put([bench.result(0, "cam1")])
+        bench.outbox.put([bench.result(4)])
         message = subscriber.receive(5)
     assert isinstance(message, Detections)
     assert (message.source, message.seq, message.index) == ("cam", 4, 0)
@@ -71,15 +71,15 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
 def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
     """Joining late is no loss; a gap is."""
     bench.publisher.serve(MODEL)
-    bench.outbox.put(bench.result(0))
+    bench.outbox.put([bench.result(0)])
     bench.outbox.flush(5)
     with Subscriber(bench.publisher.endpoint) as subscriber:
         assert bench.publisher.audience.wait(5)
-        bench.outbox.put(bench.result(1))
+        bench.outbox.put([bench.result(1)])
         assert subscriber.receive(5) is not None
         assert subscriber.lost == {}
         bench.publisher._index[b"detections/cam/"] += 3  # as if three had been left out at the high-water mark
-        bench.outbox.put(bench.result(5))
+        bench.outbox.put([bench.result(5)])
         assert subscriber.receive(5) is not None
         assert subscriber.lost == {"detections/cam/": 3}
 
@@ -99,7 +99,7 @@ def test_a_full_outbox_drops_and_counts() -> None:
     outbox = Outbox(2, ledger, lossless=False)
     bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*"))
     for seq in range(5):
-        outbox.put(bench.result(seq))
+        outbox.put([bench.result(seq)])
     assert ledger.totals("cam").outbox_full == 3
     assert len(outbox) == 2
     bench.publisher.stop(0)
@@ -123,7 +123,7 @@ def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None
             Subscriber(bench.publisher.endpoint, server_key="0" * 40) as stranger,
         ):
             assert bench.publisher.audience.wait(5)
-            bench.outbox.put(bench.result(0))
+            bench.outbox.put([bench.result(0)])
             assert receive_until(friend, lambda message: isinstance(message, Detections))
             assert plain.receive(0.5) is None
             assert stranger.receive(0.5) is None

@@ -1,0 +1,176 @@
+"""`lookout bench overhead`: what a frame costs Python besides being decoded and looked at.
+
+The real capture threads, board, lanes, outbox, publisher and socket, with a subscriber in a process of its own;
+pictures that are there already, and a detector that finds ten boxes without looking. What is left is Lookout's own, and
+bounds the rate that one process can reach on any GPU.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, process_time
+
+import numpy as np
+import zmq
+
+from daemon.app import App
+from daemon.config import BoardConfig, Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.log import logging
+from daemon.messages import Encoding, FrameClock, VideoFormat, topic
+from daemon.sources.port import Picture
+from detectors.detections import Detections
+from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes
+
+_LABELS = tuple(f"label_{number}" for number in range(80))
+_MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
+
+
+@dataclass(frozen=True)
+class OverheadOptions:
+    """What to measure; see `lookout bench overhead --help`."""
+
+    sources: int = 150
+    frames: int = 60_000
+    lanes: int = 2
+    max_batch: int = 32
+    boxes: int = 10
+    encoding: Encoding = "json"
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """One run.
+
+    Attributes:
+        fps: frames published over the time from the first frame to the last.
+        cpu_us_per_frame: of the whole process, ZeroMQ's own thread included.
+        wall_us_per_frame: of the clock: 1e6 / fps.
+        received: messages that the subscriber's process has got.
+    """
+
+    sources: int
+    published: int
+    received: int
+    fps: float
+    cpu_us_per_frame: float
+    wall_us_per_frame: float
+
+
+def overhead(options: OverheadOptions) -> Overhead:
+    """Run and measure."""
+    each = options.frames // options.sources
+    config = Config(
+        model=ModelConfig(path=Path("none"), backend="fake", max_batch=options.max_batch),
+        sources=[SyntheticConfig(id=f"cam-{number}", frames=each, pace="fast") for number in range(options.sources)],
+        lanes=options.lanes,
+        board=BoardConfig(mode="lossless", depth=16),
+        publisher=PublisherConfig(
+            endpoint="tcp://127.0.0.1:*",
+            encoding=options.encoding,
+            high_water_mark=_MESSAGES,
+            wait_for_subscriber_s=20,
+        ),
+        monitor=MonitorConfig(interval_s=60),
+    )
+    with logging(LogConfig(level="error", format="console")):
+        app = App(
+            config,
+            open_detector=lambda _, wishes: _Detector(wishes, options.boxes),
+            make_source=lambda source: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
+        )
+        command = [sys.executable, "-m", __spec__.name, app.endpoint]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as subscriber:
+            app.start()
+            began, cpu = monotonic(), process_time()
+            app.wait()
+            app.stop()
+            seconds, cpu = monotonic() - began, process_time() - cpu
+            received = int(subscriber.communicate(timeout=60)[0])
+    published = sum(count.published for count in app.ledger.counts().values())
+    return Overhead(
+        sources=options.sources,
+        published=published,
+        received=received,
+        fps=round(published / seconds, 1),
+        cpu_us_per_frame=round(cpu / published * 1e6, 1),
+        wall_us_per_frame=round(seconds / published * 1e6, 1),
+    )
+
+
+class _Source:
+    """A recording of one picture over and over, that costs nothing to read."""
+
+    once, paced, clock = True, False, FrameClock("file", 0)
+
+    def __init__(self, frames: int | None) -> None:
+        self._frames = frames or 0
+
+    def open(self) -> _Reader:
+        return _Reader(self._frames)
+
+
+class _Reader:
+    format = VideoFormat("none", 64, 36, 30.0, "none")
+
+    def __init__(self, frames: int) -> None:
+        self._left = frames
+        self._image = HostImage(np.zeros((36, 64, 3), np.uint8))
+
+    def read(self) -> Picture | None:
+        self._left -= 1
+        return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _load(self) -> Image:
+        return self._image
+
+
+class _Detector:
+    """Finds the same boxes in every picture."""
+
+    def __init__(self, options: Options, boxes: int) -> None:
+        most, lanes = options.max_batch, options.lanes
+        self.info = ModelInfo("none", "0" * 12, "none", "none", "none", (1, 1), _LABELS, most, lanes=lanes)
+        corners = np.linspace(0.5, 60, boxes * 4, dtype=np.float32).reshape(-1, 4)
+        self._found = Detections(
+            corners, np.linspace(0.9, 0.3, boxes, dtype=np.float32), np.arange(boxes, dtype=np.int32)
+        )
+
+    def lane(self) -> _Detector:
+        return self
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        return [self._found] * len(images), StageTimes(0, 0, 0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _listen(endpoint: str) -> int:
+    """The subscriber's process: counts detections until nothing has come for two seconds after the first."""
+    context = zmq.Context()
+    socket = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.RCVHWM, _MESSAGES)
+    socket.setsockopt(zmq.SUBSCRIBE, topic("detections"))
+    socket.connect(endpoint)
+    count = 0
+    while socket.poll(2_000 if count else 30_000):
+        while True:
+            try:
+                socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            count += 1
+    socket.close(linger=0)
+    context.term()
+    return count
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{_listen(sys.argv[1])}\n")

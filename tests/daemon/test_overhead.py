@@ -1,0 +1,20 @@
+"""`lookout bench overhead`: every frame reaches the subscriber's process, through every part but decode and detector."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from daemon.cli import invoke
+
+
+def test_every_frame_is_received(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "figures.json"
+    arguments = ["bench", "overhead", "--sources", "20", "--frames", "2000", "--max-batch", "8", "--json", str(file)]
+    assert invoke(arguments) == 0
+    figures = json.loads(file.read_text())
+    assert figures["published"] == figures["received"] == 2000
+    assert figures["cpu_us_per_frame"] > 0
+    assert "frames/s" in capsys.readouterr().out
