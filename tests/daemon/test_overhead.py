@@ -1,4 +1,4 @@
-"""`lookout bench overhead`: every frame reaches the subscriber's process, through every part but decode and detector."""
+"""`lookout bench overhead`: every frame reaches the subscriber, through every part but decode and detector."""
 
 from __future__ import annotations
 

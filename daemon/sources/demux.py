@@ -1,0 +1,170 @@
+"""Connections and recordings as packets, through PyAV (FFmpeg): time limits, times, loops, and what breaks, in words.
+
+What decodes the packets is another's: `daemon.sources.av` does it on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from struct import Struct
+from time import monotonic
+from typing import Any, Final
+
+import av
+import av.error
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from daemon.config import AvConfig
+from daemon.errors import SourceError
+from daemon.redact import scrub
+
+_RTSP = ("rtsp", "rtsps")
+# By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
+_RTSP_OPTIONS = {"fpsprobesize": "0"}
+_WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
+_MICROSECONDS = Struct("=q")
+# What FFmpeg's words mean when they come from opening.
+_MEANING: dict[type[Exception], str] = {
+    av.error.InvalidDataError: ": it is empty, cut short or not a video",
+    av.error.OSError: ": the host name may be wrong, or the server closed the connection",
+    av.error.HTTPUnauthorizedError: ": check user name and password",
+}
+
+
+class Demuxer:
+    """One connection, or one recording played once or over and over; its first video stream.
+
+    Attributes:
+        stream: what the packets belong to; another one after `begin_again`.
+        rate: frames a second, or None where it is not known.
+    """
+
+    def __init__(self, config: AvConfig, *, live: bool) -> None:
+        self._config, self._live = config, live
+        self._offset = 0  # ns, added to the times of this pass
+        self._end = 0  # ns, where the next pass begins
+        self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
+        self._begin: int | None = None  # ns, the first picture of this pass
+        self._start()
+        rate = self.stream.average_rate or self.stream.guessed_rate
+        self.rate = float(rate) if rate else None
+
+    def next(self) -> Packet[Any] | None:
+        """The next packet; None when the recording has come to its end, this time.
+
+        Raises:
+            SourceError: the connection broke, or nothing came for the read time limit.
+        """
+        started = monotonic()
+        try:
+            packet = next(self._packets, None)
+        except av.error.EOFError:
+            packet = None
+        except (av.error.FFmpegError, OSError) as error:
+            waited = monotonic() - started
+            if waited >= self._config.read_timeout_s * 0.9:
+                raise SourceError(f"no data from {self._config.url} for {waited:.1f} s") from error
+            raise SourceError(f"{self._config.url} broke off: {words_of(error)}") from error
+        if packet is None and self._live:
+            raise SourceError(f"{self._config.url} ended the stream")
+        if packet is not None and self._live:
+            self._note_wall_clock(packet)
+        return packet
+
+    def begin_again(self) -> None:
+        """Open a recording anew; its times go on where they were.
+
+        Raises:
+            SourceError: not one picture came of it, so that this would go on for ever.
+        """
+        if self._end <= self._offset:
+            raise SourceError(f"{self._config.url} holds no picture that can be decoded: nothing to loop")
+        self.close()
+        self._offset, self._begin = self._end, None
+        self._start()
+
+    def check_length(self) -> None:
+        """FFmpeg takes a file that was cut off for one that ends there; its own header knows better.
+
+        Raises:
+            SourceError: it ended before it should have.
+        """
+        stated = self._stated_length()
+        played = self._end - (self._begin or 0)
+        if stated is not None and stated - played > max(1_000_000_000, stated // 20):
+            url, ends = self._config.url, f"{played / 1e9:.1f} s of {stated / 1e9:.1f} s"
+            raise SourceError(f"{url} is cut short: it ends after {ends}")
+
+    def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
+        """The time of a picture, on a timeline that goes on over loops, ns; to be asked once for each, in order."""
+        if pts is not None and time_base is not None:
+            time = self._offset + int(pts * time_base * 1_000_000_000)
+        elif self._live:
+            return None
+        else:  # a bare H.264 file has no times: its rate must do
+            time = self._end
+        self._begin = time if self._begin is None else self._begin
+        self._end = max(self._end, time + round(1e9 / (self.rate or 25.0)))
+        return time
+
+    def sent_at(self, pts: int | None, time_base: Fraction | None) -> int | None:
+        """When the camera took a picture, by its own clock, UTC ns; None where it does not say."""
+        if self._wall_clock is None or pts is None or time_base is None:
+            return None
+        known, utc = self._wall_clock
+        return utc + int((pts - known) * time_base * 1_000_000_000)
+
+    def close(self) -> None:
+        self._container.close()
+
+    def _start(self) -> None:
+        self._container, self.stream = _open(self._config)
+        self._packets: Iterator[Packet[Any]] = self._container.demux(self.stream)
+
+    def _note_wall_clock(self, packet: Packet[Any]) -> None:
+        """From the second RTCP sender report on, FFmpeg attaches to packets what the camera's clock showed."""
+        if packet.pts is not None and packet.has_sidedata(_WALL_CLOCK):
+            (microseconds,) = _MICROSECONDS.unpack_from(bytes(packet.get_sidedata(_WALL_CLOCK)))
+            self._wall_clock = (packet.pts, microseconds * 1000)
+
+    def _stated_length(self) -> int | None:
+        """By the header, ns."""
+        stream = self.stream
+        if stream.duration is not None and stream.time_base is not None:
+            return int(stream.duration * stream.time_base * 1_000_000_000)
+        return None if self._container.duration is None else self._container.duration * 1000
+
+
+def words_of(error: Exception) -> str:
+    """FFmpeg's own words, without the URL that PyAV adds to them."""
+    words = error.strerror if isinstance(error, OSError | av.error.FFmpegError) and error.strerror else str(error)
+    return scrub(words)
+
+
+def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
+    options = _RTSP_OPTIONS | {"rtsp_transport": config.transport} if config.url.scheme in _RTSP else {}
+    limits = (config.open_timeout_s, config.read_timeout_s)
+    started = monotonic()
+    try:
+        container = av.open(config.url.reveal(), options=options | config.options, timeout=limits)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        waited = monotonic() - started
+        if waited >= config.open_timeout_s * 0.9:
+            raise SourceError(f"no answer from {config.url} within {config.open_timeout_s:g} s") from error
+        raise SourceError(f"cannot open {config.url}: {words_of(error)}{_MEANING.get(type(error), '')}") from error
+    try:
+        if not container.streams.video:
+            kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
+            raise SourceError(f"no video in {config.url}: it holds {kinds}")
+        stream = container.streams.video[0]
+        # A stream without a codec context crashes PyAV when it is decoded (PyAV #2344).
+        if getattr(stream, "codec_context", None) is None:
+            raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
+        stream.codec_context.thread_count = config.decode_threads
+    except BaseException:
+        container.close()
+        raise
+    return container, stream
