@@ -61,7 +61,7 @@ class Demuxer:
         started = monotonic()
         try:
             packet = next(self._packets, None)
-        except av.error.EOFError:
+        except (av.error.EOFError, IndexError):  # IndexError: PyAV, at the end, over a stream that appeared on the way
             packet = None
         except (av.error.FFmpegError, OSError) as error:
             waited = monotonic() - started
