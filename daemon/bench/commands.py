@@ -1,0 +1,100 @@
+"""`lookout bench`: thin commands over the benchmarks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.group()
+def bench() -> None:
+    """Measure Lookout on recordings."""
+
+
+_MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
+_LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
+_BATCH = click.option("--max-batch", default=8, show_default=True)
+_THREADS = click.option(
+    "--threads", default=0, show_default=True, help="CPU threads of one inference, 0 for all cores."
+)
+_JSON_FILE = click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file."
+)
+
+
+@bench.command()
+@click.argument("clips", nargs=-1, required=True, type=click.Path(path_type=Path))
+@_MODEL
+@_LABELS
+@click.option("--sources", type=click.IntRange(1), help="How many, taking the clips in turn.  [default: one per clip]")
+@click.option(
+    "--paced/--lossless",
+    default=False,
+    help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Loop the clips for so long.  [default: play them once]",
+)
+@click.option("--lanes", default=1, show_default=True)
+@_BATCH
+@_THREADS
+@click.option("--confidence", default=0.25, show_default=True)
+@click.option("--endpoint", default="tcp://127.0.0.1:*", help="Where to publish meanwhile.  [default: a free port]")
+@click.option("--wait-for-subscriber", default=0.0, help="Seconds to wait for one before the first frame.")
+@_JSON_FILE
+def replay(json_file: Path | None, **wishes: Any) -> int:
+    """Run the real daemon over recordings: frames, fps, latency by stage, drops, CPU."""
+    from daemon.bench.replay import ReplayOptions
+    from daemon.bench.replay import replay as run_replay
+    from daemon.report import replayed, write_json
+    from daemon.signals import stopping_on_signals
+
+    result = run_replay(ReplayOptions(**wishes), stopping_on_signals)
+    replayed(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@click.argument("clip", type=click.Path(path_type=Path))
+@_MODEL
+@_LABELS
+@_BATCH
+@_THREADS
+@click.option("--frames", default=300, show_default=True, help="Frames of the clip to use; they are held in memory.")
+@click.option("--rounds", default=5, show_default=True, help="Turns of each side, one after the other.")
+@_JSON_FILE
+def efficiency(json_file: Path | None, **wishes: Any) -> int:
+    """Lossless replay against a bare onnxruntime loop over decoded frames, turn by turn in one run."""
+    from daemon.bench.efficiency import EfficiencyOptions
+    from daemon.bench.efficiency import efficiency as run_efficiency
+    from daemon.report import efficient, write_json
+
+    result = run_efficiency(EfficiencyOptions(**wishes))
+    efficient(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@click.option("--sources", default=150, show_default=True, type=click.IntRange(1))
+@click.option("--frames", default=60_000, show_default=True, type=click.IntRange(1), help="Of all sources together.")
+@click.option("--lanes", default=2, show_default=True)
+@click.option("--max-batch", default=32, show_default=True)
+@click.option("--boxes", default=10, show_default=True, help="That are found in each frame.")
+@click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
+@_JSON_FILE
+def overhead(json_file: Path | None, **wishes: Any) -> int:
+    """What a frame costs Python besides being decoded and looked at; it bounds one process on any GPU."""
+    from daemon.bench.overhead import OverheadOptions
+    from daemon.bench.overhead import overhead as run_overhead
+    from daemon.report import overheads, write_json
+
+    result = run_overhead(OverheadOptions(**wishes))
+    overheads(result)
+    write_json(json_file, result)
+    return 0
