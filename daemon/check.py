@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from time import monotonic
+from statistics import median
+from time import monotonic, perf_counter
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from daemon.app import options_of
+from daemon.capacity import Demand, cores, loads, measure_detector, verdict
 from daemon.config import Config, SourceConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.lane import keep_of
@@ -19,9 +21,11 @@ from daemon.messages import VideoFormat
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from detectors.factory import availability, open_detector
-from detectors.port import DetectorError, ModelInfo
+from detectors.port import Detector, DetectorError, Image, ModelInfo
 
 _MOST_ERRORS = 100
+_ENOUGH = 10  # pictures to know what one costs
+_PATIENCE_S = 1.0  # with a slow camera
 
 
 @dataclass(frozen=True)
@@ -30,66 +34,111 @@ class Opened:
 
     Attributes:
         first_frame_s: from connecting to the first picture in hand.
+        decode_s: of one core for a picture, median of the first few.
+        image: the first.
         problem: None if there is none.
     """
 
     source: SourceConfig
     format: VideoFormat | None = None
     first_frame_s: float | None = None
+    decode_s: float = 0.0
+    image: Image | None = None
     problem: str | None = None
 
 
 def check(config: Config) -> int:
     """Print what would happen; the exit code is 0 only if all of it would go well."""
     console = Console()
-    model_is_fine = _check_model(config, console)
-    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
-        opened = list(pool.map(open_once, config.active))
-    console.print(_source_table(opened))
-    for row in opened:
-        if row.problem:
-            console.print(f"{row.source.id}: {row.problem}", style="red", highlight=False, soft_wrap=True, markup=False)
-    return 0 if model_is_fine and not any(row.problem for row in opened) else 2
+    with ExitStack() as stack:
+        detector = _check_model(config, console)
+        if detector:
+            stack.callback(detector.close)
+        with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
+            opened = list(pool.map(open_once, config.active))
+        console.print(_source_table(opened))
+        for row in opened:
+            if row.problem:
+                line = f"{row.source.id}: {row.problem}"
+                console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
+        if detector:
+            _check_load(detector, opened, console)
+    return 0 if detector and not any(row.problem for row in opened) else 2
 
 
 def open_once(config: SourceConfig) -> Opened:
-    """Connect, read one picture, disconnect."""
+    """Connect, read a few pictures, disconnect."""
     started = monotonic()
     try:
         with closing(make_source(config).open()) as reader:
-            _first_picture(reader)
-            return Opened(config, reader.format, monotonic() - started)
+            image, decode_s = _picture(reader)
+            first_frame_s = monotonic() - started
+            times = [decode_s]
+            while len(times) < _ENOUGH and monotonic() - started - first_frame_s < _PATIENCE_S:
+                with suppress(DecodeError):
+                    times.append(_picture(reader, at_end=decode_s)[1])
+            return Opened(config, reader.format, first_frame_s, median(times), image)
     except SourceError as error:
         return Opened(config, problem=str(error))
 
 
-def _first_picture(reader: Reader) -> None:
+def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None, float]:
+    """The next picture that can be decoded, and the seconds that took; at the end of a recording `at_end`, if given."""
     for _ in range(_MOST_ERRORS):
         try:
             picture = reader.read()
             if picture is None:
-                raise SourceError("it holds no picture")
-            picture.load()
-            return
+                if at_end is None:
+                    raise SourceError("it holds no picture")
+                return None, at_end
+            began = perf_counter()
+            image = picture.load()
+            return image, picture.decode / 1e9 + perf_counter() - began
         except DecodeError as error:
             last = str(error)
     raise SourceError(f"none of the first {_MOST_ERRORS} pictures could be decoded: {last}")
 
 
-def _check_model(config: Config, console: Console) -> bool:
+def _check_load(detector: Detector, opened: list[Opened], console: Console) -> None:
+    """What the sources ask for, beside what the detector and the CPU can do."""
+    asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
+    live = [row for row in asking if getattr(row.source, "pace", "realtime") == "realtime"]
+    if not live:
+        return
+    demands = []
+    for row in live:
+        fps = (row.format and row.format.fps) or 0.0
+        demands.append(Demand(fps, min(fps, row.source.max_fps or fps), row.decode_s))
+    rate = measure_detector(detector, [row.image for row in live if row.image is not None])
+    rows = loads(demands, rate, cores())
+    table = Table("", "asked for", "can do", "", "full", title="Load, measured here just now", title_justify="left")
+    for load in rows:
+        table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
+    console.print(table)
+    console.print(verdict(rows, len(live)), highlight=False, soft_wrap=True)
+    if len(live) < len(opened):
+        console.print(
+            f"not counted: {len(opened) - len(live)}, whose rate is not known, or that play as fast as they can"
+        )
+
+
+def _check_model(config: Config, console: Console) -> Detector | None:
+    """The opened model; None, with the reason told, if it cannot be used."""
     table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
     for row in availability():
         table.add_row(row.backend, "yes" if row.available else "no", escape(row.reason))
     console.print(table)
-    try:
-        detector = open_detector(config.model.backend, options_of(config))
-        with closing(detector):
-            for source in config.active:
-                keep_of(source, detector.info.labels, config.model.confidence)
-            info = detector.info
-    except DetectorError as error:
-        console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
-        return False
+    with ExitStack() as undo:
+        try:
+            detector = open_detector(config.model.backend, options_of(config))
+        except DetectorError as error:
+            console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
+            return None
+        undo.callback(detector.close)
+        for source in config.active:
+            keep_of(source, detector.info.labels, config.model.confidence)
+        undo.pop_all()
+    info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)
     size = f"{info.input_size[0]}x{info.input_size[1]}"
     for name, value in (
@@ -107,7 +156,7 @@ def _check_model(config: Config, console: Console) -> bool:
     console.print(table)
     if info.memory:
         console.print(_memory_table(info, config))
-    return True
+    return detector
 
 
 def _memory_table(info: ModelInfo, config: Config) -> Table:

@@ -1,0 +1,66 @@
+"""What `lookout check` says of load: which resource is full first, and how many sources fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.capacity import Demand, loads, measure_detector, verdict
+from daemon.cli import invoke
+from detectors.detections import Detections
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
+
+IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
+
+
+def test_the_fullest_comes_first() -> None:
+    """Ten cameras of 30 fps, of which 10 are looked at, 20 ms each to decode: 6 of 4 cores, 100 of 400 frames/s."""
+    rows = loads([Demand(30, 10, 0.02)] * 10, images_per_s=400, cores=4)
+    assert [(row.name, round(row.share, 6)) for row in rows] == [("decoding on the CPU", 1.5), ("detector", 0.25)]
+    assert "1.5 times" in verdict(rows, 10)
+    assert "about 6 of 10" in verdict(rows, 10)
+
+
+def test_room_for_more() -> None:
+    rows = loads([Demand(30, 30, 0.001)] * 4, images_per_s=400, cores=4)
+    assert "detector: full first, at 30%" in verdict(rows, 4)
+    assert "about 9 more" in verdict(rows, 4)
+
+
+def test_the_detector_is_measured_over_all_its_lanes() -> None:
+    """Two lanes that take a hundredth of a second a batch do twice what one does."""
+    one, two = (
+        measure_detector(FakeDetector(Options(Path("none"), max_batch=4, lanes=lanes), 0.01), [IMAGE], 0.5)
+        for lanes in (1, 2)
+    )
+    assert one < 4 / 0.01
+    assert 1.5 < two / one < 2.5
+
+
+def test_a_lane_that_fails_is_told_and_not_waited_for() -> None:
+    class FailingLane(FakeLane):
+        def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+            raise DetectorError("no memory for another execution context")
+
+    class Failing(FakeDetector):
+        def lane(self) -> FakeLane:
+            return FailingLane(0.5, 0.0, lambda _: None)
+
+    with pytest.raises(DetectorError, match="no memory"):
+        measure_detector(Failing(Options(Path("none"), lanes=3)), [IMAGE])
+
+
+def test_check_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    street = "{id: %s, type: synthetic, width: 64, height: 36, pace: %s}"
+    sources = ", ".join((street % ("a", "realtime"), street % ("b", "fast")))
+    config.write_text(f"model: {{path: none, backend: fake}}\nsources: [{sources}]\n")
+    assert invoke(["check", "-c", str(config)]) == 0
+    said = capsys.readouterr().out
+    assert "detector" in said
+    assert "more such sources fit" in said
+    assert "not counted: 1" in said
