@@ -302,10 +302,16 @@ def compile_cubin(source: Path, architecture: str, cache: Path | None = None) ->
         cache: a folder of earlier results, by hash of source, options, compiler and architecture.
 
     Raises:
+        BackendUnavailableError: there is no NVRTC.
         DetectorError: it does not compile; with the compiler's words.
     """
     text = source.read_bytes()
-    version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
+    try:
+        version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
+    except RuntimeError as error:  # the bindings found no library
+        raise BackendUnavailableError(
+            "NVRTC, which compiles the kernels for your GPU, is not installed: pip install 'cuda-toolkit[nvrtc]'"
+        ) from error
     options = (f"--gpu-architecture={architecture}", *_OPTIONS)
     key = hashlib.sha256(repr((text, version, options)).encode()).hexdigest()[:32]
     cached = cache / f"{source.stem}-{architecture}-{key}.cubin" if cache else None
