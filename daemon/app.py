@@ -7,10 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
+import numpy as np
 import structlog
 
 from daemon import systemd
+from daemon.admission import Admission
 from daemon.board import FrameBoard
+from daemon.capacity import measure_detector
 from daemon.capture import CaptureThread
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, SourceConfig
@@ -23,7 +26,7 @@ from daemon.publisher import Publisher
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from detectors.factory import Backend, open_detector, passed_over
-from detectors.port import Detector, DetectorError, ModelInfo, Options, Wanted
+from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options, Wanted
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +80,7 @@ class App:
                 depth=config.board.depth if lossless else None,
                 max_age_ns=round(config.board.max_age_ms * 1e6),
             )
+            self._admission = self._make_admission()
             self._captures = self._make_captures(make_source)
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
@@ -204,9 +208,19 @@ class App:
                 self._publisher.announce,
                 self._clock,
                 self._config.reconnect,
+                self._admission,
             )
             for source in self._config.active
         ]
+
+    def _make_admission(self) -> Admission:
+        """With what the detector can do, measured on grey pictures before its lanes are made."""
+        mode, size = self._config.admission, self._config.gpu.frame_size
+        if mode == "off":
+            return Admission()
+        rate = measure_detector(self._detector, [HostImage(np.full((size[1], size[0], 3), 114, np.uint8))])
+        log.info("admission", mode=mode, detector_fps=round(rate, 1))
+        return Admission(mode, rate)
 
     def _make_lanes(self) -> list[LaneThread]:
         model = self._config.model

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Protocol
 
 import structlog
 
+from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
@@ -16,7 +18,7 @@ from daemon.errors import DecodeError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.metrics import Ledger
-from daemon.sources.port import Picture, Source
+from daemon.sources.port import Picture, Reader, Source
 from daemon.timing import Backoff, CameraClock, Pacer, RateLimit
 from detectors.port import Image
 
@@ -56,14 +58,18 @@ class CaptureThread(threading.Thread):
         announce: Announce,
         clock: Clock,
         reconnect: ReconnectConfig,
+        admission: Admission,
     ) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{config.id}", daemon=True)
         self.id = config.id
         self.failure: str | None = None
         self._source, self._board, self._ledger = source, board, ledger
-        self._announce, self._clock = announce, clock
+        self._announce, self._clock, self._admission = announce, clock, admission
         self._backoff = Backoff(reconnect)
+        self._max_fps = config.max_fps
+        self._share: float | None = None  # frames a second that admission leaves it, None for all
+        self._new_share: float | None = None  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stopping = threading.Event()
         self._seq = 0
@@ -114,8 +120,9 @@ class CaptureThread(threading.Thread):
         self._camera_clock = CameraClock(self.id, self._source.clock)
         self._say("connecting")
         errors = 0
-        with closing(self._source.open()) as reader:
+        with closing(self._source.open()) as reader, self._admitted(reader):
             pacer = Pacer(self._clock) if self._source.paced else None
+            self._apply_share()
             while not self._stopping.is_set():
                 try:
                     picture = reader.read()
@@ -127,11 +134,34 @@ class CaptureThread(threading.Thread):
                     self._lose(error, errors)
                     continue
                 errors = 0
-                if self._state != "up":
+                if self._apply_share() or self._state != "up":
                     self._backoff.reset()
-                    self._say("up", format=reader.format)
+                    self._say("up", self._admission.reason(self._share) if self._share else None, format=reader.format)
                 if image is not None:
                     self._capture(picture, image)
+
+    @contextmanager
+    def _admitted(self, reader: Reader) -> Iterator[None]:
+        """Within, the source has its share of the detector, which may change at any time."""
+        rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
+        self._admission.enter(self.id, min(rates, default=None), self._set_share)
+        try:
+            yield
+        finally:
+            self._admission.leave(self.id)
+            self._new_share = None
+
+    def _set_share(self, fps: float | None) -> None:
+        self._new_share = fps
+
+    def _apply_share(self) -> bool:
+        """Keep to what admission has left of the detector; whether that has changed."""
+        changed = self._share != self._new_share
+        if changed:
+            self._share = self._new_share
+            rates = [fps for fps in (self._max_fps, self._share) if fps]
+            self._limit = RateLimit(min(rates)) if rates else None
+        return changed
 
     def check_stalled(self, after_s: float) -> None:
         """Called by the monitor: say so once when a connected source has sent nothing for a while."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 import yaml
 
+from daemon.admission import Mode
 from daemon.errors import ConfigError
 from daemon.messages import Encoding
 from daemon.redact import Secret, Url
@@ -140,6 +141,7 @@ class Config(Section, frozen=True):
     sources: list[SourceConfig]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     gpu: GpuConfig = GpuConfig()
+    admission: Mode = "off"
     reconnect: ReconnectConfig = ReconnectConfig()
     board: BoardConfig = BoardConfig()
     publisher: PublisherConfig = PublisherConfig()
@@ -180,6 +182,8 @@ def parse(text: str) -> Config:
         raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(raw, dict):
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
+    if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
+        raw["admission"] = "off"
     for where in _environment_outside_secrets(raw):
         raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
     return check(_convert(raw, Config))

@@ -144,7 +144,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     """A source changed its state; the last one is sent again when somebody subscribes.
 
     Attributes:
-        reason: why it is stalled, down or ended, null otherwise.
+        reason: why it is stalled, down or ended, or up at less than its full rate; null otherwise.
         retry_in_s: seconds to the next try, when down.
         format: when up.
     """

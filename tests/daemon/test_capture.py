@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capture import CaptureThread
 from daemon.config import ReconnectConfig, SyntheticConfig
@@ -76,7 +77,14 @@ class ScriptedReader:
 class Run:
     """A capture thread run to its end in this thread, and all that it said."""
 
-    def __init__(self, source: ScriptedSource, clock: ManualClock, watch: bool = False, **config: float) -> None:
+    def __init__(
+        self,
+        source: ScriptedSource,
+        clock: ManualClock,
+        watch: bool = False,
+        admission: Admission | None = None,
+        **config: float,
+    ) -> None:
         self.said: list[tuple[State, str | None, float | None]] = []
         self.ledger = Ledger(["cam"])
         self.clock = clock
@@ -89,6 +97,7 @@ class Run:
             self._announce,
             clock,
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
+            admission or Admission(),
         )
         source.on_end = thread.stop
 
@@ -249,3 +258,27 @@ def test_a_camera_that_lives_in_another_year_is_not_believed() -> None:
     clock = CameraClock("cam", ARRIVAL)
     assert clock.time_of(10 * S, 10_000 * S) == (10_000 * S, ARRIVAL)
     assert clock.time_of(10_001 * S, 10_001 * S) == (10_001 * S, FrameClock("ntp", 0))
+
+
+def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock) -> None:
+    """Half the detector is somebody else's: of 10 frames/s this camera gets 5, and the rest is counted."""
+    admission = Admission("degrade", capacity=10 / 0.9)
+    admission.enter("other", 30.0, lambda _: None)
+    frames = [number * S // 10 for number in range(100)]
+    run = Run(ScriptedSource([*frames, None], once=True), clock, admission=admission)
+    (up,) = [reason for state, reason, _ in run.said if state == "up"]
+    assert up == "limited to 5.0 frames/s: the detector does 11 in all"
+    counts = run.ledger.counts()["cam"]
+    assert counts.captured == 100
+    assert counts.dropped.rate_limit == 50
+    free: list[float | None] = []
+    admission.enter("next", 5.0, free.append)
+    assert free == [None]  # its share is somebody else's now
+
+
+def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualClock) -> None:
+    admission = Admission("refuse", capacity=35 / 0.9)
+    admission.enter("other", 30.0, lambda _: None)
+    run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission)
+    assert run.states[:4] == ["connecting", "down", "connecting", "down"]
+    assert "not admitted: it asks for 10 frames/s, the sources that are up for 30" in (run.said[1][1] or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from time import monotonic
 
 import pytest
@@ -151,8 +152,8 @@ def test_frames_carry_the_cameras_own_time(servers: tuple[RtspServer, RtspServer
     times = [message.captured_at for message in ntp]  # type: ignore[union-attr]
     paced = [later - earlier for earlier, later in pairwise(times)]
     pts = [later.pts - earlier.pts for earlier, later in pairwise(ntp)]  # type: ignore[union-attr, operator]
-    # As regular as the camera took them, whatever the network did; a new report may move the time once.
-    assert sum(abs(one - other) > 5e6 for one, other in zip(paced, pts)) <= 2
+    # As regular as the camera took them, whatever the network did; each new report may move the time a little.
+    assert median(abs(one - other) for one, other in zip(paced, pts)) < 5e6
 
 
 def _resources(lookout: Lookout) -> tuple[int, int, int]:

@@ -1,0 +1,85 @@
+"""Sharing a detector that cannot do all that is asked of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daemon.admission import Admission, fair_level
+from daemon.app import App
+from daemon.client import Subscriber
+from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
+from daemon.errors import SourceError
+from daemon.messages import Status
+from detectors.fake.detector import FakeDetector
+
+RATES = st.lists(st.floats(0.1, 120), min_size=1, max_size=40)
+
+
+@given(RATES, st.floats(1, 2000))
+def test_the_level_fills_the_capacity_and_takes_from_the_highest_alone(demands: list[float], capacity: float) -> None:
+    level = fair_level(demands, capacity)
+    given = [demand if level is None else min(demand, level) for demand in demands]
+    assert sum(given) == pytest.approx(min(capacity, sum(demands)), rel=1e-6)
+    assert (level is None) == (sum(demands) <= capacity * (1 + 1e-9)) or sum(demands) == pytest.approx(capacity)
+
+
+def test_whoever_leaves_gives_his_share_to_the_others() -> None:
+    shares: dict[str, float | None] = {}
+    admission = Admission("degrade", capacity=40 / 0.9)
+    for name, fps in (("slow", 5.0), ("a", 30.0), ("b", 30.0)):
+        admission.enter(name, fps, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
+    assert shares == {"slow": None, "a": pytest.approx(17.5), "b": pytest.approx(17.5)}
+    admission.leave("a")
+    assert shares["b"] is None
+
+
+def test_refused_until_there_is_room() -> None:
+    admission = Admission("refuse", capacity=40 / 0.9)
+    admission.enter("a", 30.0, lambda _: None)
+    with pytest.raises(SourceError, match="not admitted"):
+        admission.enter("b", 30.0, lambda _: None)
+    admission.leave("a")
+    admission.enter("b", 30.0, lambda _: None)
+
+
+def test_off_lets_everybody_in() -> None:
+    for number in range(100):
+        Admission().enter(f"cam-{number}", 30.0, lambda _: pytest.fail("limited"))
+
+
+def test_plain_off_in_yaml_is_a_word() -> None:
+    text = "model: {path: m.onnx}\nsources: [{id: a, type: synthetic}]\nadmission: "
+    assert parse(text + "off").admission == "off"
+    assert parse(text + "degrade").admission == "degrade"
+
+
+def test_degrade_drops_by_rate_and_shares_equally() -> None:
+    """Eight sources of 30 fps on a detector that does 80: each gets its eighth by rate limit, hardly any is superseded,
+    and each says so."""
+    config = Config(
+        model=ModelConfig(path=Path("none"), max_batch=8),
+        sources=[SyntheticConfig(id=f"cam-{number}", seed=number, width=160, height=90) for number in range(8)],
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
+        monitor=MonitorConfig(interval_s=1),
+        admission="degrade",
+    )
+    app = App(config, open_detector=lambda _, options: FakeDetector(options, 0.1))
+    timer = threading.Timer(6, app.request_stop)
+    with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
+        timer.start()
+        assert app.run() == 0
+        said = [message for message in iter(lambda: subscriber.receive(0.3), None) if isinstance(message, Status)]
+    counts = app.ledger.counts().values()
+    dropped = sum(count.dropped.rate_limit for count in counts)
+    assert dropped > 3 * sum(count.dropped.superseded for count in counts)
+    shares = np.array([count.published for count in counts])
+    assert shares.max() - shares.min() <= 0.1 * shares.max() + 1
+    assert {message.source for message in said if "limited to" in (message.reason or "")} == {
+        s.id for s in config.sources
+    }
