@@ -34,8 +34,6 @@ class Subscriber:
         kinds: of "detections", "status" and "metrics".
         server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it.
         high_water_mark: messages that may wait here before ZeroMQ loses some.
-        receive_buffer: bytes that may wait in the kernel as well; the system's choice if None, which is megabytes:
-            thousands of messages that a slow reader gets late.
 
     Attributes:
         received: messages, so far.
@@ -53,7 +51,6 @@ class Subscriber:
         kinds: Sequence[str] = ("detections",),
         server_key: str | Path | None = None,
         high_water_mark: int = 1000,
-        receive_buffer: int | None = None,
     ) -> None:
         self.received = 0
         self.lost: dict[str, int] = {}
@@ -63,8 +60,6 @@ class Subscriber:
         try:
             self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
             self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-            if receive_buffer is not None:
-                self._socket.setsockopt(zmq.RCVBUF, receive_buffer)
             if server_key is not None:
                 public, secret = zmq.curve_keypair()  # who we are does not matter, whom we talk to does
                 self._socket.curve_publickey, self._socket.curve_secretkey = public, secret

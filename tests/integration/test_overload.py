@@ -64,19 +64,19 @@ def test_each_drop_has_its_row() -> None:
 def test_a_subscriber_that_stops_reading_costs_nothing(tmp_path: Path) -> None:
     """30 s without reading: the daemon's memory and latency stay, the loss is in the subscriber's report, not in ours.
 
-    A small receive buffer keeps the kernel from hiding it: left alone, it holds all of these messages on some machines.
+    Over a local socket, because a TCP connection's buffers, megabytes on both sides, may hold all of these messages.
     """
     street = {"type": "synthetic", "fps": 200, "width": 64, "height": 64}
     config: dict[str, object] = {
         "model": {"path": "none", "backend": "fake"},
         "sources": [{"id": f"cam-{number}", **street} for number in range(4)],
-        "publisher": {"high_water_mark": 50},
+        "publisher": {"high_water_mark": 50, "endpoint": f"ipc://{tmp_path}/lookout.sock"},
         "monitor": {"interval_s": 1},
     }
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("metrics") as metrics:
         receive_until(metrics, lambda message: isinstance(message, Metrics) and message.uptime_s > 3)
         before = _steady(metrics, 8)
-        with Subscriber(lookout.endpoint, high_water_mark=50, receive_buffer=1 << 14) as lazy:
+        with Subscriber(lookout.endpoint, high_water_mark=50) as lazy:
             assert lazy.receive(10) is not None
             during = _steady(metrics, 30)
             until = monotonic() + 20

@@ -24,8 +24,8 @@ class Lookout:
     """`lookout run` with `config` (sources, and whatever else) and the demo model unless it names another."""
 
     def __init__(self, folder: Path, config: dict[str, object]) -> None:
-        self.endpoint = f"tcp://127.0.0.1:{free_port()}"
-        publisher = {"endpoint": self.endpoint, **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
+        publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
+        self.endpoint = str(publisher["endpoint"])
         whole = {"model": {"path": str(DEMO_MODEL)}, "publisher": publisher, "log": {"format": "json"}, **config}
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(whole))
