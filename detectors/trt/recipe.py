@@ -21,7 +21,7 @@ class Recipe:
         gpu: name.
         architecture: such as "sm_90".
         input_size: width and height, pixels.
-        level: TensorRT's builder_optimization_level: 3 finds the fastest tactics, 1 builds five times as fast.
+        level: TensorRT's builder_optimization_level: 3 finds faster tactics, 1 builds faster.
         dynamic: batches from 1 to max_batch; otherwise the graph has one size, max_batch.
     """
 
