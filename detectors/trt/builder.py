@@ -20,9 +20,9 @@ import msgspec
 import onnx
 import tensorrt as trt
 
+from detectors.cuda import Device
 from detectors.port import DetectorError
 from detectors.trt import seam
-from detectors.trt.cuda import Device
 from detectors.trt.engine import Build, Built, Progress, locked, write_whole
 from detectors.trt.recipe import Recipe
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import structlog
 
+from detectors.cuda import Device, Module, compile_cubin
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.model import input_size, read, sha256
 from detectors.port import BackendUnavailableError, DetectorError, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
-from detectors.trt.cuda import Device, Module, compile_cubin
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink

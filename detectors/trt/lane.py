@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from detectors.cuda import DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
 from detectors.port import DetectorError, HostImage, Image, StageTimes
 from detectors.trt import kernels
-from detectors.trt.cuda import DeviceBuffer, Event, Graph, Stream
 from detectors.trt.memory import batch_sizes
 from detectors.trt.staging import Batch, Boxes, H, Stage
 

@@ -11,12 +11,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 import structlog
 
+from detectors.cuda import DeviceBuffer, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
 from detectors.heads import Head
 from detectors.letterbox import InputSpec, Letterbox, fit
 from detectors.port import DeviceImage, HostImage, Image, Wanted
 from detectors.trt import kernels
-from detectors.trt.cuda import DeviceBuffer, Module, PinnedBuffer, Stream
 from detectors.trt.memory import CAPACITY
 
 log = structlog.get_logger(__name__)

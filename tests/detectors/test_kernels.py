@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from detectors import cuda
 from detectors.letterbox import InputSpec
 from detectors.port import Wanted
-from detectors.trt import cuda, kernels
+from detectors.trt import kernels
 from tests.support.kernels import HEADS, CpuRunner, check_bgr, check_nv12, check_postprocess
 
 

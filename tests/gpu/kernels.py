@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from detectors.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream, compile_cubin
 from detectors.detections import Detections
 from detectors.heads import recognise
 from detectors.letterbox import InputSpec, Letterbox, fit
 from detectors.port import Wanted
 from detectors.trt import kernels
-from detectors.trt.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream, compile_cubin
 from tests.support.kernels import (
     HEADS,
     Image,

@@ -23,8 +23,8 @@ import pynvml
 import structlog
 
 from daemon.sources.scene import Scene
+from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.port import DeviceImage, HostImage, Image, Options, Wanted
-from detectors.trt.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import batch_sizes
