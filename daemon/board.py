@@ -40,13 +40,16 @@ class FrameBoard:
         depth: None for live: one frame a source, replaced by the next; otherwise lossless: so many frames wait
             for each source, and then `put` blocks.
         max_age_ns: a live frame older than this when a lane is free is dropped as stale.
+
+    Attributes:
+        live: newer frames replace older ones.
     """
 
     def __init__(
         self, sources: Sequence[str], ledger: Ledger, clock: Clock, *, depth: int | None, max_age_ns: int
     ) -> None:
         self._ledger, self._clock = ledger, clock
-        self._live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
+        self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._lock = threading.Lock()
         self._queues = {source: _Queue(self._lock) for source in sources}
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
@@ -59,7 +62,7 @@ class FrameBoard:
         source = frame.info.source
         queue = self._queues[source]
         with self._lock:
-            if self._live and queue.frames:
+            if self.live and queue.frames:
                 self._ledger.drop(queue.frames.popleft().info, "superseded")
             while len(queue.frames) >= self._depth and not stop.is_set() and not self._closed:
                 queue.moved.wait(0.1)
@@ -144,4 +147,4 @@ class FrameBoard:
             self._ready.clear()
 
     def _is_stale(self, frame: Frame) -> bool:
-        return self._live and self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns
+        return self.live and self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns

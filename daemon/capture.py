@@ -14,12 +14,12 @@ from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, SourceError
+from daemon.errors import DecodeError, LateError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.sources.port import Picture, Reader, Source
-from daemon.timing import Backoff, CameraClock, Pacer, RateLimit
+from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
 
 log = structlog.get_logger(__name__)
@@ -122,23 +122,37 @@ class CaptureThread(threading.Thread):
         errors = 0
         with closing(self._source.open()) as reader, self._admitted(reader):
             pacer = Pacer(self._clock) if self._source.paced else None
+            lag = Lag()
+            late = 0
             self._apply_share()
             while not self._stopping.is_set():
                 try:
-                    picture = reader.read()
+                    picture = reader.read(late)
                     if picture is None or (pacer and not self._hold(pacer, picture)):
                         return
                     image = self._load(picture)
+                except LateError as error:
+                    self._leave_out(error.cause)
+                    continue
                 except DecodeError as error:
                     errors += 1
                     self._lose(error, errors)
                     continue
                 errors = 0
+                late = self._late(picture, pacer, lag)
                 if self._apply_share() or self._state != "up":
                     self._backoff.reset()
                     self._say("up", self._admission.reason(self._share) if self._share else None, format=reader.format)
                 if image is not None:
                     self._capture(picture, image)
+
+    def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
+        """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""
+        if not self._board.live:
+            return 0
+        if pacer:
+            return pacer.late
+        return lag.of(picture.pts, self._clock.monotonic_ns()) if self._source.live else 0
 
     @contextmanager
     def _admitted(self, reader: Reader) -> Iterator[None]:
@@ -173,8 +187,7 @@ class CaptureThread(threading.Thread):
         """The picture in the form lanes accept; None if the rate limit leaves it out."""
         now = self._clock.monotonic_ns()
         if self._limit and not self._limit.allows(now if picture.pts is None else picture.pts):
-            self._ledger.captured(self.id)
-            self._ledger.dropped(self.id, self._next_seq(), "rate_limit")
+            self._leave_out("rate_limit")
             self._last_ns = now
             return None
         image = picture.load()
@@ -215,10 +228,14 @@ class CaptureThread(threading.Thread):
 
     def _lose(self, error: DecodeError, in_a_row: int) -> None:
         log.debug("picture lost", source=self.id, reason=str(error))
-        self._ledger.captured(self.id)
-        self._ledger.dropped(self.id, self._next_seq(), "decode_error")
+        self._leave_out(error.cause)
         if not self._source.once and in_a_row >= _MOST_ERRORS:
             raise SourceError(f"{in_a_row} pictures in a row could not be decoded; the last: {error}")
+
+    def _leave_out(self, cause: str) -> None:
+        """A picture that will not be seen has its number all the same."""
+        self._ledger.captured(self.id)
+        self._ledger.dropped(self.id, self._next_seq(), cause)
 
     def _next_seq(self) -> int:
         seq, self._seq = self._seq, self._seq + 1

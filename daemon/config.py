@@ -26,6 +26,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Pace = Literal["realtime", "fast"]
+Decode = Literal["auto", "nvdec", "cpu"]
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,6 +70,7 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     transport: Literal["tcp", "udp"] = "tcp"
     open_timeout_s: PositiveFloat = 5.0
     read_timeout_s: PositiveFloat = 5.0
+    decode: Decode = "auto"
     decode_threads: PositiveInt = 1
     options: dict[str, str] = {}
 

@@ -16,4 +16,16 @@ class SourceError(LookoutError):
 
 
 class DecodeError(LookoutError):
-    """One picture of a source is lost; the connection goes on."""
+    """One picture of a source is lost; the connection goes on.
+
+    Attributes:
+        cause: what the frame is counted as, a field of `daemon.messages.Dropped`.
+    """
+
+    cause = "decode_error"
+
+
+class LateError(DecodeError):
+    """One picture was not decoded, so that those after it come in time."""
+
+    cause = "late"

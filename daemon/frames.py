@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from daemon.messages import FrameClock
 from detectors.port import Image
 
 
-@dataclass(frozen=True, slots=True)
-class FrameInfo:
+class FrameInfo(msgspec.Struct, frozen=True, gc=False):
     """Everything about a frame but its pixels.
 
     Attributes:
@@ -20,7 +19,7 @@ class FrameInfo:
         captured_ns: monotonic, taken when the decoded picture was in hand.
         captured_at: UTC, ns.
         clock: what captured_at is.
-        decode: ns spent decoding it and bringing it into BGR.
+        decode: ns spent decoding it and bringing it into the form lanes accept.
         width, height: pixels.
     """
 
@@ -36,8 +35,7 @@ class FrameInfo:
     height: int
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True, gc=False):
     """A captured picture and what is known of it."""
 
     info: FrameInfo

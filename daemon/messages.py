@@ -88,6 +88,7 @@ class Dropped(msgspec.Struct, frozen=True):
         stale: older than `board.max_age_ms` when a lane was free.
         rate_limit: above the source's `max_fps`.
         decode_error: the picture could not be decoded.
+        late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.
         detector_error: the detector failed on it.
         shutdown: still waiting when the time to stop was over.
@@ -97,6 +98,7 @@ class Dropped(msgspec.Struct, frozen=True):
     stale: int = 0
     rate_limit: int = 0
     decode_error: int = 0
+    late: int = 0
     outbox_full: int = 0
     detector_error: int = 0
     shutdown: int = 0
@@ -131,13 +133,19 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VideoFormat(msgspec.Struct, frozen=True):
-    """What a connected source delivers; `decoder` says what decodes it."""
+    """What a connected source delivers.
+
+    Attributes:
+        decoder: what decodes it.
+        decoder_reason: why not the GPU, where that was to be taken if it could; null otherwise.
+    """
 
     codec: str
     width: int
     height: int
     fps: float | None
     decoder: str
+    decoder_reason: str | None = None
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

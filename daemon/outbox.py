@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from daemon.frames import FrameInfo
 from daemon.messages import Metrics, Status
 from daemon.metrics import Ledger
@@ -14,8 +16,7 @@ from detectors.detections import Detections
 from detectors.port import StageTimes
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True, gc=False):
     """What a lane found in one frame; the pixels are gone by now.
 
     Attributes:

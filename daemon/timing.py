@@ -12,8 +12,10 @@ from daemon.config import ReconnectConfig
 from daemon.messages import FrameClock
 
 log = structlog.get_logger(__name__)
-_LATE_NS = 1_000_000_000  # a recording this far behind its own pace starts a new count instead of catching up
+_LATE_NS = 5_000_000_000  # a recording this far behind its own pace starts a new count instead of catching up
 _CREDIBLE_NS = 10_000_000_000  # a camera's clock further off than this is wrong, and is not passed on
+_JUMP_NS = 60_000_000_000  # between two pictures: not a lag but another timeline
+_DRIFT = 1000  # clocks drift apart by less than one in so many
 _STEP_NS = 1_000_000  # the error is told in these steps, so that it does not change with every frame
 
 
@@ -57,9 +59,14 @@ class RateLimit:
 
 
 class Pacer:
-    """Holds a recording to its own pace by its pictures' times."""
+    """Holds a recording to its own pace by its pictures' times.
+
+    Attributes:
+        late: ns, by which the last picture came after it was due.
+    """
 
     def __init__(self, clock: Clock) -> None:
+        self.late = 0
         self._clock = clock
         self._anchor: tuple[int, int] | None = None  # monotonic ns and pts of the same moment
 
@@ -73,7 +80,31 @@ class Pacer:
         early = self._anchor[0] + pts - self._anchor[1] - now
         if early < -_LATE_NS:
             self._anchor = (now, pts)
+        self.late = max(0, -early)
         return not (self._clock.wait(stop, early / 1e9) if early > 0 else stop.is_set())
+
+
+class Lag:
+    """How far behind its camera a live source has fallen: by the time between pictures here, and on its own timeline.
+
+    The least difference between the two that was seen is no lag; it is forgotten slowly, because clocks drift apart.
+    """
+
+    def __init__(self) -> None:
+        self._least: int | None = None  # ns
+        self._last = 0
+
+    def of(self, pts: int | None, now: int) -> int:
+        """ns, of a picture that is in hand at `now`, monotonic ns."""
+        if pts is None:
+            return 0
+        behind = now - pts
+        if self._least is None or behind - self._least > _JUMP_NS:  # the camera's timeline began again
+            self._least = behind
+        else:
+            self._least = min(behind, self._least + (now - self._last) // _DRIFT)
+        self._last = now
+        return behind - self._least
 
 
 class CameraClock:

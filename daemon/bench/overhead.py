@@ -104,7 +104,7 @@ def overhead(options: OverheadOptions) -> Overhead:
 class _Source:
     """A recording of one picture over and over, that costs nothing to read."""
 
-    once, paced, clock = True, False, FrameClock("file", 0)
+    once, live, paced, clock = True, False, False, FrameClock("file", 0)
 
     def __init__(self, frames: int | None) -> None:
         self._frames = frames or 0
@@ -120,7 +120,7 @@ class _Reader:
         self._left = frames
         self._image = HostImage(np.zeros((36, 64, 3), np.uint8))
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
         self._left -= 1
         return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
 

@@ -1,23 +1,21 @@
-"""RTSP cameras and recordings through PyAV (FFmpeg), decoded on the CPU."""
+"""RTSP cameras and recordings: packets through PyAV (FFmpeg), pictures by the GPU's decoder or on the CPU."""
 
 from __future__ import annotations
 
 from collections import deque
-from time import perf_counter_ns
-from typing import Any, cast
+from time import monotonic_ns, perf_counter_ns
+from typing import Any
 
-import av.error
-import numpy as np
-import numpy.typing as npt
 from av.packet import Packet
-from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError
+from daemon.errors import DecodeError, LateError, SourceError
 from daemon.messages import FrameClock, VideoFormat
-from daemon.sources.demux import Demuxer, words_of
+from daemon.sources.bitstream import Bitstream, head
+from daemon.sources.decoding import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
+from daemon.sources.demux import Demuxer
 from daemon.sources.port import Picture
-from detectors.port import HostImage
 
 _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one for each thread
 
@@ -25,45 +23,67 @@ _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one 
 class AvSource:
     """A URL or file. Anything with a scheme other than file:// is live; a file is a recording."""
 
-    def __init__(self, config: AvConfig) -> None:
-        self._config = config
-        self._live = config.url.scheme not in ("", "file")
-        self.once = not self._live and not config.loop
-        self.paced = not self._live and config.pace == "realtime"
-        self.clock = FrameClock("arrival") if self._live else FrameClock("file", 0)
+    def __init__(self, config: AvConfig, hardware: Hardware | None = None) -> None:
+        self._config, self._hardware = config, hardware or NoHardware("not asked for")
+        self.live = config.url.scheme not in ("", "file")
+        self.once = not self.live and not config.loop
+        self.paced = not self.live and config.pace == "realtime"
+        self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
 
     def open(self) -> AvReader:
-        return AvReader(self._config, live=self._live)
+        demuxer = Demuxer(self._config, live=self.live)
+        try:
+            decoder, reason = self._decoder(demuxer.stream)
+            return AvReader(self._config, demuxer, decoder, reason)
+        except BaseException:
+            demuxer.close()
+            raise
+
+    def _decoder(self, stream: VideoStream) -> tuple[Decoder, str | None]:
+        """What decodes this stream; where auto would rather have had another, why not."""
+        if self._config.decode == "cpu":
+            return SoftwareDecoder(), None
+        try:
+            return self._hardware.decoder(stream, low_latency=self.live or self.paced), None
+        except UnsuitableError as error:
+            if self._config.decode == "nvdec":
+                raise SourceError(f"decode: nvdec is not possible for {self._config.url}: {error}") from error
+            return SoftwareDecoder(), str(error)
 
 
 class AvReader:
     """One connection; see `daemon.sources.port.Reader`."""
 
-    def __init__(self, config: AvConfig, *, live: bool) -> None:
-        self._config = config
-        self._frames: deque[VideoFrame] = deque()
+    def __init__(self, config: AvConfig, demuxer: Demuxer, decoder: Decoder, reason: str | None) -> None:
+        self._config, self._demuxer, self._decoder = config, demuxer, decoder
+        self._frames: deque[Decoded] = deque()
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
-        self._demuxer = Demuxer(config, live=live)
-        context = self._demuxer.stream.codec_context
-        self.format = VideoFormat(context.name, context.width, context.height, self._demuxer.rate, "cpu")
+        self._catch_up = _CatchUp(demuxer.stream)
+        decoder.begin(demuxer.stream)
+        context = demuxer.stream.codec_context
+        size = context.width, context.height
+        self.format = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason)
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:
         while not self._frames:
             if self._owed > _MOST_DELAYED:
                 self._give_up_one()
             packet = self._next_packet()
             if packet is None:
                 return None
+            if late and self._catch_up.leaves_out(packet, late):
+                raise LateError(f"a picture of {self._config.url} is left out: {late / 1e9:.2f} s behind")
             self._decode_packet(packet)
         frame = self._frames.popleft()
         decode, self._decode = self._decode, 0
         time = self._demuxer.time_of(frame.pts, frame.time_base)
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
-        return Picture(time, decode, lambda: _to_image(frame), sent_at)
+        return Picture(time, decode, frame.load, sent_at)
 
     def close(self) -> None:
         self._frames.clear()
+        self._decoder.close()
         self._demuxer.close()
 
     def _next_packet(self) -> Packet[Any] | None:
@@ -75,6 +95,7 @@ class AvReader:
             self._give_up_one()
         if self._config.loop:
             self._demuxer.begin_again()
+            self._decoder.begin(self._demuxer.stream)
             return self._next_packet()
         self._demuxer.check_length()
         return None
@@ -83,27 +104,48 @@ class AvReader:
         started = perf_counter_ns()
         self._owed += packet.size > 0
         try:
-            for frame in packet.decode():
-                if isinstance(frame, VideoFrame):
-                    self._frames.append(frame)
-                    # Where pictures are interlaced a packet may hold one field, and the sum would not come out.
-                    self._owed = 0 if frame.interlaced_frame else max(0, self._owed - 1)
-        except (av.error.FFmpegError, OSError) as error:
+            for frame in self._decoder.decode(packet):
+                self._frames.append(frame)
+                # Where pictures are interlaced a packet may hold one field, and the sum would not come out.
+                self._owed = 0 if frame.interlaced else max(0, self._owed - 1)
+        except DecodeError as error:
             self._owed = max(0, self._owed - 1)
-            raise DecodeError(f"a picture of {self._config.url} cannot be decoded: {words_of(error)}") from error
+            raise DecodeError(f"a picture of {self._config.url} cannot be decoded: {error}") from error
         finally:
             self._decode += perf_counter_ns() - started
 
     def _give_up_one(self) -> None:
-        """FFmpeg drops what it cannot decode without a word; the sum of packets and pictures tells."""
+        """Decoders drop what they cannot decode without a word; the sum of packets and pictures tells."""
         self._owed -= 1
         raise DecodeError(f"no picture came of a packet of {self._config.url}")
 
 
-def _to_image(frame: VideoFrame) -> HostImage:
-    try:
-        return HostImage(cast("npt.NDArray[np.uint8]", frame.to_ndarray(format="bgr24", threads=1)))
-    except (av.error.FFmpegError, ValueError, MemoryError) as error:
-        raise DecodeError(
-            f"a picture of {frame.width}x{frame.height} {frame.format.name} has no BGR form: {error}"
-        ) from error
+class _CatchUp:
+    """What to leave out undecoded when decoding has fallen behind, so that what is decoded is fresh.
+
+    First the pictures that no other needs. Where that does not do, because there are none or too few, everything up to
+    the next key picture, which needs no other.
+    """
+
+    SOME = 250_000_000  # ns behind from which single pictures are left out
+    ALL = 1_000_000_000  # and the rest up to a key picture, if it has been so long behind by so much
+    PATIENCE = 2_000_000_000
+
+    def __init__(self, stream: VideoStream) -> None:
+        context = stream.codec_context
+        self._bitstream = Bitstream(context.name, context.extradata)
+        self._since: int | None = None  # monotonic ns
+        self._to_key = False
+
+    def leaves_out(self, packet: Packet[Any], late: int) -> bool:
+        if packet.size == 0:
+            return False
+        if late < self.ALL:
+            self._since = None
+        elif self._since is None:
+            self._since = monotonic_ns()
+        elif monotonic_ns() - self._since > self.PATIENCE:
+            self._to_key = True
+        if self._to_key and packet.is_keyframe:
+            self._to_key, self._since = False, None
+        return self._to_key or (late > self.SOME and self._bitstream.is_disposable(head(memoryview(packet))))

@@ -16,6 +16,7 @@ class CameraSource:
     """A V4L2 device by number or path; any other text goes to OpenCV's own choice of backend, such as GStreamer."""
 
     once = False
+    live = True
     paced = False
     clock = FrameClock("arrival")
 
@@ -48,7 +49,7 @@ class CameraReader:
                 self._capture.set(prop, value)
         self.format = self._format()
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
         if not self._capture.grab():
             raise SourceError(f"camera {self._device} gives no more pictures")
         return Picture(None, 0, self._load)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from daemon.messages import FrameClock, VideoFormat
 from detectors.port import Image
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, gc=False):
     """One decoded picture.
 
     Attributes:
@@ -34,11 +34,15 @@ class Reader(Protocol):
     @property
     def format(self) -> VideoFormat: ...
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:
         """The next picture, or None at the end of a recording. Returns or raises within the source's read time limit.
+
+        Args:
+            late: ns by which the last picture came later than it should; a reader may leave pictures out to catch up.
 
         Raises:
             DecodeError: one picture is lost; read on.
+            LateError: one picture is left out; read on.
             SourceError: the connection is over.
         """
         ...
@@ -54,12 +58,15 @@ class Source(Protocol):
     Attributes:
         once: a recording with an end, not started again when it broke off in the middle. Otherwise the source is
             connected again for ever.
+        live: pictures come when they come; who does not take them in time falls behind.
         paced: play it at its own pace; the capture thread waits until each picture is due.
         clock: what the time of capture is worth where pictures do not say when they were taken.
     """
 
     @property
     def once(self) -> bool: ...
+    @property
+    def live(self) -> bool: ...
     @property
     def paced(self) -> bool: ...
     @property

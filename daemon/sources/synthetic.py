@@ -15,6 +15,7 @@ class SyntheticSource:
     """Frames 0, 1, 2 ... of a scene, endless or `frames` of them; the same at each connect."""
 
     once = True
+    live = False
     clock = CLOCK
 
     def __init__(self, config: SyntheticConfig) -> None:
@@ -34,7 +35,7 @@ class SyntheticReader:
         self._number = 0
         self.format = VideoFormat("drawn", config.width, config.height, config.fps, "none")
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
         number, config = self._number, self._config
         if config.frames is not None and number >= config.frames:
             return None

@@ -28,6 +28,7 @@ IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))
 class ScriptedSource:
     """Plays a list of connections; each is a list of what `read` gives or raises, or an error of `open`."""
 
+    live = False
     paced = False
     clock = FrameClock("arrival")
 
@@ -61,7 +62,7 @@ class ScriptedReader:
     def __init__(self, source: ScriptedSource, steps: list[object]) -> None:
         self._source, self._steps = source, list(steps)
 
-    def read(self) -> Picture | None:
+    def read(self, late: int = 0) -> Picture | None:
         step = self._steps.pop(0) if self._steps else None
         if isinstance(step, Silence):
             self._source.on_silence(step.seconds)

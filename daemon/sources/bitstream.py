@@ -1,0 +1,118 @@
+"""What the first bytes of a packet tell without decoding it: which parameters it brings, and whether others need it.
+
+H.264 (ITU-T H.264, 7.4.1) and HEVC (H.265, 7.4.2.2) come as NAL units, each behind a start code ("Annex B": live, and
+bare files) or behind its length (MP4, Matroska). VP9 and MJPEG say their size in the picture's header.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_START = b"\0\0\1"
+_HEAD = 256  # bytes of a packet without parameters that are looked at
+
+
+class Bitstream:
+    """One codec's packets.
+
+    Args:
+        extradata: of the stream, as FFmpeg has it.
+    """
+
+    def __init__(self, codec: str, extradata: bytes | None) -> None:
+        self._codec = codec
+        self._length = _length_size(codec, extradata or b"")
+        self._layers = 0  # HEVC: the highest temporal layer seen
+
+    @property
+    def is_annex_b(self) -> bool:
+        """Units are behind start codes: nothing has to be converted."""
+        return self._length == 0
+
+    def parameters(self, data: bytes) -> bytes:
+        """What a decoder is made for: sequence parameter sets, or whatever says the size; empty if they are not in it.
+
+        Args:
+            data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
+        """
+        if self._codec == "h264":
+            return b"".join(unit for unit in _units(data) if unit[:1] and unit[0] & 0x1F == 7)
+        if self._codec == "hevc":
+            return b"".join(unit for unit in _units(data) if unit[:1] and unit[0] >> 1 & 0x3F == 33)
+        if self._codec == "vp9":
+            return _vp9_size(data)
+        if self._codec == "mjpeg":
+            return _jpeg_size(data)
+        return b"\0"  # one decoder for all there is
+
+    def is_disposable(self, data: bytes) -> bool:
+        """No other picture needs this one: it may be left out, and the rest decodes as if it were there.
+
+        Args:
+            data: the beginning of a packet, as the stream has it.
+        """
+        if self._codec not in ("h264", "hevc"):
+            return False
+        units = _units(data) if self._length == 0 else _prefixed_units(data, self._length)
+        for unit in units:
+            if self._codec == "h264":
+                if unit[:1] and 1 <= unit[0] & 0x1F <= 5:
+                    return unit[0] >> 5 & 3 == 0  # nal_ref_idc
+            elif len(unit) >= 2 and (kind := unit[0] >> 1 & 0x3F) < 32:
+                layer = unit[1] & 7
+                self._layers = max(self._layers, layer)
+                # Even types below 16 are not for reference within their layer; only the highest has none above it.
+                return kind < 16 and kind % 2 == 0 and layer == self._layers
+        return False
+
+
+def head(packet: memoryview | bytes) -> bytes:
+    """As much of a packet as says what is asked here."""
+    return bytes(packet[:_HEAD])
+
+
+def _units(data: bytes) -> Iterator[bytes]:
+    """Units behind start codes, up to and with the first that holds part of a picture."""
+    at = data.find(_START)
+    while at >= 0:
+        begin = at + 3
+        at = data.find(_START, begin)
+        yield (data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")
+
+
+def _prefixed_units(data: bytes, size: int) -> Iterator[bytes]:
+    """Units behind lengths of `size` bytes; the last may be cut."""
+    at = 0
+    while at + size < len(data):
+        length = int.from_bytes(data[at : at + size], "big")
+        yield data[at + size : at + size + length]
+        at += size + length
+
+
+def _length_size(codec: str, extradata: bytes) -> int:
+    """Bytes before each unit, by avcC or hvcC (ISO/IEC 14496-15); 0 for start codes."""
+    if not extradata or extradata[0] != 1:
+        return 0
+    if codec == "h264" and len(extradata) > 4:
+        return (extradata[4] & 3) + 1
+    if codec == "hevc" and len(extradata) > 21:
+        return (extradata[21] & 3) + 1
+    return 0
+
+
+def _vp9_size(data: bytes) -> bytes:
+    """Width and height of a key picture of profile 0 or 1 (VP9 bitstream specification, 6.2)."""
+    # frame_marker 10, profile 2 bits, show_existing 0, frame_type 0 for a key picture; then a sync code and colours
+    is_key = len(data) > 8 and data[0] & 0xCC == 0x80 and data[1:4] == b"\x49\x83\x42"
+    return data[4:9] if is_key else b""
+
+
+def _jpeg_size(data: bytes) -> bytes:
+    """The frame header, with size and sampling (ITU-T T.81, B.2.2)."""
+    at = 2
+    while at + 4 < len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return data[at + 4 : at + 2 + length]
+        at += 2 + length
+    return b""

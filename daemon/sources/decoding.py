@@ -1,0 +1,129 @@
+"""The port between packets and pictures, and the decoder that every machine has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, Protocol, cast
+
+import av.error
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from av.packet import Packet
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from daemon.errors import DecodeError
+from daemon.sources.demux import words_of
+from detectors.port import HostImage, Image
+
+
+class UnsuitableError(Exception):
+    """A decoder that is not for this stream, or not on this machine; the text is the reason."""
+
+
+class Decoded(msgspec.Struct, frozen=True, gc=False):
+    """One picture out of a decoder.
+
+    Attributes:
+        pts: of the packet it came from, in units of `time_base`.
+        load: brings it into the form lanes accept; called at most once, before the next `decode`.
+        interlaced: it may have come from two packets.
+    """
+
+    pts: int | None
+    time_base: Fraction | None
+    load: Callable[[], Image]
+    interlaced: bool = False
+
+
+class Decoder(Protocol):
+    """Decodes the packets of one connection; used by one thread.
+
+    Attributes:
+        name: what decodes, for the format.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(self, stream: VideoStream) -> None:
+        """Packets of this stream come next; another one's have come before only if it was drained."""
+        ...
+
+    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
+        """The pictures that a packet completes, in the order they are to be shown; the empty one at the end drains.
+
+        Raises:
+            DecodeError: this packet is lost; go on with the next.
+            SourceError: no packet of this connection can be decoded.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing."""
+        ...
+
+
+class Hardware(Protocol):
+    """Decoders of a GPU, kept from one connection to the next."""
+
+    def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
+        """One for this stream.
+
+        Args:
+            low_latency: a picture is to come as soon as it can, rather than as many as possible a second.
+
+        Raises:
+            UnsuitableError: says why not.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release all; every reader and lane is closed before."""
+        ...
+
+
+class NoHardware:
+    """There is none to use; the reason says why."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
+        raise UnsuitableError(self._reason)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SoftwareDecoder:
+    """FFmpeg on the CPU; pictures are BGR in host memory."""
+
+    name = "cpu"
+
+    def begin(self, stream: VideoStream) -> None:
+        """A stream brings its own."""
+
+    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
+        try:
+            return [
+                Decoded(frame.pts, frame.time_base, lambda frame=frame: _to_image(frame), frame.interlaced_frame)  # type: ignore[misc]
+                for frame in packet.decode()
+                if isinstance(frame, VideoFrame)
+            ]
+        except (av.error.FFmpegError, OSError) as error:
+            raise DecodeError(words_of(error)) from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _to_image(frame: VideoFrame) -> HostImage:
+    try:
+        return HostImage(cast("npt.NDArray[np.uint8]", frame.to_ndarray(format="bgr24", threads=1)))
+    except (av.error.FFmpegError, ValueError, MemoryError) as error:
+        raise DecodeError(
+            f"a picture of {frame.width}x{frame.height} {frame.format.name} has no BGR form: {error}"
+        ) from error
