@@ -16,14 +16,18 @@ from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture import CaptureThread
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config, SourceConfig
+from daemon.config import AvConfig, Config, SourceConfig
+from daemon.errors import ConfigError
 from daemon.lane import LaneThread, keep_of
+from daemon.messages import VideoFormat
 from daemon.metrics import Ledger
 from daemon.monitor import Monitor, RowSink
 from daemon.outbox import Outbox
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.sources.factory import make_source
+from daemon.sources.decoding import Hardware, NoHardware
+from daemon.sources.factory import make_source, open_hardware
+from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.port import Source
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options, Wanted
@@ -36,7 +40,7 @@ _BEAT_S = 30.0  # a lane or the publisher that has not moved for so long is stuc
 _POLL_S = 0.05
 
 OpenDetector = Callable[[Backend, Options], Detector]
-MakeSource = Callable[[SourceConfig], Source]
+MakeSource = Callable[[SourceConfig, Hardware], Source]
 
 
 class App:
@@ -81,6 +85,8 @@ class App:
                 max_age_ns=round(config.board.max_age_ms * 1e6),
             )
             self._admission = self._make_admission()
+            self._hardware = hardware_of(config, self._detector.info)
+            undo.callback(self._hardware.close)
             self._captures = self._make_captures(make_source)
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
@@ -106,6 +112,16 @@ class App:
     @property
     def model(self) -> ModelInfo:
         return self._detector.info
+
+    @property
+    def formats(self) -> dict[str, VideoFormat]:
+        """Of the sources that are connected."""
+        return {capture.id: capture.format for capture in self._captures if capture.format}
+
+    @property
+    def memory_plan(self) -> tuple[tuple[str, int], ...]:
+        """Bytes of the GPU's memory by what they are for, with the sources connected now."""
+        return (*self.model.memory, ("decoding", self._hardware.memory))
 
     @property
     def failures(self) -> dict[str, str]:
@@ -180,6 +196,7 @@ class App:
         self._monitor.stop(left(1.0))
         self._publisher.stop(left(0.2))
         with suppress(DetectorError):  # as in lanes: the reason is told already
+            self._hardware.close()
             self._detector.close()
         late = [thread.name for thread in threading.enumerate() if thread in self._threads() and thread.is_alive()]
         if late:
@@ -202,7 +219,7 @@ class App:
         return [
             CaptureThread(
                 source,
-                make_source(source),
+                make_source(source, self._hardware),
                 self._board,
                 self.ledger,
                 self._publisher.announce,
@@ -268,6 +285,45 @@ def options_of(config: Config) -> Options:
         cache=model.cache,
         lanes=config.lanes,
         device=config.gpu.device,
-        memory_limit=None if config.gpu.memory_limit_mib is None else config.gpu.memory_limit_mib << 20,
+        memory_limit=_detectors_memory(config),
         frame_size=config.gpu.frame_size,
     )
+
+
+def hardware_of(config: Config, model: ModelInfo) -> Hardware:
+    """What decodes on the GPU, for lanes that take its pictures.
+
+    Raises:
+        ConfigError: a source asks for it and it cannot be had.
+    """
+    asking = [source for source in config.active if isinstance(source, AvConfig) and source.decode != "cpu"]
+    hardware: Hardware
+    if not asking:
+        return NoHardware("no source asks for it")
+    if model.gpu is None:
+        hardware = NoHardware(f"the {model.backend} backend reads pictures in host memory")
+    else:
+        limit = config.gpu.memory_limit_mib
+        left = None if limit is None else max(0, (limit << 20) - sum(dict(model.memory).values()))
+        hardware = open_hardware(model.gpu, surfaces_of(config), left)
+    if isinstance(hardware, NoHardware):
+        for source in asking:
+            if source.decode == "nvdec":
+                raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {hardware.reason}")
+    return hardware
+
+
+def surfaces_of(config: Config) -> int:
+    """Pictures of one source on their way at once: on the board, in a lane's batch, in its thread's hands."""
+    waiting = 1 if config.board.mode == "live" else config.board.depth
+    return waiting + min(waiting, config.model.max_batch) + 2
+
+
+def _detectors_memory(config: Config) -> int | None:
+    """Bytes of the limit that are not for decoding: sources have up to three quarters of it."""
+    limit = config.gpu.memory_limit_mib
+    if limit is None:
+        return None
+    decoding = [source for source in config.active if isinstance(source, AvConfig) and source.decode != "cpu"]
+    needed = len(decoding) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
+    return (limit << 20) - min(needed, (limit << 20) * 3 // 4)

@@ -109,7 +109,8 @@ class FrameBoard:
     def release(self, batch: Sequence[Frame]) -> None:
         """The batch's messages are on their way: its sources may be taken from again."""
         with self._lock:
-            for source in {frame.info.source: None for frame in batch}:
+            # Who had the last place of the batch, perhaps his second, waits for the others next time.
+            for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(batch))):
                 queue = self._queues[source]
                 queue.in_flight = False
                 if queue.frames:

@@ -47,6 +47,7 @@ class CaptureThread(threading.Thread):
 
     Attributes:
         failure: why a recording could not be played to its end, None if it could.
+        format: of the connection, None where there is none.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class CaptureThread(threading.Thread):
         super().__init__(name=f"capture-{config.id}", daemon=True)
         self.id = config.id
         self.failure: str | None = None
+        self.format: VideoFormat | None = None
         self._source, self._board, self._ledger = source, board, ledger
         self._announce, self._clock, self._admission = announce, clock, admission
         self._backoff = Backoff(reconnect)
@@ -159,9 +161,11 @@ class CaptureThread(threading.Thread):
         """Within, the source has its share of the detector, which may change at any time."""
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
         self._admission.enter(self.id, min(rates, default=None), self._set_share)
+        self.format = reader.format
         try:
             yield
         finally:
+            self.format = None
             self._admission.leave(self.id)
             self._new_share = None
 

@@ -12,12 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.app import options_of
+from daemon.app import hardware_of, options_of
 from daemon.capacity import Demand, cores, loads, measure_detector, verdict
 from daemon.config import Config, SourceConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
+from daemon.sources.decoding import Hardware, NoHardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from detectors.factory import availability, open_detector
@@ -54,8 +55,10 @@ def check(config: Config) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
+        hardware = hardware_of(config, detector.info) if detector else NoHardware("the model cannot be opened")
+        stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
-            opened = list(pool.map(open_once, config.active))
+            opened = list(pool.map(lambda source: open_once(source, hardware), config.active))
         console.print(_source_table(opened))
         for row in opened:
             if row.problem:
@@ -66,11 +69,11 @@ def check(config: Config) -> int:
     return 0 if detector and not any(row.problem for row in opened) else 2
 
 
-def open_once(config: SourceConfig) -> Opened:
+def open_once(config: SourceConfig, hardware: Hardware) -> Opened:
     """Connect, read a few pictures, disconnect."""
     started = monotonic()
     try:
-        with closing(make_source(config).open()) as reader:
+        with closing(make_source(config, hardware).open()) as reader:
             image, decode_s = _picture(reader)
             first_frame_s = monotonic() - started
             times = [decode_s]

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from calibration.evaluate import Evaluation
+    from daemon.bench.churn import Churned
+    from daemon.bench.decode import DecodeRates
     from daemon.bench.efficiency import Efficiency
     from daemon.bench.overhead import Overhead
     from daemon.bench.replay import Replayed
+    from daemon.bench.streams import Streams
 
 
 def write_json(path: Path | None, figures: DataclassInstance) -> None:
@@ -112,3 +115,69 @@ def _pairs(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
+
+
+def decoded(result: DecodeRates) -> None:
+    """Of `lookout bench decode`."""
+    title = f"{result.clip}, {result.rates[0].codec} {result.size[0]}x{result.size[1]}, decoded and nothing else"
+    table = Table("sessions", "in the driver", "frames/s", "decoder", "CPU ms a frame", "MiB a session", "start, s",
+                  title=title, title_justify="left")  # fmt: skip
+    for rate in result.rates:
+        table.add_row(
+            str(rate.sessions),
+            str(rate.calls),
+            f"{rate.fps:.0f}",
+            _unless_none(rate.decoder_percent, "{:.0f} %"),
+            f"{rate.cpu_ms_per_frame:.3f}",
+            _unless_none(rate.session_mib, "{:.1f}"),
+            f"{rate.start_s:.1f}",
+        )
+    Console().print(table)
+
+
+def streamed(result: Streams) -> None:
+    """Of `lookout bench streams`."""
+    dropped = ", ".join(f"{count} {cause}" for cause, count in result.dropped.items() if count)
+    low, middle, high = result.source_fps
+    usage = result.usage
+    _pairs(
+        Console(),
+        f"{result.sources} sources, {result.mode}, {result.seconds:.1f} s",
+        [
+            ("model", f"{result.model} on {result.backend}"),
+            ("up", f"{result.up}, decoded by {result.decoders}, after {result.start_s:.1f} s"),
+            ("frames/s", f"{result.fps:.1f}"),
+            ("of a source", f"lowest {low:.2f}, median {middle:.2f}, highest {high:.2f}"),
+            ("captured", f"{result.captured}, published {result.published}, unaccounted {result.unaccounted}"),
+            ("received", f"{result.received_share:.4%} of what was published"),
+            ("dropped", f"{result.dropped_share:.4%}" + (f" ({dropped})" if dropped else "")),
+            ("latency, ms", ", ".join(f"{name} {value:.2f}" for name, value in result.latency_ms.items())),
+            ("worst second", f"p99 {result.worst_second_ms:.2f} ms"),
+            ("CPU", f"{usage.cpu_ms_per_frame:.3f} ms a frame, {usage.threads} threads, {usage.rss_mib:.0f} MiB"),
+            ("by thread, us", ", ".join(f"{kind} {spent:.0f}" for kind, spent in usage.cpu_us_by_thread.items())),
+            ("GPU", f"{_unless_none(usage.gpu_percent, '{:.0f} %')}, decoder "
+                    f"{_unless_none(usage.decoder_percent, '{:.0f} %')}, {_unless_none(usage.power_w, '{:.0f} W')}"),
+            ("GPU memory", f"{_unless_none(result.gpu_mib, '{:.0f} MiB')}, planned {result.planned_mib:.0f} MiB"),
+        ],
+    )  # fmt: skip
+
+
+def churned(result: Churned) -> None:
+    """Of `lookout bench churn`."""
+    title = f"{result.drops} drops of {result.victims} among {result.sources} sources, {result.seconds:.0f} s"
+    table = Table("", "before", "after", title=title, title_justify="left")
+    first, last = result.settled, result.ended
+    table.add_row("drops so far", str(first.drops), str(last.drops))
+    table.add_row("GPU memory, MiB", _unless_none(first.gpu_mib, "{:.1f}"), _unless_none(last.gpu_mib, "{:.1f}"))
+    table.add_row("RSS, MiB", f"{first.rss_mib:.1f}", f"{last.rss_mib:.1f}")
+    table.add_row("threads", str(first.threads), str(last.threads))
+    table.add_row("open files", str(first.open_files), str(last.open_files))
+    table.add_row(
+        "the others' p99, ms (quiet, meanwhile)", f"{result.quiet_p99_ms:.2f}", f"{result.churning_p99_ms:.2f}"
+    )
+    table.add_row("slowest other's frames/s", f"{result.quiet_fps:.2f}", f"{result.churning_fps:.2f}")
+    Console().print(table)
+
+
+def _unless_none(value: float | None, form: str) -> str:
+    return "not told" if value is None else form.format(value)

@@ -85,6 +85,11 @@ class Device:
         """
         return str(_checked(driver.cuDeviceGetName(128, _device(index))).split(b"\0")[0].decode())
 
+    @property
+    def context(self) -> int:
+        """Its handle."""
+        return int(self._context)
+
     def free_memory(self) -> int:
         """Bytes nobody uses, of all processes on the GPU."""
         free, _ = _checked(driver.cuMemGetInfo())
@@ -161,6 +166,10 @@ class Event:
             flags |= driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
         self._event = _checked(driver.cuEventCreate(flags))
 
+    @property
+    def handle(self) -> int:
+        return int(self._event)
+
     def record(self, stream: Stream) -> None:
         _checked(driver.cuEventRecord(self._event, stream.handle))
 
@@ -205,6 +214,10 @@ class DeviceBuffer:
         pointer, size = _memory(target)
         _fits(offset, size, self.size)
         _checked(driver.cuMemcpyDtoHAsync(pointer, self.pointer + offset, size, stream.handle))
+
+    def copy(self, pointer: int, stream: Stream) -> None:
+        """Enqueue filling it from elsewhere on the device."""
+        _checked(driver.cuMemcpyDtoDAsync(self.pointer, pointer, self.size, stream.handle))
 
     def clear(self, stream: Stream) -> None:
         """Enqueue writing zeros."""

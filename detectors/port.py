@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -46,8 +47,7 @@ class HostImage:
         return int(self.bgr.shape[0])
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceImage:
+class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     """A picture in the GPU's memory as NV12, which is what a hardware decoder leaves there.
 
     Attributes:
@@ -59,6 +59,7 @@ class DeviceImage:
         full_range: luma 0-255, otherwise 16-235.
         ready: handle of the event after which the planes are whole, 0 if they are. The planes must stay as they are
             until `Lane.detect` has returned.
+        lease: whatever keeps the planes as they are for as long as it is held.
     """
 
     luma: int
@@ -69,6 +70,7 @@ class DeviceImage:
     bt709: bool = True
     full_range: bool = False
     ready: int = 0
+    lease: object = None
 
 
 Precision = Literal["auto", "fp32", "fp16"]
@@ -167,6 +169,7 @@ class ModelInfo:
         lanes: at most so many may be made.
         memory: what the backend has planned to use of its device: name and bytes.
         startup: what opening took, in its order: name and seconds.
+        gpu: number of the GPU whose pictures lanes take as they lie there (`DeviceImage`), None for host memory alone.
     """
 
     name: str
@@ -181,6 +184,7 @@ class ModelInfo:
     lanes: int = 1
     memory: tuple[tuple[str, int], ...] = ()
     startup: tuple[tuple[str, float], ...] = ()
+    gpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

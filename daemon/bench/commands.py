@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,30 @@ _THREADS = click.option(
 _JSON_FILE = click.option(
     "--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file."
 )
+
+
+_LOAD = [
+    click.argument("clip", type=click.Path(path_type=Path)),
+    click.option("--sources", default=28, show_default=True, type=click.IntRange(1), help="Of the one clip, looped."),
+    click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state."),
+    _MODEL,
+    _LABELS,
+    click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
+    click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"])),
+    click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5)),
+    click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines."),
+    click.option("--lanes", default=3, show_default=True),
+    click.option("--max-batch", default=32, show_default=True),
+    click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
+    click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
+    _JSON_FILE,
+]
+
+
+def _takes_load(command: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(_LOAD):
+        command = option(command)
+    return command
 
 
 @bench.command()
@@ -96,5 +121,64 @@ def overhead(json_file: Path | None, **wishes: Any) -> int:
 
     result = run_overhead(OverheadOptions(**wishes))
     overheads(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@click.argument("clip", type=click.Path(path_type=Path))
+@click.option(
+    "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
+)
+@click.option(
+    "--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state, each."
+)
+@click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
+@click.option("--calls", type=click.IntRange(1), help="Sessions in the driver at once.  [default: all]")
+@click.option("--device", default=0, show_default=True, help="Which GPU.")
+@_JSON_FILE
+def decode(json_file: Path | None, **wishes: Any) -> int:
+    """The GPU's decoder alone: pictures a second, its utilisation, CPU and memory, by number of sessions."""
+    from daemon.bench.decode import DecodeOptions
+    from daemon.bench.decode import decode as run_decode
+    from daemon.report import decoded, write_json
+
+    result = run_decode(DecodeOptions(**wishes))
+    decoded(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@_takes_load
+@click.option(
+    "--paced/--lossless",
+    default=False,
+    help="At the clip's own pace and live, or every frame as fast as possible.  [default: lossless]",
+)
+def streams(json_file: Path | None, **wishes: Any) -> int:
+    """Many sources through the whole daemon to a subscriber: frames/s, latency, drops, fairness, CPU, GPU, memory."""
+    from daemon.bench.harness import Load
+    from daemon.bench.streams import streams as run_streams
+    from daemon.report import streamed, write_json
+
+    result = run_streams(Load(**wishes))
+    streamed(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@_takes_load
+@click.option("--drops", default=1000, show_default=True, type=click.IntRange(1), help="Connections to break.")
+@click.option("--victims", default=5, show_default=True, type=click.IntRange(1), help="Sources that break, in turns.")
+def churn(json_file: Path | None, drops: int, victims: int, **wishes: Any) -> int:
+    """Sources that break and come back among others that must not notice: memory, threads, the others' latency."""
+    from daemon.bench.churn import churn as run_churn
+    from daemon.bench.harness import Load
+    from daemon.report import churned, write_json
+
+    result = run_churn(Load(paced=True, **wishes), drops, victims)
+    churned(result)
     write_json(json_file, result)
     return 0

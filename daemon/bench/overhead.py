@@ -7,26 +7,23 @@ bounds the rate that one process can reach on any GPU.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, process_time
 
 import numpy as np
-import zmq
 
 from daemon.app import App
+from daemon.bench.listener import MESSAGES, listening
 from daemon.config import BoardConfig, Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
-from daemon.messages import Encoding, FrameClock, VideoFormat, topic
+from daemon.messages import Encoding, FrameClock, VideoFormat
 from daemon.sources.port import Picture
 from detectors.detections import Detections
 from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
-_MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ def overhead(options: OverheadOptions) -> Overhead:
         publisher=PublisherConfig(
             endpoint="tcp://127.0.0.1:*",
             encoding=options.encoding,
-            high_water_mark=_MESSAGES,
+            high_water_mark=MESSAGES,
             wait_for_subscriber_s=20,
         ),
         monitor=MonitorConfig(interval_s=60),
@@ -80,16 +77,15 @@ def overhead(options: OverheadOptions) -> Overhead:
         app = App(
             config,
             open_detector=lambda _, wishes: _Detector(wishes, options.boxes),
-            make_source=lambda source: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
+            make_source=lambda source, _: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
         )
-        command = [sys.executable, "-m", __spec__.name, app.endpoint]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as subscriber:
+        with listening(app.endpoint) as listener:
             app.start()
             began, cpu = monotonic(), process_time()
             app.wait()
             app.stop()
             seconds, cpu = monotonic() - began, process_time() - cpu
-            received = int(subscriber.communicate(timeout=60)[0])
+            received = listener.received()
     published = sum(count.published for count in app.ledger.counts().values())
     return Overhead(
         sources=options.sources,
@@ -150,27 +146,3 @@ class _Detector:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def _listen(endpoint: str) -> int:
-    """The subscriber's process: counts detections until nothing has come for two seconds after the first."""
-    context = zmq.Context()
-    socket = context.socket(zmq.SUB)
-    socket.setsockopt(zmq.RCVHWM, _MESSAGES)
-    socket.setsockopt(zmq.SUBSCRIBE, topic("detections"))
-    socket.connect(endpoint)
-    count = 0
-    while socket.poll(2_000 if count else 30_000):
-        while True:
-            try:
-                socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            count += 1
-    socket.close(linger=0)
-    context.term()
-    return count
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{_listen(sys.argv[1])}\n")

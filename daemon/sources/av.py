@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from time import monotonic_ns, perf_counter_ns
 from typing import Any
 
@@ -29,12 +30,13 @@ class AvSource:
         self.once = not self.live and not config.loop
         self.paced = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
+        self._refused: str | None = None  # why the GPU's decoder gave up on the last connection
 
     def open(self) -> AvReader:
         demuxer = Demuxer(self._config, live=self.live)
         try:
             decoder, reason = self._decoder(demuxer.stream)
-            return AvReader(self._config, demuxer, decoder, reason)
+            return AvReader(self._config, demuxer, decoder, reason, self._refuse)
         except BaseException:
             demuxer.close()
             raise
@@ -44,18 +46,31 @@ class AvSource:
         if self._config.decode == "cpu":
             return SoftwareDecoder(), None
         try:
+            if self._config.decode == "auto" and self._refused:
+                raise UnsuitableError(self._refused)
             return self._hardware.decoder(stream, low_latency=self.live or self.paced), None
         except UnsuitableError as error:
             if self._config.decode == "nvdec":
                 raise SourceError(f"decode: nvdec is not possible for {self._config.url}: {error}") from error
+            self._refused = None
             return SoftwareDecoder(), str(error)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason
 
 
 class AvReader:
     """One connection; see `daemon.sources.port.Reader`."""
 
-    def __init__(self, config: AvConfig, demuxer: Demuxer, decoder: Decoder, reason: str | None) -> None:
-        self._config, self._demuxer, self._decoder = config, demuxer, decoder
+    def __init__(
+        self,
+        config: AvConfig,
+        demuxer: Demuxer,
+        decoder: Decoder,
+        reason: str | None,
+        on_refusal: Callable[[str], None],
+    ) -> None:
+        self._config, self._demuxer, self._decoder, self._on_refusal = config, demuxer, decoder, on_refusal
         self._frames: deque[Decoded] = deque()
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
@@ -111,6 +126,9 @@ class AvReader:
         except DecodeError as error:
             self._owed = max(0, self._owed - 1)
             raise DecodeError(f"a picture of {self._config.url} cannot be decoded: {error}") from error
+        except UnsuitableError as error:
+            self._on_refusal(str(error))
+            raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
         finally:
             self._decode += perf_counter_ns() - started
 

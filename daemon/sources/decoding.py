@@ -67,7 +67,14 @@ class Decoder(Protocol):
 
 
 class Hardware(Protocol):
-    """Decoders of a GPU, kept from one connection to the next."""
+    """Decoders of a GPU, kept from one connection to the next.
+
+    Attributes:
+        memory: bytes of the GPU that the decoders in use are planned to take.
+    """
+
+    @property
+    def memory(self) -> int: ...
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
         """One for this stream.
@@ -88,11 +95,13 @@ class Hardware(Protocol):
 class NoHardware:
     """There is none to use; the reason says why."""
 
+    memory = 0
+
     def __init__(self, reason: str) -> None:
-        self._reason = reason
+        self.reason = reason
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
-        raise UnsuitableError(self._reason)
+        raise UnsuitableError(self.reason)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -115,6 +115,7 @@ class TrtDetector:
             lanes=options.lanes,
             memory=self.needs.rows(options.lanes, options.max_batch),
             startup=watch.laps,
+            gpu=options.device,
         )
 
     def lane(self) -> TrtLane:

@@ -1,0 +1,141 @@
+"""Packets into a hardware decoder, and pictures with the times of their packets out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from av.bitstream import BitStreamFilterContext
+from av.packet import Packet
+from av.video.stream import VideoStream
+
+from daemon.errors import DecodeError
+from daemon.sources.bitstream import Bitstream, head
+from daemon.sources.decoding import Decoded, UnsuitableError
+
+if TYPE_CHECKING:
+    from daemon.sources.nvdec.pool import Key, Load, Pool, Session
+
+TO_START_CODES: Final = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
+_BT709 = 1  # AVCOL_SPC_BT709; what is not said is BT.601, as it is for FFmpeg's own conversion
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
+_MOST_WAITING = 64  # packets whose picture has not come: twice what a decoder can hold back
+
+
+class NvdecDecoder:
+    """See `daemon.sources.decoding.Decoder`. A session is taken with the first parameters, and another with others."""
+
+    name = "nvdec"
+
+    def __init__(self, pool: Pool, codec: str, cost: int, low_latency: bool) -> None:
+        self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency
+        self._session: Session | None = None
+        self._key: Key | None = None
+        # Drained, but for pictures that may still be loaded.
+        self._retired: list[tuple[Key, Session]] = []
+        self._number = 0
+        self._times: dict[int, int | None] = {}  # of packets by number
+        self._closed = False
+
+    def begin(self, stream: VideoStream) -> None:
+        context = stream.codec_context
+        extradata = context.extradata
+        self._bitstream = Bitstream(self._codec, extradata)
+        convert = self._codec in TO_START_CODES and not self._bitstream.is_annex_b
+        self._filter = BitStreamFilterContext(TO_START_CODES[self._codec], stream) if convert else None
+        # A camera may tell its parameters when it describes the stream, and never again.
+        told = self._codec in TO_START_CODES and self._bitstream.is_annex_b and extradata
+        self._first = bytes(extradata) if told and extradata else b""
+        self._time_base = stream.time_base
+        full = context.color_range == _FULL_RANGE or (context.pix_fmt or "").startswith("yuvj")
+        self._colour = (context.colorspace == _BT709, full)
+
+    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
+        self._return_retired()
+        if packet.size == 0:
+            return self._drain()
+        if self._filter is None:
+            return self._feed(packet)
+        shown: list[Decoded] = []
+        for converted in self._filter.filter(packet):
+            shown += self._feed(converted)
+        return shown
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._pool.release(self._cost)
+        with suppress(UnsuitableError):
+            self._retire()
+        self._return_retired()
+
+    def _feed(self, packet: Packet[Any]) -> list[Decoded]:
+        data = memoryview(packet)
+        shown: list[Decoded] = []
+        if self._first:
+            packet = _joined(self._first, packet)
+            self._first, data = b"", memoryview(packet)
+        parameters = self._bitstream.parameters(bytes(data) if packet.is_keyframe else head(data))
+        if parameters and (self._key is None or self._key[2] != parameters):
+            shown = self._change(parameters)
+        if self._session is None:
+            raise DecodeError("nothing before it says how to decode it")
+        number, self._number = self._number, self._number + 1
+        self._times[number] = packet.pts
+        try:
+            found = self._session.decode(packet.buffer_ptr, packet.buffer_size, number)
+        except UnsuitableError:
+            self._discard()
+            raise
+        return shown + self._shown(found) if shown else self._shown(found)
+
+    def _shown(self, found: Sequence[tuple[int, Load]]) -> list[Decoded]:
+        times, base, colour = self._times, self._time_base, self._colour
+        shown = [Decoded(times.pop(number, None), base, partial(load, *colour)) for number, load in found]
+        if len(times) > _MOST_WAITING:
+            for number in [number for number in times if number < self._number - _MOST_WAITING]:
+                del times[number]
+        return shown
+
+    def _change(self, parameters: bytes) -> list[Decoded]:
+        """Another session, for these; what is still in the one before comes out."""
+        shown = self._retire()
+        self._key = (self._codec, self._low_latency, parameters)
+        self._session = self._pool.take(self._key)
+        return shown
+
+    def _retire(self) -> list[Decoded]:
+        shown = self._drain()
+        if self._session and self._key:
+            self._retired.append((self._key, self._session))
+        self._session = self._key = None
+        return shown
+
+    def _drain(self) -> list[Decoded]:
+        try:
+            shown = self._shown(self._session.drain()) if self._session else []
+        except UnsuitableError:
+            self._discard()
+            raise
+        self._times.clear()
+        return shown
+
+    def _discard(self) -> None:
+        if self._session:
+            self._pool.discard(self._session)
+        self._session = self._key = None
+
+    def _return_retired(self) -> None:
+        """Nobody will load pictures of an earlier call any more."""
+        for key, session in self._retired:
+            self._pool.give(key, self._cost, session)
+        self._retired.clear()
+
+
+def _joined(first: bytes, packet: Packet[Any]) -> Packet[Any]:
+    joined: Packet[Any] = Packet(first + bytes(packet))
+    joined.pts, joined.is_keyframe = packet.pts, packet.is_keyframe
+    return joined

@@ -1,0 +1,165 @@
+"""Hardware decoders kept from one connection to the next: making one takes the driver 50 ms and 50 MiB."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+from av.video.stream import VideoStream
+
+from daemon.sources.decoding import Decoder, UnsuitableError
+from daemon.sources.nvdec.card import Card
+from daemon.sources.nvdec.decoder import NvdecDecoder
+from daemon.sources.nvdec.memory import decoder_bytes
+from detectors.port import DeviceImage
+
+log = structlog.get_logger(__name__)
+
+Load = Callable[[bool, bool], DeviceImage]
+"""Brings a picture out of the decoder's own memory, which its next call overwrites; arguments as in DeviceImage: bt709,
+full_range. It may raise DecodeError."""
+
+
+class Session(Protocol):
+    """One hardware decoder; used by one thread at a time."""
+
+    def use(self) -> None:
+        """The calling thread uses it from here on."""
+        ...
+
+    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
+        """The pictures that a packet in host memory completes, in the order they are to be shown, by packet number.
+
+        Raises:
+            UnsuitableError: it cannot decode this; to be used no more.
+        """
+        ...
+
+    def drain(self) -> list[tuple[int, Load]]:
+        """The pictures still in it; afterwards it is as new, for the same parameters. Raises as `decode`."""
+        ...
+
+    @property
+    def is_home(self) -> bool:
+        """Nobody holds a picture of it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+MakeSession = Callable[[str, bool], Session]
+"""A new one for a codec; and whether a picture is to come as soon as it can."""
+
+Key = tuple[str, bool, bytes]
+"""Codec, low latency, parameters: sessions are exchangeable where these are the same. PyNvVideoCodec scales pictures of
+another size to its first, so that a session serves one set of parameters only."""
+
+
+class Pool:
+    """Implements `daemon.sources.decoding.Hardware`; safe to use from every thread.
+
+    Args:
+        make: opens a session.
+        surfaces: pictures of each source that may be on their way at once.
+        limit: bytes of the GPU's memory for all sessions, None for any.
+        on_close: what to release after all sessions.
+    """
+
+    def __init__(
+        self,
+        card: Card,
+        make: MakeSession,
+        surfaces: int,
+        limit: int | None = None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.card = card
+        self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
+        self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
+        self._dying: list[Session] = []  # to be closed when their pictures are home
+        self._reserved: list[int] = []
+        self._peak = 0  # decoders at once, so far
+        self._lock = threading.Lock()
+
+    @property
+    def memory(self) -> int:
+        with self._lock:
+            return sum(self._reserved)
+
+    def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
+        context = stream.codec_context
+        codec, size = context.name, (context.width, context.height)
+        if reason := self.card.why_not(codec, *size, context.pix_fmt):
+            raise UnsuitableError(reason)
+        cost = decoder_bytes(codec, *size, self._surfaces, low_latency=low_latency)
+        self._reserve(cost)
+        return NvdecDecoder(self, codec, cost, low_latency)
+
+    def take(self, key: Key) -> Session:
+        """An idle session, or a new one, for the calling thread.
+
+        Raises:
+            UnsuitableError: the decoder refuses.
+        """
+        with self._lock:
+            found = next((row for row in reversed(self._idle) if row[0] == key), None)
+            if found:
+                self._idle.remove(found)
+        session = found[2] if found else self._make(key[0], key[1])
+        session.use()
+        return session
+
+    def give(self, key: Key, cost: int, session: Session) -> None:
+        """A drained session, for whoever comes next with the same parameters."""
+        with self._lock:
+            self._idle.append((key, cost, session))
+        self._trim()
+
+    def discard(self, session: Session) -> None:
+        """A session that failed."""
+        with self._lock:
+            self._dying.append(session)
+        self._trim()
+
+    def release(self, cost: int) -> None:
+        """The room that a decoder had."""
+        with self._lock:
+            self._reserved.remove(cost)
+
+    def close(self) -> None:
+        with self._lock:
+            self._peak = 0
+        self._trim()
+        if self._dying:
+            log.warning("decoders left behind: somebody still holds their pictures", count=len(self._dying))
+            return
+        self._on_close()
+
+    def _reserve(self, cost: int) -> None:
+        """Room for one more decoder; idle sessions make it where there is none."""
+        with self._lock:
+            limit, taken = self._limit, sum(self._reserved)
+            if limit is not None and taken + cost > limit:
+                raise UnsuitableError(
+                    f"no room: it needs {cost >> 20} MiB of GPU memory, and of {limit >> 20} MiB for decoding "
+                    f"{taken >> 20} are taken; see gpu.memory_limit_mib"
+                )
+            self._reserved.append(cost)
+            self._peak = max(self._peak, len(self._reserved))
+        self._trim()
+
+    def _trim(self) -> None:
+        """Close what is idle beyond the most that was ever used at once, or what there is room for."""
+        with self._lock:
+            room = None if self._limit is None else self._limit - sum(self._reserved)
+            while self._idle and (
+                len(self._idle) + len(self._reserved) > self._peak
+                or (room is not None and sum(cost for _, cost, _ in self._idle) > room)
+            ):
+                self._dying.append(self._idle.pop(0)[2])
+            closing = [session for session in self._dying if session.is_home]
+            self._dying = [session for session in self._dying if session not in closing]
+        for session in closing:
+            session.close()

@@ -1,0 +1,192 @@
+"""One hardware decoder with its stream and its surfaces: the only file that imports PyNvVideoCodec."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import av
+import PyNvVideoCodec as nvc  # noqa: N813
+
+from daemon.errors import DecodeError
+from daemon.sources.decoding import UnsuitableError
+from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.pool import Load
+from daemon.sources.nvdec.surfaces import Ring
+from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Stream
+from detectors.port import DeviceImage
+
+_CODECS = {
+    "h264": nvc.cudaVideoCodec.H264,
+    "hevc": nvc.cudaVideoCodec.HEVC,
+    "vp9": nvc.cudaVideoCodec.VP9,
+    "av1": nvc.cudaVideoCodec.AV1,
+    "mjpeg": nvc.cudaVideoCodec.JPEG,
+}
+_END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
+_END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
+_CALLS_PER_ENGINE = 3
+_ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
+
+
+class Engines:
+    """A GPU's decoding engines, which all sessions share.
+
+    The driver wakes every thread that waits for a picture whenever one is done: with 150 threads waiting that is most
+    of the CPU's time. So only a few may wait at once, each with its picture under way: `calls`.
+
+    Args:
+        calls: sessions that may be inside the driver at once, None for a few for each engine.
+    """
+
+    def __init__(self, device: int, calls: int | None = None) -> None:
+        self._index = device
+        self.device = Device(device)
+        caps = self._caps(nvc.cudaVideoCodec.H264)
+        self.gate: SimpleQueue[None] = SimpleQueue()
+        for _ in range(calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"])):
+            self.gate.put(None)
+
+    def card(self) -> Card:
+        """What they can do."""
+        caps = {name: self._caps(codec) for name, codec in _CODECS.items()}
+        limits = {
+            name: Limits((row["width_min"], row["height_min"]), (row["width_max"], row["height_max"]))
+            for name, row in caps.items()
+            if row["supported"]
+        }
+        return Card(max((row["num_decoder_engines"] for row in caps.values()), default=0), limits)
+
+    def session(self, codec: str, *, low_latency: bool, surfaces: int) -> Session:
+        """A new one, for the calling thread."""
+        self.device.use()
+        return Session(self, codec, low_latency, surfaces)
+
+    def new_decoder(self, codec: str, stream: Stream, low_latency: bool) -> Any:
+        kinds = nvc.DisplayDecodeLatencyType
+        return nvc.CreateDecoder(
+            gpuid=self._index,
+            codec=_CODECS[codec],
+            cudacontext=self.device.context,
+            cudastream=stream.handle,
+            usedevicememory=True,
+            latency=kinds.LOW if low_latency else kinds.NATIVE,
+        )
+
+    def close(self) -> None:
+        self.device.close()
+
+    def _caps(self, codec: Any) -> dict[str, int]:
+        caps: dict[str, int] = nvc.GetDecoderCaps(gpuid=self._index, codec=codec)
+        return caps
+
+
+class _Surface:
+    """Device memory of one NV12 picture, and the event after which it is whole."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.buffer = DeviceBuffer(width * (height + (height + 1) // 2))
+        self.event = Event()
+
+    def close(self) -> None:
+        self.buffer.close()
+        self.event.close()
+
+
+class Session:
+    """See `daemon.sources.nvdec.pool.Session`.
+
+    The decoder writes its pictures into memory that its next call overwrites, in the order of its stream; they are
+    copied from there in the same stream, so that nobody has to wait: the next call's come after.
+    """
+
+    def __init__(self, engines: Engines, codec: str, low_latency: bool, surfaces: int) -> None:
+        self._engines, self._surfaces = engines, surfaces
+        self._ring: Ring[_Surface] | None = None
+        with ExitStack() as undo:
+            self._stream = Stream()
+            undo.callback(self._stream.close)
+            self._decoder = engines.new_decoder(codec, self._stream, low_latency)
+            undo.pop_all()
+        self._packet = nvc.PacketData()
+        self._width = self._height = 0
+
+    def use(self) -> None:
+        self._engines.device.use()
+
+    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
+        packet, gate = self._packet, self._engines.gate
+        packet.bsl_data, packet.bsl, packet.pts, packet.decode_flag = address, size, number, _END_OF_PICTURE
+        gate.get()
+        try:
+            frames = self._decoder.Decode(packet)
+        except _ERRORS as error:
+            raise _refusal(error) from error
+        finally:
+            gate.put(None)
+        return [(frame.getPTS(), partial(self._load, frame)) for frame in frames]
+
+    def decode_bytes(self, data: bytes, number: int) -> list[tuple[int, Load]]:
+        """The same for what is not a packet yet."""
+        packet = av.Packet(data)
+        return self.decode(packet.buffer_ptr, packet.buffer_size, number)
+
+    def drain(self) -> list[tuple[int, Load]]:
+        packet = self._packet
+        packet.bsl_data, packet.bsl, packet.pts, packet.decode_flag = 0, 0, 0, _END_OF_STREAM
+        try:
+            return [(frame.getPTS(), partial(self._load, frame)) for frame in self._decoder.Decode(packet)]
+        except _ERRORS as error:
+            raise _refusal(error) from error
+
+    @property
+    def is_home(self) -> bool:
+        return self._ring is None or self._ring.is_home
+
+    def close(self) -> None:
+        if self._decoder is None:
+            return
+        self._decoder = None
+        self._engines.device.use()
+        self._stream.synchronize()
+        for surface in self._ring.all if self._ring else ():
+            surface.close()
+        self._stream.close()
+
+    def _load(self, frame: Any, bt709: bool, full_range: bool) -> DeviceImage:
+        try:
+            if self._ring is None:
+                self._make_ring(frame)
+            width, height = self._width, self._height
+            lease = self._ring.take()  # type: ignore[union-attr]
+            surface = lease.surface
+            surface.buffer.copy(frame.GetPtrToPlane(0), self._stream)
+            surface.event.record(self._stream)
+        except CudaError as error:
+            raise DecodeError(str(error)) from error
+        luma = surface.buffer.pointer
+        chroma = luma + width * height
+        return DeviceImage(luma, chroma, width, width, height, bt709, full_range, surface.event.handle, lease)
+
+    def _make_ring(self, frame: Any) -> None:
+        """When the size is known: with the first picture."""
+        rows, width = frame.shape
+        self._width, self._height = width, rows * 2 // 3
+        if str(frame.format) != "Pixel_Format.NV12":
+            raise DecodeError(f"the decoder gives {frame.format}, which is not NV12: set decode to cpu")
+        surfaces: list[_Surface] = []
+        with ExitStack() as undo:
+            for _ in range(self._surfaces):
+                surfaces.append(_Surface(self._width, self._height))
+                undo.callback(surfaces[-1].close)
+            undo.pop_all()
+        self._ring = Ring(surfaces)
+
+
+def _refusal(error: Exception) -> UnsuitableError:
+    """PyNvVideoCodec's words in one line: it says what, then a number, then its own source file."""
+    lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
+    words = [line.partition(":")[2].strip() for line in lines if line.startswith("Error Type")] or lines[:1]
+    return UnsuitableError(f"the GPU's decoder gave up: {words[0] if words else type(error).__name__}")

@@ -1,0 +1,57 @@
+"""Device frames lent one at a time, which come home when nobody holds them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from daemon.errors import DecodeError
+
+T = TypeVar("T")
+_PATIENCE_S = 5.0
+
+
+class Lease(Generic[T]):
+    """A surface, for as long as this is held: by a picture on the board, in a lane's hands, in a variable.
+
+    Pictures are dropped in many places; that each of them gives back what it held could be forgotten in one.
+    """
+
+    __slots__ = ("_free", "surface")
+
+    def __init__(self, surface: T, free: SimpleQueue[T]) -> None:
+        self.surface, self._free = surface, free
+
+    def __del__(self) -> None:
+        self._free.put(self.surface)  # SimpleQueue may be called from anywhere, garbage collection included
+
+
+class Ring(Generic[T]):
+    """Surfaces of one size."""
+
+    def __init__(self, surfaces: Sequence[T]) -> None:
+        self._all = tuple(surfaces)
+        self._free: SimpleQueue[T] = SimpleQueue()
+        for surface in surfaces:
+            self._free.put(surface)
+
+    def take(self) -> Lease[T]:
+        """One that nobody reads any more.
+
+        Raises:
+            DecodeError: all are held, for longer than anybody should.
+        """
+        try:
+            return Lease(self._free.get(timeout=_PATIENCE_S), self._free)
+        except Empty:
+            raise DecodeError(f"all {len(self._all)} surfaces are held by lanes, for {_PATIENCE_S:g} s") from None
+
+    @property
+    def is_home(self) -> bool:
+        """Nobody holds any."""
+        return self._free.qsize() == len(self._all)
+
+    @property
+    def all(self) -> tuple[T, ...]:
+        return self._all
