@@ -97,9 +97,9 @@ def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
 
     engines = Engines(options.device, options.calls or sessions)
     probe = open_gpu_probe()
+    workers = [_Worker(engines, clip, options.low_latency) for _ in range(sessions)]
     try:
         before = _memory(probe)
-        workers = [_Worker(engines, clip, options.low_latency) for _ in range(sessions)]
         began = monotonic()
         for worker in workers:
             worker.start()
@@ -114,11 +114,12 @@ def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
             threading.Event().wait(_SAMPLE_S)
             used += [gpu.decoder_utilisation for gpu in (probe.read() or [])[:1]]
         seconds, cpu, count = monotonic() - began, process_time() - cpu, _done(workers) - count
+    finally:
         for worker in workers:
             worker.stop.set()
         for worker in workers:
-            worker.join()
-    finally:
+            if worker.ident is not None:
+                worker.join()
         probe.close()
         engines.close()
     known = [value for value in used if value is not None]

@@ -36,9 +36,9 @@ class Bitstream:
             data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
         """
         if self._codec == "h264":
-            return b"".join(unit for unit in _units(data) if unit[:1] and unit[0] & 0x1F == 7)
+            return b"".join(dict.fromkeys(unit for unit in _units(data) if unit[:1] and unit[0] & 0x1F == 7))
         if self._codec == "hevc":
-            return b"".join(unit for unit in _units(data) if unit[:1] and unit[0] >> 1 & 0x3F == 33)
+            return b"".join(dict.fromkeys(unit for unit in _units(data) if unit[:1] and unit[0] >> 1 & 0x3F == 33))
         if self._codec == "vp9":
             return _vp9_size(data)
         if self._codec == "mjpeg":
@@ -72,7 +72,7 @@ def head(packet: memoryview | bytes) -> bytes:
 
 
 def _units(data: bytes) -> Iterator[bytes]:
-    """Units behind start codes, up to and with the first that holds part of a picture."""
+    """Units behind start codes; the last may be cut."""
     at = data.find(_START)
     while at >= 0:
         begin = at + 3

@@ -13,12 +13,14 @@ from daemon.config import AvConfig, CameraConfig, SourceConfig, SyntheticConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.factory import make_source
-from detectors.port import on_host
+from daemon.sources.port import Source
+from tests.support.hardware import FakeCard, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
 Make = Callable[[Path], SourceConfig]
 KINDS: dict[str, Make] = {
-    "av": lambda clip: AvConfig(id="s", url=Url(str(clip))),
+    "av": lambda clip: AvConfig(id="s", url=Url(str(clip)), decode="cpu"),
+    "nvdec": lambda clip: AvConfig(id="s", url=Url(str(clip)), decode="nvdec"),
     # OpenCV opens a file as it opens a camera: the same calls, an end where a camera would be unplugged.
     "camera": lambda clip: CameraConfig(id="s", device=str(clip)),
     "synthetic": lambda _: SyntheticConfig(id="s", width=320, height=180, fps=15, frames=45),
@@ -30,12 +32,16 @@ def config(request: pytest.FixtureRequest, clip: Path) -> SourceConfig:
     return KINDS[request.param](clip)
 
 
+def _source(config: SourceConfig) -> Source:
+    return make_source(config, FakeCard().pool)
+
+
 def _read(config: SourceConfig) -> list[tuple[int | None, tuple[int, ...]]]:
     pictures = []
-    with closing(make_source(config).open()) as reader:
+    with closing(_source(config).open()) as reader:
         try:
             while (picture := reader.read()) is not None:
-                pictures.append((picture.pts, on_host(picture.load()).bgr.shape))
+                pictures.append((picture.pts, bgr_of(picture.load()).shape))
         except SourceError:
             assert isinstance(config, CameraConfig)
     return pictures
@@ -48,7 +54,7 @@ def test_every_picture_comes_once(config: SourceConfig) -> None:
 
 
 def test_the_format_is_told(config: SourceConfig) -> None:
-    with closing(make_source(config).open()) as reader:
+    with closing(_source(config).open()) as reader:
         assert (reader.format.width, reader.format.height) == (320, 180)
         assert reader.format.fps == pytest.approx(15)
 
@@ -59,17 +65,17 @@ def test_times_grow_by_the_frame(config: SourceConfig) -> None:
 
 
 def test_it_can_be_opened_again_and_again(config: SourceConfig) -> None:
-    source = make_source(config)
+    source = _source(config)
     first = []
     for _ in range(3):
         with closing(source.open()) as reader:
             picture = reader.read()
             assert picture is not None
-            first.append(on_host(picture.load()).bgr.tobytes())
+            first.append(bgr_of(picture.load()).tobytes())
     assert len(set(first)) == 1
 
 
 def test_closing_twice_is_fine(config: SourceConfig) -> None:
-    reader = make_source(config).open()
+    reader = _source(config).open()
     reader.close()
     reader.close()

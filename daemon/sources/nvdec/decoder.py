@@ -104,7 +104,7 @@ class NvdecDecoder:
         """Another session, for these; what is still in the one before comes out."""
         shown = self._retire()
         self._key = (self._codec, self._low_latency, parameters)
-        self._session = self._pool.take(self._key)
+        self._session = self._pool.take(self._key, self._cost)
         return shown
 
     def _retire(self) -> list[Decoded]:
@@ -125,7 +125,7 @@ class NvdecDecoder:
 
     def _discard(self) -> None:
         if self._session:
-            self._pool.discard(self._session)
+            self._pool.discard(self._cost, self._session)
         self._session = self._key = None
 
     def _return_retired(self) -> None:

@@ -79,7 +79,8 @@ class Pool:
         self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
         self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
         self._dying: list[Session] = []  # to be closed when their pictures are home
-        self._reserved: list[int] = []
+        self._reserved: list[int] = []  # what each decoder may take
+        self._taken: list[int] = []  # what sessions in use take
         self._peak = 0  # decoders at once, so far
         self._lock = threading.Lock()
 
@@ -97,7 +98,7 @@ class Pool:
         self._reserve(cost)
         return NvdecDecoder(self, codec, cost, low_latency)
 
-    def take(self, key: Key) -> Session:
+    def take(self, key: Key, cost: int) -> Session:
         """An idle session, or a new one, for the calling thread.
 
         Raises:
@@ -107,19 +108,28 @@ class Pool:
             found = next((row for row in reversed(self._idle) if row[0] == key), None)
             if found:
                 self._idle.remove(found)
-        session = found[2] if found else self._make(key[0], key[1])
+            self._taken.append(cost)
+        self._trim()
+        try:
+            session = found[2] if found else self._make(key[0], key[1])
+        except BaseException:
+            with self._lock:
+                self._taken.remove(cost)
+            raise
         session.use()
         return session
 
     def give(self, key: Key, cost: int, session: Session) -> None:
         """A drained session, for whoever comes next with the same parameters."""
         with self._lock:
+            self._taken.remove(cost)
             self._idle.append((key, cost, session))
         self._trim()
 
-    def discard(self, session: Session) -> None:
+    def discard(self, cost: int, session: Session) -> None:
         """A session that failed."""
         with self._lock:
+            self._taken.remove(cost)
             self._dying.append(session)
         self._trim()
 
@@ -148,18 +158,19 @@ class Pool:
                 )
             self._reserved.append(cost)
             self._peak = max(self._peak, len(self._reserved))
-        self._trim()
 
     def _trim(self) -> None:
         """Close what is idle beyond the most that was ever used at once, or what there is room for."""
         with self._lock:
-            room = None if self._limit is None else self._limit - sum(self._reserved)
             while self._idle and (
-                len(self._idle) + len(self._reserved) > self._peak
-                or (room is not None and sum(cost for _, cost, _ in self._idle) > room)
+                len(self._idle) + len(self._taken) > self._peak
+                or (self._limit is not None and sum(self._taken) + self._idle_bytes() > self._limit)
             ):
                 self._dying.append(self._idle.pop(0)[2])
             closing = [session for session in self._dying if session.is_home]
             self._dying = [session for session in self._dying if session not in closing]
         for session in closing:
             session.close()
+
+    def _idle_bytes(self) -> int:
+        return sum(cost for _, cost, _ in self._idle)

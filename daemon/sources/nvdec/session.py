@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 import av
@@ -13,6 +12,7 @@ import PyNvVideoCodec as nvc  # noqa: N813
 from daemon.errors import DecodeError
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.gate import Gate, new_turn
 from daemon.sources.nvdec.pool import Load
 from daemon.sources.nvdec.surfaces import Ring
 from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Stream
@@ -45,9 +45,7 @@ class Engines:
         self._index = device
         self.device = Device(device)
         caps = self._caps(nvc.cudaVideoCodec.H264)
-        self.gate: SimpleQueue[None] = SimpleQueue()
-        for _ in range(calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"])):
-            self.gate.put(None)
+        self.gate = Gate(calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"]))
 
     def card(self) -> Card:
         """What they can do."""
@@ -111,21 +109,22 @@ class Session:
             self._decoder = engines.new_decoder(codec, self._stream, low_latency)
             undo.pop_all()
         self._packet = nvc.PacketData()
+        self._turn = new_turn()
         self._width = self._height = 0
 
     def use(self) -> None:
         self._engines.device.use()
 
     def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
-        packet, gate = self._packet, self._engines.gate
+        packet = self._packet
         packet.bsl_data, packet.bsl, packet.pts, packet.decode_flag = address, size, number, _END_OF_PICTURE
-        gate.get()
+        self._engines.gate.enter(self._turn)
         try:
             frames = self._decoder.Decode(packet)
         except _ERRORS as error:
             raise _refusal(error) from error
         finally:
-            gate.put(None)
+            self._engines.gate.leave()
         return [(frame.getPTS(), partial(self._load, frame)) for frame in frames]
 
     def decode_bytes(self, data: bytes, number: int) -> list[tuple[int, Load]]:

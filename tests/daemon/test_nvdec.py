@@ -1,0 +1,239 @@
+"""Packets, sessions and surfaces around a hardware decoder, with a stand-in for the hardware."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.config import AvConfig
+from daemon.errors import DecodeError, LateError, SourceError
+from daemon.redact import Url
+from daemon.sources.av import AvReader, AvSource
+from daemon.sources.bitstream import Bitstream
+from daemon.sources.decoding import NoHardware
+from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.memory import decoder_bytes
+from daemon.sources.nvdec.surfaces import Ring
+from tests.support import clips
+from tests.support.hardware import CARD, FakeCard, bgr_of
+
+pytestmark = pytest.mark.needs("ffmpeg")
+Frames = list[tuple[int | None, tuple[int, ...], float]]
+
+
+@pytest.fixture(scope="module")
+def bframes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """H.264 with B-frames, in MP4."""
+    path = tmp_path_factory.mktemp("clips") / "b.mp4"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15:duration=3", "-c:v", "libx264", "-bf", "3", "-g", "15",
+        "-pix_fmt", "yuv420p", path,
+    )  # fmt: skip
+    return path
+
+
+def source_of(path: Path, card: FakeCard | None, **more: object) -> AvSource:
+    config = AvConfig(id="s", url=Url(str(path)), **more)  # type: ignore[arg-type]
+    return AvSource(config, card.pool if card else None)
+
+
+def play(reader: AvReader, most: int = 10_000) -> Frames:
+    """Time, shape and mean of each picture."""
+    seen: Frames = []
+    while len(seen) < most and (picture := reader.read()) is not None:
+        image = bgr_of(picture.load())
+        seen.append((picture.pts, image.shape, float(image.mean())))
+    return seen
+
+
+def test_the_same_pictures_at_the_same_times_as_the_cpu(bframes: Path, clip: Path) -> None:
+    for path in (bframes, clip):
+        with closing(source_of(path, FakeCard(), decode="nvdec").open()) as reader:
+            assert reader.format.decoder == "nvdec"
+            ours = play(reader)
+        with closing(source_of(path, None, decode="cpu").open()) as reader:
+            theirs = play(reader)
+        assert [row[:2] for row in ours] == [row[:2] for row in theirs]
+        assert np.allclose([row[2] for row in ours], [row[2] for row in theirs], atol=3)
+
+
+def test_a_loop_goes_on_with_the_same_decoder(bframes: Path) -> None:
+    card = FakeCard()
+    with closing(source_of(bframes, card, loop=True).open()) as reader:
+        times = [pts for pts, _, _ in play(reader, 120)]
+    assert len(card.sessions) == 1
+    assert all(b is not None and a is not None and b > a for a, b in pairwise(times))
+
+
+def test_a_connection_made_anew_has_the_same_decoder(clip: Path) -> None:
+    card = FakeCard()
+    source = source_of(clip, card)
+    for _ in range(5):
+        with closing(source.open()) as reader:
+            play(reader, 7)
+    assert len(card.sessions) == 1
+    card.pool.close()
+    assert card.sessions[0].closed
+
+
+def test_another_size_in_the_middle_gets_another_decoder_and_loses_nothing(tmp_path: Path) -> None:
+    first = clips.pattern(tmp_path / "a.ts", seconds=2)
+    second = clips.pattern(tmp_path / "b.ts", seconds=2, size="640x360")
+    both = tmp_path / "both.ts"
+    both.write_bytes(first.read_bytes() + second.read_bytes())
+    card = FakeCard()
+    with closing(source_of(both, card).open()) as reader:
+        shapes = [shape for _, shape, _ in play(reader)]
+    assert shapes == [(180, 320, 3)] * 30 + [(360, 640, 3)] * 30
+    assert len(card.sessions) == 2
+    # One source has one decoder: the first is not kept for a size that may never come back.
+    assert [session.closed for session in card.sessions] == [True, False]
+
+
+def test_parameters_that_come_only_with_the_description_are_used(tmp_path: Path) -> None:
+    """As many RTSP cameras do: they are in the stream's extradata, and in no packet."""
+    whole = clips.pattern(tmp_path / "a.h264", seconds=1)
+    stripped = tmp_path / "b.mkv"
+    clips.ffmpeg("-r", "15", "-i", whole, "-c", "copy", "-bsf:v", "filter_units=remove_types=7-8", stripped)
+    with closing(source_of(stripped, FakeCard(), decode="nvdec").open()) as reader:
+        assert len(play(reader)) == 15
+
+
+def test_a_decoder_that_gives_up_is_replaced_by_the_cpu_and_says_why(clip: Path) -> None:
+    card = FakeCard(refuse="the GPU's decoder gave up: a test")
+    source = source_of(clip, card)
+    with closing(source.open()) as reader, pytest.raises(SourceError, match=r"cannot be decoded: .*: a test"):
+        reader.read()
+    assert card.sessions[0].closed
+    with closing(source.open()) as reader:
+        assert (reader.format.decoder, reader.format.decoder_reason) == ("cpu", "the GPU's decoder gave up: a test")
+        assert len(play(reader)) == 45
+
+
+def test_what_is_asked_for_is_not_replaced(clip: Path) -> None:
+    config = AvConfig(id="s", url=Url(str(clip)), decode="nvdec")
+    with pytest.raises(SourceError, match=r"decode: nvdec is not possible for .*: no such card"):
+        AvSource(config, NoHardware("no such card")).open()
+
+
+def test_auto_says_why_the_cpu_decodes(clip: Path) -> None:
+    with closing(source_of(clip, None).open()) as reader:
+        assert (reader.format.decoder, reader.format.decoder_reason) == ("cpu", "not asked for")
+
+
+def test_no_room_is_a_reason(clip: Path) -> None:
+    one = decoder_bytes("h264", 320, 180, 4)
+    card = FakeCard(limit=one * 3 // 2)
+    with closing(source_of(clip, card).open()):
+        assert card.pool.memory == one
+        with pytest.raises(SourceError, match="no room: it needs"):
+            source_of(clip, card, decode="nvdec").open()
+    with closing(source_of(clip, card, decode="nvdec").open()) as reader:
+        assert len(play(reader)) == 45
+
+
+def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None:
+    card = FakeCard(surfaces=3)
+    with closing(source_of(clip, card).open()) as reader:
+        held = []
+        for _ in range(2):
+            picture = reader.read()
+            assert picture is not None
+            image = picture.load()
+            held.append((image, bgr_of(image).copy()))
+        del image, picture
+        play(reader, 20)
+        for image, before in held:
+            assert np.array_equal(bgr_of(image), before)
+    # The source is gone, its decoder is not: somebody still reads from it.
+    card.pool.close()
+    assert not card.sessions[0].closed
+    del image, held
+
+
+def test_surfaces_come_home_by_themselves() -> None:
+    ring = Ring([1, 2])
+    first, second = ring.take(), ring.take()
+    assert {first.surface, second.surface} == {1, 2}
+    assert not ring.is_home
+    del first
+    third = ring.take()
+    del second, third
+    assert ring.is_home
+
+
+def test_what_the_card_cannot_is_said() -> None:
+    card = Card(7, {"h264": Limits((48, 16), (4096, 4096))})
+    assert card.why_not("h264", 1920, 1080, "yuv420p") is None
+    assert card.why_not("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, but h264"
+    assert "8-bit 4:2:0" in str(card.why_not("h264", 1920, 1080, "yuv420p10le"))
+    assert "from 48x16 to 4096x4096" in str(card.why_not("h264", 8192, 4320, None))
+
+
+def test_who_is_late_leaves_out_what_nobody_needs(bframes: Path) -> None:
+    """B-frames alone: what is decoded decodes as if they were there."""
+    for decode, card in (("nvdec", FakeCard()), ("cpu", None)):
+        with closing(source_of(bframes, card, decode=decode).open()) as reader:
+            shown = left_out = 0
+            while True:
+                try:
+                    if reader.read(late=500_000_000) is None:
+                        break
+                    shown += 1
+                except LateError:
+                    left_out += 1
+            assert shown + left_out == 45
+            assert 15 <= left_out <= 35
+
+
+def test_units_are_found_in_both_forms(bframes: Path) -> None:
+    """Which pictures are disposable does not depend on the container."""
+    import av
+    from av.bitstream import BitStreamFilterContext
+
+    with av.open(str(bframes)) as container:
+        stream = container.streams.video[0]
+        plain = Bitstream("h264", stream.codec_context.extradata)
+        converted = Bitstream("h264", None)
+        convert = BitStreamFilterContext("h264_mp4toannexb", stream)
+        parameters = set()
+        disposable = 0
+        for packet in container.demux(stream):
+            if not packet.size:
+                continue
+            raw = bytes(packet)
+            (other,) = convert.filter(packet)
+            assert plain.is_disposable(raw) == converted.is_disposable(bytes(other))
+            disposable += plain.is_disposable(raw)
+            parameters.add(converted.parameters(bytes(other)))
+        assert 15 <= disposable <= 35
+        assert len(parameters - {b""}) == 1
+
+
+def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: Path) -> None:
+    raw = clips.pattern(tmp_path / "a.h264", seconds=3)
+    data = bytearray(raw.read_bytes())
+    at = -1
+    for number in range(3):
+        at = data.find(b"\0\0\1\x67", at + 1)
+        assert at >= 0
+        data[at + 6] ^= number + 1  # the level
+    raw.write_bytes(data)
+    card = FakeCard()
+    with closing(source_of(raw, card, decode="nvdec").open()) as reader:
+        while True:
+            try:
+                if reader.read() is None:
+                    break
+            except DecodeError:
+                continue
+    assert len(card.sessions) >= 3
+    assert sum(not session.closed for session in card.sessions) <= 2
+
+
+def test_the_card_of_the_tests_decodes_what_the_tests_play() -> None:
+    assert CARD.why_not("h264", 320, 180, "yuv420p") is None

@@ -1,0 +1,110 @@
+"""A stand-in for the GPU's decoder: FFmpeg decodes, into host memory that is described as a device's would be."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from functools import partial
+from typing import Any
+
+import av
+import cv2
+import numpy as np
+import numpy.typing as npt
+from av.codec.context import CodecContext
+from av.packet import Packet
+from av.video.frame import VideoFrame
+
+from daemon.sources.decoding import UnsuitableError
+from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.pool import Load, Pool
+from daemon.sources.nvdec.surfaces import Ring
+from detectors.port import DeviceImage, HostImage, Image
+
+ANY = Limits((16, 16), (8192, 8192))
+CARD = Card(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
+Surface = npt.NDArray[np.uint8]
+
+
+class FakeSession:
+    """See `daemon.sources.nvdec.pool.Session`. Like the real one it overwrites its own pictures at the next call.
+
+    Args:
+        refuse: what it says to every packet, None to decode.
+    """
+
+    def __init__(self, codec: str, surfaces: int, refuse: str | None = None) -> None:
+        self._codec, self._surfaces, self._refuse = codec, surfaces, refuse
+        self._ring: Ring[Surface] | None = None
+        self._call = 0
+        self.closed = False
+        self._open()
+
+    def use(self) -> None:
+        """Any thread may."""
+
+    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
+        assert not self.closed
+        if self._refuse:
+            raise UnsuitableError(self._refuse)
+        self._call += 1
+        packet: Packet[Any] = Packet(ctypes.string_at(address, size))
+        packet.pts = packet.dts = number
+        try:
+            return self._found(self._context.decode(packet))
+        except av.error.FFmpegError:
+            return []  # as the GPU's: without a word
+
+    def drain(self) -> list[tuple[int, Load]]:
+        self._call += 1
+        found = self._found(self._context.decode(None))
+        self._open()
+        return found
+
+    @property
+    def is_home(self) -> bool:
+        return self._ring is None or self._ring.is_home
+
+    def close(self) -> None:
+        assert self.is_home
+        self.closed = True
+
+    def _open(self) -> None:
+        self._context: Any = CodecContext.create(self._codec, "r")
+        self._context.thread_count = 1
+
+    def _found(self, frames: list[VideoFrame]) -> list[tuple[int, Load]]:
+        call = self._call
+        return [(int(frame.pts or 0), partial(self._load, frame, call)) for frame in frames]
+
+    def _load(self, frame: VideoFrame, call: int, bt709: bool, full_range: bool) -> DeviceImage:
+        assert call == self._call, "the picture is overwritten by now"
+        width, height = frame.width, frame.height
+        if self._ring is None:
+            self._ring = Ring([np.zeros((height * 3 // 2, width), np.uint8) for _ in range(self._surfaces)])
+        lease = self._ring.take()
+        lease.surface[:] = frame.to_ndarray(format="nv12")
+        luma = lease.surface.ctypes.data
+        return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
+
+
+class FakeCard:
+    """A pool of fake sessions, all of which can be looked at."""
+
+    def __init__(self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None) -> None:
+        self.sessions: deque[FakeSession] = deque()
+        self._surfaces, self._refuse = surfaces, refuse
+        self.pool = Pool(CARD, self._make, surfaces, limit)
+
+    def _make(self, codec: str, low_latency: bool) -> FakeSession:
+        self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))
+        return self.sessions[-1]
+
+
+def bgr_of(image: Image) -> npt.NDArray[np.uint8]:
+    """The pixels of a picture in host memory, whatever it says of where they are."""
+    if isinstance(image, HostImage):
+        return image.bgr
+    size = image.width * image.height * 3 // 2
+    raw = np.frombuffer(ctypes.string_at(image.luma, size), np.uint8).reshape(image.height * 3 // 2, image.width)
+    return np.asarray(cv2.cvtColor(raw, cv2.COLOR_YUV2BGR_NV12), dtype=np.uint8)
