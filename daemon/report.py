@@ -138,7 +138,8 @@ def decoded(result: DecodeRates) -> None:
 def streamed(result: Streams) -> None:
     """Of `lookout bench streams`."""
     dropped = ", ".join(f"{count} {cause}" for cause, count in result.dropped.items() if count)
-    low, middle, high = result.source_fps
+    least, middle, most = result.source_fps
+    stages = result.stages_ms.items()
     usage = result.usage
     _pairs(
         Console(),
@@ -147,12 +148,13 @@ def streamed(result: Streams) -> None:
             ("model", f"{result.model} on {result.backend}"),
             ("up", f"{result.up}, decoded by {result.decoders}, after {result.start_s:.1f} s"),
             ("frames/s", f"{result.fps:.1f}"),
-            ("of a source", f"lowest {low:.2f}, median {middle:.2f}, highest {high:.2f}"),
+            ("of a source", f"lowest {least:.2f}, median {middle:.2f}, highest {most:.2f}"),
             ("captured", f"{result.captured}, published {result.published}, unaccounted {result.unaccounted}"),
             ("received", f"{result.received_share:.4%} of what was published"),
             ("dropped", f"{result.dropped_share:.4%}" + (f" ({dropped})" if dropped else "")),
             ("latency, ms", ", ".join(f"{name} {value:.2f}" for name, value in result.latency_ms.items())),
             ("worst second", f"p99 {result.worst_second_ms:.2f} ms"),
+            ("stages, p50/p99", ", ".join(f"{name} {low:.2f}/{high:.2f}" for name, (low, high) in stages)),
             ("CPU", f"{usage.cpu_ms_per_frame:.3f} ms a frame, {usage.threads} threads, {usage.rss_mib:.0f} MiB"),
             ("by thread, us", ", ".join(f"{kind} {spent:.0f}" for kind, spent in usage.cpu_us_by_thread.items())),
             ("GPU", f"{_unless_none(usage.gpu_percent, '{:.0f} %')}, decoder "

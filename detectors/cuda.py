@@ -11,10 +11,10 @@ import ctypes
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,34 @@ _STICKY = {
     "CUDA_ERROR_ECC_UNCORRECTABLE",
 }
 _OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference's
+
+
+class _Hot:
+    """Calls of every frame, with the interpreter's lock held.
+
+    CUDA's bindings give the lock up around each call, also around those of a microsecond, and get it back behind every
+    thread that waits for it: a batch of 32 had fifty such calls, and a lane was late for all of them. Only calls that
+    enqueue are here; what waits goes through the bindings.
+    """
+
+    _TYPES: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "cuEventRecord": (ctypes.c_void_p, ctypes.c_void_p),
+        "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), ctypes.c_void_p, ctypes.c_void_p),
+        "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
+        "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+        "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
+        "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
+    }
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Looked up at the first use: there may be no driver."""
+        call: Callable[..., int] = ctypes.PyDLL("libcuda.so.1")[name]
+        call.argtypes = self._TYPES[name]  # type: ignore[attr-defined]
+        setattr(self, name, call)
+        return call
+
+
+_hot = _Hot()
 
 
 class CudaError(DetectorError):
@@ -121,10 +149,7 @@ class Stream:
 
     def __init__(self) -> None:
         self._stream = _checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING))
-
-    @property
-    def handle(self) -> int:
-        return int(self._stream)
+        self.handle = int(self._stream)
 
     def synchronize(self) -> None:
         """Wait for everything; releases the interpreter's lock."""
@@ -132,7 +157,7 @@ class Stream:
 
     def wait(self, event: int) -> None:
         """Enqueue waiting for somebody's event, by its handle; nobody waits here."""
-        _checked(driver.cuStreamWaitEvent(self._stream, event, 0))
+        _enqueued(_hot.cuStreamWaitEvent(self.handle, event, 0))
 
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
@@ -165,20 +190,19 @@ class Event:
         if not timed:
             flags |= driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
         self._event = _checked(driver.cuEventCreate(flags))
-
-    @property
-    def handle(self) -> int:
-        return int(self._event)
+        self.handle = int(self._event)
 
     def record(self, stream: Stream) -> None:
-        _checked(driver.cuEventRecord(self._event, stream.handle))
+        _enqueued(_hot.cuEventRecord(self.handle, stream.handle))
 
     def synchronize(self) -> None:
         """Wait until the point is reached; releases the interpreter's lock."""
         _checked(driver.cuEventSynchronize(self._event))
 
     def milliseconds_since(self, earlier: Event) -> float:
-        return float(_checked(driver.cuEventElapsedTime(earlier._event, self._event)))
+        passed = ctypes.c_float()
+        _enqueued(_hot.cuEventElapsedTime(passed, earlier.handle, self.handle))
+        return passed.value
 
     def close(self) -> None:
         if self._event is not None:
@@ -200,7 +224,11 @@ class DeviceBuffer:
 
     def upload(self, source: npt.NDArray[Any] | PinnedBuffer, stream: Stream, offset: int = 0) -> None:
         """Enqueue a copy from host memory, which must stay as it is until the stream has passed."""
-        pointer, size = (source.pointer, source.size) if isinstance(source, PinnedBuffer) else _memory(source)
+        if isinstance(source, PinnedBuffer):
+            _fits(offset, source.size, self.size)
+            _enqueued(_hot.cuMemcpyHtoDAsync_v2(self.pointer + offset, source.pointer, source.size, stream.handle))
+            return
+        pointer, size = _memory(source)
         _fits(offset, size, self.size)
         _checked(driver.cuMemcpyHtoDAsync(self.pointer + offset, pointer, size, stream.handle))
 
@@ -217,7 +245,7 @@ class DeviceBuffer:
 
     def copy(self, pointer: int, stream: Stream) -> None:
         """Enqueue filling it from elsewhere on the device."""
-        _checked(driver.cuMemcpyDtoDAsync(self.pointer, pointer, self.size, stream.handle))
+        _enqueued(_hot.cuMemcpyDtoDAsync_v2(self.pointer, pointer, self.size, stream.handle))
 
     def clear(self, stream: Stream) -> None:
         """Enqueue writing zeros."""
@@ -264,9 +292,10 @@ class Graph:
             self._graph = _checked(driver.cuGraphInstantiate(graph, 0))
         finally:
             driver.cuGraphDestroy(graph)
+        self._handle = int(self._graph)
 
     def launch(self, stream: Stream) -> None:
-        _checked(driver.cuGraphLaunch(self._graph, stream.handle))
+        _enqueued(_hot.cuGraphLaunch(self._handle, stream.handle))
 
     def close(self) -> None:
         if self._graph is not None:
@@ -386,6 +415,12 @@ def _checked(result: tuple[Any, ...]) -> Any:
     if int(status) != 0:
         raise _error(status)
     return values[0] if len(values) == 1 else values
+
+
+def _enqueued(status: int) -> None:
+    """The same for a hot call."""
+    if status != 0:
+        raise _error(driver.CUresult(status))
 
 
 def _error(status: Any) -> CudaError:

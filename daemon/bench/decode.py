@@ -14,11 +14,11 @@ from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
 
 import av
-from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 
 from daemon.errors import LookoutError
 from daemon.probes import GpuProbe, open_gpu_probe
+from daemon.sources.bitstream import Bitstream
 from daemon.sources.decoding import UnsuitableError
 from detectors.port import DetectorError
 
@@ -163,16 +163,17 @@ class _Worker(threading.Thread):
 
 
 def _load(path: Path) -> _Clip:
-    from daemon.sources.nvdec.decoder import TO_START_CODES
-
     try:
         with av.open(str(path)) as container:
             stream = container.streams.video[0]
             context = stream.codec_context
-            name = TO_START_CODES.get(context.name, "null")
-            convert = BitStreamFilterContext(name, stream)
+            bitstream = Bitstream(context.name, context.extradata)
             packets = [
-                converted for packet in container.demux(stream) if packet.size for converted in convert.filter(packet)
+                Packet(bytes(bitstream.to_annex_b(bytes(packet), key=packet.is_keyframe)))
+                if bitstream.has_lengths
+                else packet
+                for packet in container.demux(stream)
+                if packet.size
             ]
             return _Clip(context.name, (context.width, context.height), packets)
     except (av.error.FFmpegError, IndexError) as error:

@@ -22,6 +22,7 @@ from daemon.bench.harness import (
     ended_well,
     latencies,
     probing,
+    stages,
     watch,
 )
 from daemon.bench.listener import listening
@@ -44,6 +45,7 @@ class Streams:
         source_fps: lowest, median and highest rate of a source.
         latency_ms: captured to sent.
         worst_second_ms: the highest p99 of any second.
+        stages_ms: p50 and p99 of each.
         start_s: from the first connect to the first frames of all.
         gpu_mib: of the GPU's memory, more than before the daemon was made.
         planned_mib: what was planned.
@@ -66,6 +68,7 @@ class Streams:
     source_fps: tuple[float, float, float]
     latency_ms: dict[str, float]
     worst_second_ms: float
+    stages_ms: dict[str, tuple[float, float]]
     start_s: float
     gpu_mib: float | None
     planned_mib: float
@@ -97,7 +100,8 @@ def streams(load: Load) -> Streams:
             received = listener.received()
     counts = app.ledger.counts().values()
     rates = window.rates(ids)
-    latency, worst = latencies(np.concatenate(rows), window) if rows else ({}, 0.0)
+    everything = np.concatenate(rows) if rows else app.ledger.drain()
+    latency, worst = latencies(everything, window)
     used = window.usage.gpu_bytes
     return Streams(
         sources=len(ids),
@@ -117,6 +121,7 @@ def streams(load: Load) -> Streams:
         source_fps=(round(min(rates), 3), round(median(rates), 3), round(max(rates), 3)),
         latency_ms=latency,
         worst_second_ms=worst,
+        stages_ms=stages(everything, window),
         start_s=round(start_s, 2),
         gpu_mib=None if used is None or before is None else round((used - before) / (1 << 20), 1),
         planned_mib=round(planned / (1 << 20), 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 _START = b"\0\0\1"
+_START_4 = b"\0\0\0\1"
 _HEAD = 256  # bytes of a packet without parameters that are looked at
 
 
@@ -22,12 +23,18 @@ class Bitstream:
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self._codec = codec
         self._length = _length_size(codec, extradata or b"")
+        self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
         self._layers = 0  # HEVC: the highest temporal layer seen
 
     @property
-    def is_annex_b(self) -> bool:
-        """Units are behind start codes: nothing has to be converted."""
-        return self._length == 0
+    def has_lengths(self) -> bool:
+        """Units are behind their lengths."""
+        return self._length > 0
+
+    @property
+    def has_start_codes(self) -> bool:
+        """Units are behind start codes, extradata's too."""
+        return self._length == 0 and self._codec in ("h264", "hevc")
 
     def parameters(self, data: bytes) -> bytes:
         """What a decoder is made for: sequence parameter sets, or whatever says the size; empty if they are not in it.
@@ -44,6 +51,26 @@ class Bitstream:
         if self._codec == "mjpeg":
             return _jpeg_size(data)
         return b"\0"  # one decoder for all there is
+
+    def to_annex_b(self, data: memoryview | bytes, *, key: bool) -> bytearray:
+        """A packet with start codes instead of lengths; a key picture with the parameters before it.
+
+        What FFmpeg's filters h264_mp4toannexb and hevc_mp4toannexb do, without giving up the interpreter's lock thrice.
+        """
+        size = self._length
+        converted = bytearray(data)
+        units = []
+        at, end = 0, len(converted)
+        while at + size <= end:
+            length = int.from_bytes(converted[at : at + size], "big")
+            if size == 4:
+                converted[at : at + 4] = _START_4
+            else:
+                units.append(converted[at + size : at + size + length])
+            at += size + length
+        if size != 4:
+            converted = bytearray(b"".join(_START_4 + unit for unit in units))
+        return bytearray(self._sets) + converted if key and not self.parameters(bytes(converted)) else converted
 
     def is_disposable(self, data: bytes) -> bool:
         """No other picture needs this one: it may be left out, and the rest decodes as if it were there.
@@ -66,7 +93,7 @@ class Bitstream:
         return False
 
 
-def head(packet: memoryview | bytes) -> bytes:
+def head(packet: memoryview | bytearray) -> bytes:
     """As much of a packet as says what is asked here."""
     return bytes(packet[:_HEAD])
 
@@ -98,6 +125,27 @@ def _length_size(codec: str, extradata: bytes) -> int:
     if codec == "hevc" and len(extradata) > 21:
         return (extradata[21] & 3) + 1
     return 0
+
+
+def _parameter_sets(codec: str, extradata: bytes) -> bytes:
+    """Those of avcC or hvcC, with start codes; those that are whole, if it is damaged."""
+    sets: list[bytes] = []
+
+    def take(at: int, count: int) -> int:
+        for _ in range(count):
+            length = int.from_bytes(extradata[at : at + 2], "big")
+            sets.append(extradata[at + 2 : at + 2 + length])
+            at += 2 + length
+        return at
+
+    if codec == "h264":
+        at = take(6, extradata[5] & 31 if len(extradata) > 5 else 0)
+        take(at + 1, extradata[at] if at < len(extradata) else 0)
+    elif codec == "hevc":
+        at = 23
+        for _ in range(extradata[22] if len(extradata) > 22 else 0):
+            at = take(at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"))
+    return b"".join(_START_4 + unit for unit in sets if unit)
 
 
 def _vp9_size(data: bytes) -> bytes:

@@ -25,6 +25,7 @@ _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
+_REWINDABLE = {"mp4", "matroska"}  # they have an index, so that the first packet is found again
 _MICROSECONDS = Struct("=q")
 # What FFmpeg's words mean when they come from opening.
 _MEANING: dict[type[Exception], str] = {
@@ -48,6 +49,7 @@ class Demuxer:
         self._end = 0  # ns, where the next pass begins
         self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
+        self._packets: Iterator[Packet[Any]]
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
@@ -82,9 +84,10 @@ class Demuxer:
         """
         if self._end <= self._offset:
             raise SourceError(f"{self._config.url} holds no picture that can be decoded: nothing to loop")
-        self.close()
         self._offset, self._begin = self._end, None
-        self._start()
+        if not self._rewind():
+            self.close()
+            self._start()
 
     def check_length(self) -> None:
         """FFmpeg takes a file that was cut off for one that ends there; its own header knows better.
@@ -101,7 +104,7 @@ class Demuxer:
     def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """The time of a picture, on a timeline that goes on over loops, ns; to be asked once for each, in order."""
         if pts is not None and time_base is not None:
-            time = self._offset + int(pts * time_base * 1_000_000_000)
+            time = self._offset + _nanoseconds(pts, time_base)
         elif self._live:
             return None
         else:  # a bare H.264 file has no times: its rate must do
@@ -115,14 +118,25 @@ class Demuxer:
         if self._wall_clock is None or pts is None or time_base is None:
             return None
         known, utc = self._wall_clock
-        return utc + int((pts - known) * time_base * 1_000_000_000)
+        return utc + _nanoseconds(pts - known, time_base)
 
     def close(self) -> None:
         self._container.close()
 
+    def _rewind(self) -> bool:
+        """Back to the first packet without opening anew, which takes as long as 500 packets; False if it cannot be."""
+        if not _REWINDABLE & set(self._container.format.name.split(",")):
+            return False
+        try:
+            self._container.seek(self.stream.start_time or 0, stream=self.stream)
+        except (av.error.FFmpegError, OSError):
+            return False
+        self._packets = iter(self._container.demux(self.stream))
+        return True
+
     def _start(self) -> None:
         self._container, self.stream = _open(self._config)
-        self._packets: Iterator[Packet[Any]] = self._container.demux(self.stream)
+        self._packets = iter(self._container.demux(self.stream))
 
     def _note_wall_clock(self, packet: Packet[Any]) -> None:
         """From the second RTCP sender report on, FFmpeg attaches to packets what the camera's clock showed."""
@@ -134,8 +148,13 @@ class Demuxer:
         """By the header, ns."""
         stream = self.stream
         if stream.duration is not None and stream.time_base is not None:
-            return int(stream.duration * stream.time_base * 1_000_000_000)
+            return _nanoseconds(stream.duration, stream.time_base)
         return None if self._container.duration is None else self._container.duration * 1000
+
+
+def _nanoseconds(count: int, unit: Fraction) -> int:
+    """Without Fraction's own arithmetic, which costs as much as demuxing."""
+    return count * unit.numerator * 1_000_000_000 // unit.denominator
 
 
 def words_of(error: Exception) -> str:

@@ -6,14 +6,16 @@ from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
+from av.bitstream import BitStreamFilterContext
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LateError, SourceError
 from daemon.redact import Url
 from daemon.sources.av import AvReader, AvSource
-from daemon.sources.bitstream import Bitstream
+from daemon.sources.bitstream import Bitstream, _units
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
@@ -190,28 +192,32 @@ def test_who_is_late_leaves_out_what_nobody_needs(bframes: Path) -> None:
             assert 15 <= left_out <= 35
 
 
-def test_units_are_found_in_both_forms(bframes: Path) -> None:
-    """Which pictures are disposable does not depend on the container."""
-    import av
-    from av.bitstream import BitStreamFilterContext
-
-    with av.open(str(bframes)) as container:
-        stream = container.streams.video[0]
-        plain = Bitstream("h264", stream.codec_context.extradata)
-        converted = Bitstream("h264", None)
-        convert = BitStreamFilterContext("h264_mp4toannexb", stream)
-        parameters = set()
-        disposable = 0
-        for packet in container.demux(stream):
+@pytest.mark.parametrize("codec", ["libx264", "libx265"])
+@pytest.mark.parametrize("container", ["mp4", "mkv"])
+def test_packets_are_converted_as_ffmpeg_converts_them(codec: str, container: str, tmp_path: Path) -> None:
+    path = tmp_path / f"clip.{container}"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x192:rate=15:duration=3", "-c:v", codec, "-bf", "3", "-g", "15",
+        "-pix_fmt", "yuv420p", path,
+    )  # fmt: skip
+    with av.open(str(path)) as opened:
+        stream = opened.streams.video[0]
+        name = stream.codec_context.name
+        bitstream, after = Bitstream(name, stream.codec_context.extradata), Bitstream(name, None)
+        convert = BitStreamFilterContext(f"{name}_mp4toannexb", stream)
+        disposable, parameters = 0, set()
+        for packet in opened.demux(stream):
             if not packet.size:
                 continue
-            raw = bytes(packet)
-            (other,) = convert.filter(packet)
-            assert plain.is_disposable(raw) == converted.is_disposable(bytes(other))
-            disposable += plain.is_disposable(raw)
-            parameters.add(converted.parameters(bytes(other)))
-        assert 15 <= disposable <= 35
-        assert len(parameters - {b""}) == 1
+            raw, key = bytes(packet), packet.is_keyframe
+            ours = bytes(bitstream.to_annex_b(raw, key=key))
+            (theirs,) = convert.filter(packet)
+            assert sorted(_units(ours)) == sorted(_units(bytes(theirs)))  # parameters may come before other units
+            assert bitstream.is_disposable(raw) == after.is_disposable(ours)
+            disposable += bitstream.is_disposable(raw)
+            parameters.add(after.parameters(ours))
+    assert 15 <= disposable <= 35
+    assert len(parameters - {b""}) == 1
 
 
 def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: Path) -> None:

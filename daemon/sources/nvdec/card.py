@@ -14,10 +14,17 @@ import msgspec
 from daemon.sources.decoding import UnsuitableError
 
 _PATIENCE_S = 30
-# A grey picture of 256x144 in H.264: parameters and one key picture.
-_KEY_PICTURE = base64.b64decode(
-    "AAAAAWdCwAymEQQE7ARAAAADAEAAAAMAg8UKhGAAAAABaMhCDyyAAAABZYiCAr5MUAAQLZOTk5OTk5OTk5OTk5OTk666666666666666666666666666"
-    "666666666666666666666666666666666666666666666666668A="
+# Two pictures in H.264: ffmpeg -f lavfi -i testsrc2=size=320x192:rate=30 -frames:v 2 -c:v libx264 -crf 48 -bf 0
+_PICTURES = base64.b64decode(
+    "AAAAAWdkAA2ssgKDNgIgAAADACAAAAeB4oVJAAAAAWjrwFksiwAAAWWIhDcpJkJBxQvU7NOflu8i63LYuA0mJa60Gjf9LodkvlfFH4ZxIDa3W4tK"
+    "AFnbpXgheQ3mwn5o7aZH5v136gHmKfBe7oUnJP+zdPBlsbEm7OgN6OWldtKBXKk0msGbYBioi25B5bQBj8IDRBEVy4V/o9HKJb5G38I2lKvuH/l1"
+    "M5iJxwa1H8ttxAEEU3WOLtglSh4W5VUgY/ttztqfwyqOPbSBXRlakI/HbM3ozVbHvVu5SCC3spSgLPeV/VYHhH/YuZbx6LR/dX4IuLhvmrD+NEfW"
+    "T2GekHCRPV/z0P1q2Xgfi7oJT8y694Pr5stgOSLprwgLiyq516km/ccwns7eTTqLaxqFhxWaHI99il0gtP6qESrNBkSGcWxm5+rAvNq5Otj3M9oo"
+    "M0rYwB1hAEst0xRgGuGPhapN8R2tSmXM5WI1y5ClzfmMn3/MZIZKV1rw23HzCJAmmbKBpAtj/+POIxtzsQlMEmCgVagtnb0DHNPCoH1bNcg7+GBN"
+    "be0738gZgO7+BmokL8owIVb48XbGUxE/bzd+Cd0M0NffdRcCTAylhHUPdU9ZctcbJ+J20IeUtCfvGi6mtu10hiAuYGLbmh/jSTrPztUkKEIzEpOM"
+    "12Jqf6JRBliXIs53A7wZ/NZ5bc9XuidSUoKxQr2577gxE3Qkr+zH7DS9CcfUpyIFfbtoij+ksUmyp1G1fu2D08QYkyVAOFjGtY6BAAAAAUGaOxN/"
+    "9DXgPUFHG4QyAofMOGYGRf+B36HjQkiIOVmSQp83XVDQHX/7aAbUwXyoY7WO4ZGGS+oc2j8AhnaGLIwm5ju3s1KedkNzTlzqujqrm/I1lV5kC7JO"
+    "c/9vSQqRt7/lOcKZ1Z6xn2G6jYuJMZ0uAbDsHMzZw9tZTLiwDP9r3eFzN1Og"
 )
 _EIGHT_BIT_420 = (None, "yuv420p", "yuvj420p", "nv12")
 
@@ -88,9 +95,9 @@ def _main(device: int) -> int:
     card = engines.card()
     if "h264" in card.codecs:
         session = engines.session("h264", low_latency=True, surfaces=1)
-        shown = [*session.decode_bytes(_KEY_PICTURE, 0), *session.drain()]
+        shown = [*session.decode_bytes(_PICTURES, 0), *session.drain()]
         image = shown[0][1](False, False) if shown else None
-        if image is None or (image.width, image.height) != (256, 144):
+        if image is None or (image.width, image.height) != (320, 192):
             sys.stderr.write("no picture came of a good one\n")
             return 1
         del image, shown

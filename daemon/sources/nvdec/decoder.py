@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from av.bitstream import BitStreamFilterContext
 from av.packet import Packet
 from av.video.stream import VideoStream
 
@@ -18,7 +18,6 @@ from daemon.sources.decoding import Decoded, UnsuitableError
 if TYPE_CHECKING:
     from daemon.sources.nvdec.pool import Key, Load, Pool, Session
 
-TO_START_CODES: Final = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb"}
 _BT709 = 1  # AVCOL_SPC_BT709; what is not said is BT.601, as it is for FFmpeg's own conversion
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 _MOST_WAITING = 64  # packets whose picture has not come: twice what a decoder can hold back
@@ -41,13 +40,10 @@ class NvdecDecoder:
 
     def begin(self, stream: VideoStream) -> None:
         context = stream.codec_context
-        extradata = context.extradata
+        extradata = context.extradata or b""
         self._bitstream = Bitstream(self._codec, extradata)
-        convert = self._codec in TO_START_CODES and not self._bitstream.is_annex_b
-        self._filter = BitStreamFilterContext(TO_START_CODES[self._codec], stream) if convert else None
         # A camera may tell its parameters when it describes the stream, and never again.
-        told = self._codec in TO_START_CODES and self._bitstream.is_annex_b and extradata
-        self._first = bytes(extradata) if told and extradata else b""
+        self._first = bytes(extradata) if self._bitstream.has_start_codes else b""
         self._time_base = stream.time_base
         full = context.color_range == _FULL_RANGE or (context.pix_fmt or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
@@ -56,12 +52,16 @@ class NvdecDecoder:
         self._return_retired()
         if packet.size == 0:
             return self._drain()
-        if self._filter is None:
-            return self._feed(packet)
-        shown: list[Decoded] = []
-        for converted in self._filter.filter(packet):
-            shown += self._feed(converted)
-        return shown
+        bitstream, is_key = self._bitstream, packet.is_keyframe
+        if bitstream.has_lengths:
+            data = bitstream.to_annex_b(memoryview(packet), key=is_key)
+        elif self._first:
+            data, self._first = bytearray(self._first + bytes(packet)), b""
+        else:
+            told = memoryview(packet)
+            return self._feed(packet.buffer_ptr, packet.size, packet.pts, bytes(told) if is_key else head(told))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
+        return self._feed(address, len(data), packet.pts, bytes(data) if is_key else head(data))
 
     def close(self) -> None:
         if self._closed:
@@ -72,21 +72,18 @@ class NvdecDecoder:
             self._retire()
         self._return_retired()
 
-    def _feed(self, packet: Packet[Any]) -> list[Decoded]:
-        data = memoryview(packet)
+    def _feed(self, address: int, size: int, pts: int | None, told: bytes) -> list[Decoded]:
+        """One packet; what of it is `told` says whether it brings other parameters."""
         shown: list[Decoded] = []
-        if self._first:
-            packet = _joined(self._first, packet)
-            self._first, data = b"", memoryview(packet)
-        parameters = self._bitstream.parameters(bytes(data) if packet.is_keyframe else head(data))
+        parameters = self._bitstream.parameters(told)
         if parameters and (self._key is None or self._key[2] != parameters):
             shown = self._change(parameters)
         if self._session is None:
             raise DecodeError("nothing before it says how to decode it")
         number, self._number = self._number, self._number + 1
-        self._times[number] = packet.pts
+        self._times[number] = pts
         try:
-            found = self._session.decode(packet.buffer_ptr, packet.buffer_size, number)
+            found = self._session.decode(address, size, number)
         except UnsuitableError:
             self._discard()
             raise
@@ -133,9 +130,3 @@ class NvdecDecoder:
         for key, session in self._retired:
             self._pool.give(key, self._cost, session)
         self._retired.clear()
-
-
-def _joined(first: bytes, packet: Packet[Any]) -> Packet[Any]:
-    joined: Packet[Any] = Packet(first + bytes(packet))
-    joined.pts, joined.is_keyframe = packet.pts, packet.is_keyframe
-    return joined

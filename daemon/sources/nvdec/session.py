@@ -27,7 +27,7 @@ _CODECS = {
 }
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
-_CALLS_PER_ENGINE = 3
+_CALLS_PER_ENGINE = 2
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
 

@@ -1,0 +1,37 @@
+"""Recordings played again: every pass has the same packets."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from daemon.config import AvConfig
+from daemon.redact import Url
+from daemon.sources.demux import Demuxer
+from tests.support import clips
+
+
+@pytest.mark.needs("ffmpeg")
+@pytest.mark.parametrize("container", ["mp4", "mkv", "ts", "h264"])
+@pytest.mark.parametrize("first_at", ["0", "5"])
+def test_every_pass_has_the_same_packets(container: str, first_at: str, tmp_path: Path) -> None:
+    """With B-frames, whose first times of decoding are negative; and with a first time that is not zero."""
+    path = tmp_path / f"clip.{container}"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15:duration=3", "-c:v", "libx264", "-bf", "3", "-g", "15",
+        "-pix_fmt", "yuv420p", "-output_ts_offset", first_at, path,
+    )  # fmt: skip
+    with closing(Demuxer(AvConfig(id="s", url=Url(str(path))), live=False)) as demuxer:
+        passes = []
+        for _ in range(3):
+            packets = []
+            while (packet := demuxer.next()) is not None:
+                if packet.size:
+                    demuxer.time_of(packet.pts, packet.time_base)
+                    packets.append((packet.pts, bytes(packet)))
+            passes.append(packets)
+            demuxer.begin_again()
+    assert len(passes[0]) >= 45
+    assert passes[0] == passes[1] == passes[2]
