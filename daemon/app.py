@@ -14,7 +14,7 @@ from daemon import systemd
 from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
-from daemon.capture import CaptureThread
+from daemon.capture import Capture, CaptureThread
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
@@ -88,6 +88,7 @@ class App:
             self._hardware = hardware_of(config, self._detector.info)
             undo.callback(self._hardware.close)
             self._captures = self._make_captures(make_source)
+            self._capture_threads = self._make_capture_threads()
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
                 config.monitor,
@@ -153,8 +154,8 @@ class App:
         self._publisher.serve(info)
         self._monitor.start()
         self._await_audience()
-        for capture in self._captures:
-            capture.start()
+        for thread in self._capture_threads:
+            thread.start()
         log.info("ready", endpoint=self.endpoint, sources=len(self._captures), lanes=len(self._lanes), **self._age())
         systemd.notify("READY=1")
 
@@ -165,7 +166,7 @@ class App:
             if not seen and any(count.published for count in self.ledger.counts().values()):
                 seen = True
                 log.info("first detections published", **self._age())
-            if not any(capture.is_alive() for capture in self._captures):
+            if not any(thread.is_alive() for thread in self._capture_threads):
                 log.info("every recording has ended")
                 return
 
@@ -181,11 +182,11 @@ class App:
         def left(keep_s: float) -> float:
             return max(0.05, (deadline - self._clock.monotonic_ns()) / 1e9 - keep_s)
 
-        for capture in self._captures:
-            capture.stop()
-        for capture in self._captures:
-            if capture.ident is not None:
-                capture.join(left(2.5))
+        for thread in self._capture_threads:
+            thread.stop()
+        for thread in self._capture_threads:
+            if thread.ident is not None:
+                thread.join(left(2.5))
         self._board.close()
         for lane in self._lanes:
             if lane.ident is not None:
@@ -213,11 +214,11 @@ class App:
         return {"seconds_since_start": round(process_age_s(), 2)}
 
     def _threads(self) -> list[threading.Thread]:
-        return [*self._captures, *self._lanes, self._publisher, self._monitor]
+        return [*self._capture_threads, *self._lanes, self._publisher, self._monitor]
 
-    def _make_captures(self, make_source: MakeSource) -> list[CaptureThread]:
+    def _make_captures(self, make_source: MakeSource) -> list[Capture]:
         return [
-            CaptureThread(
+            Capture(
                 source,
                 make_source(source, self._hardware),
                 self._board,
@@ -229,6 +230,16 @@ class App:
             )
             for source in self._config.active
         ]
+
+    def _make_capture_threads(self) -> list[CaptureThread]:
+        """One for each live source; recordings share as many as there are decoders at work at once."""
+        alone = [capture for capture in self._captures if capture.live]
+        sharing = [capture for capture in self._captures if not capture.live]
+        groups = [(capture.id, [capture]) for capture in alone]
+        for number in range(min(len(sharing), self._hardware.at_once)):
+            group = sharing[number :: self._hardware.at_once]
+            groups.append((group[0].id if len(group) == 1 else f"recordings-{number}", group))
+        return [CaptureThread(name, group, self._board, self._clock) for name, group in groups]
 
     def _make_admission(self) -> Admission:
         """With what the detector can do, measured on grey pictures before its lanes are made."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from daemon.clock import Clock
 from daemon.frames import Frame
@@ -20,25 +20,31 @@ class _Queue:
 
     Attributes:
         in_flight: a lane has a frame of it.
-        moved: for the source's own thread: there is room, or its last frame is on its way.
+        wanted: its thread waits for room, or for its last frame to be on its way.
+        wake: tells its thread that there is.
     """
 
-    __slots__ = ("frames", "in_flight", "moved")
+    __slots__ = ("frames", "in_flight", "wake", "wanted")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
-        self.in_flight = False
-        self.moved = threading.Condition(lock)
+        self.in_flight = self.wanted = False
+        self.wake: Callable[[], None] = lambda: None
+
+    def moved(self) -> None:
+        if self.wanted:
+            self.wanted = False
+            self.wake()
 
 
 class FrameBoard:
     """Frames of all sources, put by capture threads and taken by lanes.
 
-    One lock, and a condition for each who waits: with one for all, every frame would wake every source's thread.
+    One lock. Lanes wait here; capture threads do not, they are told when it is worth asking again.
 
     Args:
         depth: None for live: one frame a source, replaced by the next; otherwise lossless: so many frames wait
-            for each source, and then `put` blocks.
+            for each source, and then there is no room.
         max_age_ns: a live frame older than this when a lane is free is dropped as stale.
 
     Attributes:
@@ -51,28 +57,40 @@ class FrameBoard:
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._lock = threading.Lock()
-        self._queues = {source: _Queue(self._lock) for source in sources}
+        self._queues = {source: _Queue() for source in sources}
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
         self._closed = False
 
-    def put(self, frame: Frame, stop: threading.Event) -> None:
-        """Leave a frame; lossless, wait for room until there is some or `stop` is set (then it is dropped)."""
+    def listen(self, source: str, wake: Callable[[], None]) -> None:
+        """Whom to tell when a source that had no room has some, or is settled; returns at once."""
+        self._queues[source].wake = wake
+
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool:
+        """Leave a frame; False if there is no room for it now, which is only so where it is lossless.
+
+        Args:
+            give_up: where there is no room, drop it.
+        """
         source = frame.info.source
         queue = self._queues[source]
         with self._lock:
+            if self._closed:
+                self._ledger.drop(frame.info, "shutdown")
+                return True
             if self.live and queue.frames:
                 self._ledger.drop(queue.frames.popleft().info, "superseded")
-            while len(queue.frames) >= self._depth and not stop.is_set() and not self._closed:
-                queue.moved.wait(0.1)
-            if len(queue.frames) >= self._depth or self._closed:
-                self._ledger.drop(frame.info, "shutdown")
-                return
+            elif len(queue.frames) >= self._depth:
+                if give_up:
+                    self._ledger.drop(frame.info, "shutdown")
+                queue.wanted = not give_up
+                return give_up
             queue.frames.append(frame)
             if not queue.in_flight:
                 self._ready[source] = None
                 self._filled.notify()
+            return True
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
         """Up to `most` frames, as soon as one is there; none when the time is over or the board is closed and empty.
@@ -97,8 +115,7 @@ class FrameBoard:
                     queue.in_flight = True
                 if queue.frames:
                     again.append(source)
-                if len(queue.frames) <= self._depth // 2:  # a thread woken for room finds some for several frames
-                    queue.moved.notify_all()
+                self._tell(queue)
             self._ready.update(dict.fromkeys(again))
             for frame in batch:
                 self._ready.pop(frame.info.source, None)
@@ -115,15 +132,16 @@ class FrameBoard:
                 queue.in_flight = False
                 if queue.frames:
                     self._ready[source] = None
-                queue.moved.notify_all()
+                self._tell(queue)
             if self._ready:
                 self._filled.notify()
 
-    def settle(self, source: str, timeout_s: float) -> None:
-        """Wait until nothing of a source waits here or is in flight: its results are in the outbox."""
+    def is_settled(self, source: str) -> bool:
+        """Nothing of a source waits here or is in flight: its results are in the outbox."""
         queue = self._queues[source]
         with self._lock:
-            queue.moved.wait_for(lambda: not queue.frames and not queue.in_flight, timeout_s)
+            queue.wanted = bool(queue.frames) or queue.in_flight
+            return not queue.wanted
 
     def close(self) -> None:
         """No more frames are taken in; lanes may take what is left."""
@@ -131,7 +149,7 @@ class FrameBoard:
             self._closed = True
             self._filled.notify_all()
             for queue in self._queues.values():
-                queue.moved.notify_all()
+                queue.moved()
 
     @property
     def drained(self) -> bool:
@@ -146,6 +164,11 @@ class FrameBoard:
                 while queue.frames:
                     self._ledger.drop(queue.frames.popleft().info, "shutdown")
             self._ready.clear()
+
+    def _tell(self, queue: _Queue) -> None:
+        """A thread that is woken for room finds some for several frames."""
+        if len(queue.frames) <= self._depth // 2:
+            queue.moved()
 
     def _is_stale(self, frame: Frame) -> bool:
         return self.live and self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns

@@ -1,10 +1,16 @@
-"""One thread per source: connect, read, stamp, put on the board; when the connection breaks, try again."""
+"""A source's life: connect, read, stamp, put on the board; when the connection breaks, try again.
+
+It is written as a generator that says when it wants to go on instead of waiting, so that one thread can serve many
+sources. Live sources block in their libraries and have a thread each. Recordings do not, and share a few: with 150
+threads a frame costs more in turns of the interpreter's lock than in work.
+"""
 
 from __future__ import annotations
 
+import heapq
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Protocol
 
@@ -25,7 +31,11 @@ from detectors.port import Image
 log = structlog.get_logger(__name__)
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
-_SETTLE_S = 2.0
+_SETTLE_NS = 2_000_000_000
+_LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thread before
+
+Life = Iterator[int]
+"""Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
 
 
 class Announce(Protocol):
@@ -42,8 +52,8 @@ class Announce(Protocol):
     ) -> None: ...
 
 
-class CaptureThread(threading.Thread):
-    """Owns one source. `run` retries for ever; `run_once` works or raises.
+class Capture:
+    """Owns one source. `life` retries for ever; `connection` works or raises.
 
     Attributes:
         failure: why a recording could not be played to its end, None if it could.
@@ -61,8 +71,6 @@ class CaptureThread(threading.Thread):
         reconnect: ReconnectConfig,
         admission: Admission,
     ) -> None:
-        # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
-        super().__init__(name=f"capture-{config.id}", daemon=True)
         self.id = config.id
         self.failure: str | None = None
         self.format: VideoFormat | None = None
@@ -77,7 +85,7 @@ class CaptureThread(threading.Thread):
         self._seq = 0
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
-        # Written by this thread, read by the monitor through `check_stalled`.
+        # Written by this source's thread, read by the monitor through `check_stalled`.
         self._state: State = "connecting"
         self._last_ns = 0
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
@@ -87,14 +95,20 @@ class CaptureThread(threading.Thread):
     def state(self) -> State:
         return self._state
 
+    @property
+    def live(self) -> bool:
+        """Reading blocks until the source gives something."""
+        return self._source.live
+
     def stop(self) -> None:
-        """Ask the thread to end; join it with a time limit."""
+        """Ask it to end, the next time it goes on."""
         self._stopping.set()
 
-    def run(self) -> None:
+    def life(self) -> Life:
+        """From the first connection to the end."""
         while not self._stopping.is_set():
             try:
-                self.run_once()
+                yield from self.connection()
                 break
             except SourceError as error:
                 reason = str(error)
@@ -107,12 +121,14 @@ class CaptureThread(threading.Thread):
                 break
             delay = self._backoff.next()
             self._say("down", reason, delay)
-            self._clock.wait(self._stopping, delay)
+            yield from self._until(self._clock.monotonic_ns() + round(delay * 1e9))
         # The last frame's message comes before the word that there are no more.
-        self._board.settle(self.id, _SETTLE_S)
+        until = self._clock.monotonic_ns() + _SETTLE_NS
+        while not self._board.is_settled(self.id) and (now := self._clock.monotonic_ns()) < until:
+            yield now + _LOOK_AGAIN_NS
         self._say("ended", self.failure or ("stopped" if self._stopping.is_set() else None))
 
-    def run_once(self) -> None:
+    def connection(self) -> Life:
         """One connection, until it ends.
 
         Raises:
@@ -130,7 +146,11 @@ class CaptureThread(threading.Thread):
             while not self._stopping.is_set():
                 try:
                     picture = reader.read(late)
-                    if picture is None or (pacer and not self._hold(pacer, picture)):
+                    if picture is None:
+                        return
+                    if pacer:
+                        yield from self._hold(pacer.due(picture.pts))
+                    if self._stopping.is_set():
                         return
                     image = self._load(picture)
                 except LateError as error:
@@ -146,7 +166,8 @@ class CaptureThread(threading.Thread):
                     self._backoff.reset()
                     self._say("up", self._admission.reason(self._share) if self._share else None, format=reader.format)
                 if image is not None:
-                    self._capture(picture, image)
+                    yield from self._capture(picture, image)
+                image = picture = None
 
     def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
         """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""
@@ -198,32 +219,40 @@ class CaptureThread(threading.Thread):
         self._decode = picture.decode + self._clock.monotonic_ns() - now
         return image
 
-    def _capture(self, picture: Picture, image: Image) -> None:
+    def _capture(self, picture: Picture, image: Image) -> Life:
         self._ledger.captured(self.id)
-        self._last_ns = self._clock.monotonic_ns()
+        now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
         info = FrameInfo(
             source=self.id,
             session=self._session or "",
             seq=self._next_seq(),
             pts=picture.pts,
-            captured_ns=self._last_ns,
+            captured_ns=now,
             captured_at=captured_at,
             clock=clock,
             decode=self._decode,
             width=image.width,
             height=image.height,
         )
+        frame = Frame(info, image)
+        if not self._board.put(frame):
+            self._held = True
+            while not self._board.put(frame, give_up=self._stopping.is_set()):
+                yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+            self._go_on()
+        elif not self._source.live:
+            yield now  # others have their turn
+
+    def _hold(self, due: int) -> Life:
+        """Until a picture is due."""
         self._held = True
-        self._board.put(Frame(info, image), self._stopping)
+        yield from self._until(due)
         self._go_on()
 
-    def _hold(self, pacer: Pacer, picture: Picture) -> bool:
-        """Wait until a picture is due; False when stopped."""
-        self._held = True
-        due = pacer.wait(picture.pts, self._stopping)
-        self._go_on()
-        return due
+    def _until(self, due: int) -> Life:
+        while not self._stopping.is_set() and self._clock.monotonic_ns() < due:
+            yield due
 
     def _go_on(self) -> None:
         """From here on it is the source that is waited for."""
@@ -255,3 +284,38 @@ class CaptureThread(threading.Thread):
         self._state = state
         self._last_ns = self._clock.monotonic_ns()
         self._announce(self.id, self._session, state, reason, retry_in_s, format)
+
+
+class CaptureThread(threading.Thread):
+    """Serves sources in the order in which they want to go on."""
+
+    def __init__(self, name: str, captures: Sequence[Capture], board: FrameBoard, clock: Clock) -> None:
+        # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
+        super().__init__(name=f"capture-{name}", daemon=True)
+        self._captures, self._clock = captures, clock
+        self._wake = threading.Event()
+        for capture in captures:
+            board.listen(capture.id, self._wake.set)
+
+    def stop(self) -> None:
+        """Ask all its sources to end; join it with a time limit."""
+        for capture in self._captures:
+            capture.stop()
+        self._wake.set()
+
+    def run(self) -> None:
+        # Time at which to go on, a number that decides between equals, and the life.
+        waiting = [(0, number, capture.life()) for number, capture in enumerate(self._captures)]
+        while waiting:
+            due, number, life = waiting[0]
+            left = due - self._clock.monotonic_ns()
+            if left > 0:
+                if self._clock.wait(self._wake, left / 1e9):
+                    self._wake.clear()
+                    waiting = [(0, number, life) for _, number, life in waiting]
+                continue
+            following = next(life, None)
+            if following is None:
+                heapq.heappop(waiting)
+            else:
+                heapq.heapreplace(waiting, (following, number, life))

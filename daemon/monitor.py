@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from daemon import systemd
-from daemon.capture import CaptureThread
+from daemon.capture import Capture
 from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
@@ -40,7 +40,7 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         ledger: Ledger,
-        captures: Sequence[CaptureThread],
+        captures: Sequence[Capture],
         publisher: Publisher,
         outbox: Outbox,
         gpu: GpuProbe,

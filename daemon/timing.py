@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 
 import structlog
 
@@ -70,18 +69,18 @@ class Pacer:
         self._clock = clock
         self._anchor: tuple[int, int] | None = None  # monotonic ns and pts of the same moment
 
-    def wait(self, pts: int | None, stop: threading.Event) -> bool:
-        """Wait until a picture is due; False when stopped. A picture without a time is due at once."""
-        if pts is None:
-            return not stop.is_set()
+    def due(self, pts: int | None) -> int:
+        """When a picture is due, monotonic ns; one without a time at once. To be asked once for each, in order."""
         now = self._clock.monotonic_ns()
+        if pts is None:
+            return now
         if self._anchor is None:
             self._anchor = (now, pts)
-        early = self._anchor[0] + pts - self._anchor[1] - now
-        if early < -_LATE_NS:
-            self._anchor = (now, pts)
-        self.late = max(0, -early)
-        return not (self._clock.wait(stop, early / 1e9) if early > 0 else stop.is_set())
+        due = self._anchor[0] + pts - self._anchor[1]
+        if now - due > _LATE_NS:
+            self._anchor, due = (now, pts), now
+        self.late = max(0, now - due)
+        return due
 
 
 class Lag:

@@ -15,7 +15,6 @@ from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
-GO = threading.Event()
 
 
 class Board:
@@ -26,13 +25,16 @@ class Board:
         self.board = FrameBoard(["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9)
         self._seq = 0
 
-    def put(self, *sources: str) -> None:
+    def put(self, *sources: str) -> bool:
+        """Whether there was room for the last."""
+        room = True
         for source in sources:
             self.ledger.captured(source)
             now = self.clock.monotonic_ns()
             info = FrameInfo(source, "s", self._seq, None, now, 0, FrameClock("file"), 0, 2, 2)
-            self.board.put(Frame(info, IMAGE), GO)
+            room = self.board.put(Frame(info, IMAGE))
             self._seq += 1
+        return room
 
     def take(self, most: int = 8) -> list[Frame]:
         return self.board.take(most, 0)
@@ -83,16 +85,22 @@ def test_lossless_gives_everything_in_order_and_shares_the_batch(clock: ManualCl
     assert _names(board.take()) == [("a", 2)]
 
 
-def test_lossless_put_waits_for_room(clock: ManualClock) -> None:
+def test_lossless_there_is_no_room_and_then_there_is(clock: ManualClock) -> None:
     board = Board(clock, depth=1)
+    told: list[str] = []
+    board.board.listen("a", lambda: told.append("a"))
     board.put("a")
-    waiting = threading.Thread(target=board.put, args=("a",))
-    waiting.start()
+    assert not board.put("a")
+    assert told == []
     batch = board.take()
-    waiting.join(5)
-    assert not waiting.is_alive()
+    assert told == ["a"]
+    board.put("a")
     board.board.release(batch)
-    assert _names(board.take()) == [("a", 1)]
+    assert told == ["a"]  # nobody waits any more
+    assert not board.board.is_settled("a")
+    board.board.release(board.take())
+    assert told == ["a", "a"]
+    assert board.board.is_settled("a")
 
 
 def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualClock) -> None:
@@ -113,8 +121,13 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
     seen: dict[str, list[int]] = {"a": [], "b": [], "c": []}
 
     def produce(source: str) -> None:
-        for _ in range(500):
-            board.put(source)
+        room = threading.Event()
+        board.board.listen(source, room.set)
+        for seq in range(500):
+            info = FrameInfo(source, "s", seq, None, clock.monotonic_ns(), 0, FrameClock("file"), 0, 2, 2)
+            while not board.board.put(Frame(info, IMAGE)):
+                assert room.wait(20), "nobody said that there is room"
+                room.clear()
 
     def consume() -> None:
         while not board.board.drained:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,13 +11,13 @@ import pytest
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture import CaptureThread
+from daemon.capture import Capture, CaptureThread
 from daemon.config import ReconnectConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.sources.port import Picture
-from daemon.timing import Backoff, CameraClock, Pacer, RateLimit
+from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
@@ -90,7 +89,7 @@ class Run:
         self.ledger = Ledger(["cam"])
         self.clock = clock
         self.board = FrameBoard(["cam"], self.ledger, clock, depth=None, max_age_ns=10**9)
-        thread = CaptureThread(
+        capture = Capture(
             SyntheticConfig(id="cam", **config),  # type: ignore[arg-type]
             source,
             self.board,
@@ -100,18 +99,19 @@ class Run:
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
             admission or Admission(),
         )
+        thread = CaptureThread("cam", [capture], self.board, clock)
         source.on_end = thread.stop
 
         def stay_silent(seconds: float) -> None:
             clock.advance(seconds)
-            thread.check_stalled(2.0)
+            capture.check_stalled(2.0)
 
         source.on_silence = stay_silent
         if watch:
-            clock.on_wait = lambda: thread.check_stalled(2.0)
+            clock.on_wait = lambda: capture.check_stalled(2.0)
         self.board.close()  # so that nothing waits for lanes
         thread.run()
-        self.failure = thread.failure
+        self.failure = capture.failure
 
     def _announce(
         self,
@@ -216,22 +216,63 @@ def test_backoff_jitter_only_shortens() -> None:
 
 def test_pacer_keeps_a_recording_to_its_time(clock: ManualClock) -> None:
     """The work between frames does not add up."""
-    pacer, stop = Pacer(clock), threading.Event()
+    pacer = Pacer(clock)
     begun = clock.monotonic_ns()
     for number in range(20):
-        assert pacer.wait(number * 100_000_000, stop)
+        clock.advance(max(0, pacer.due(number * 100_000_000) - clock.monotonic_ns()) / 1e9)
         clock.advance(0.03)
     assert clock.monotonic_ns() - begun == pytest.approx(1.93e9)
 
 
 def test_pacer_does_not_race_after_a_pause(clock: ManualClock) -> None:
-    pacer, stop = Pacer(clock), threading.Event()
-    pacer.wait(0, stop)
+    pacer = Pacer(clock)
+    pacer.due(0)
     clock.advance(60)
-    pacer.wait(100_000_000, stop)
-    waits = len(clock.waits)
-    pacer.wait(200_000_000, stop)
-    assert clock.waits[waits:] == [pytest.approx(0.1)]
+    assert pacer.due(100_000_000) == clock.monotonic_ns()
+    assert pacer.due(200_000_000) == clock.monotonic_ns() + 100_000_000
+
+
+def test_pacer_tells_how_late_a_picture_is(clock: ManualClock) -> None:
+    pacer = Pacer(clock)
+    pacer.due(0)
+    clock.advance(0.35)
+    pacer.due(100_000_000)
+    assert pacer.late == 250_000_000
+
+
+def test_lag_is_what_a_camera_has_fallen_behind_its_best() -> None:
+    """Neither the network's own delay nor clocks that drift apart are taken for it."""
+    lag = Lag()
+    assert lag.of(0, 5 * 10**9) == 0
+    assert lag.of(10**9, 6 * 10**9 + 3 * 10**8) == pytest.approx(3e8, abs=2e6)
+    assert lag.of(2 * 10**9, 7 * 10**9) == pytest.approx(0, abs=3e6)
+    now = 7 * 10**9
+    for second in range(3, 5000):
+        now += 10**9 + 10**5  # a hundred millionths slow
+        assert lag.of(second * 10**9, now) < 5e6
+
+
+def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock) -> None:
+    """Each picture when it is due, of whichever source."""
+    ids = ["a", "b", "c"]
+    ledger, said = Ledger(ids), []
+    board = FrameBoard(ids, ledger, clock, depth=None, max_age_ns=10**9)
+    captures = []
+    for number, name in enumerate(ids):
+        source = ScriptedSource([round(frame * 1e9 / (10 + number)) for frame in range(50)], once=True)
+        source.paced = True
+        captures.append(
+            Capture(
+                SyntheticConfig(id=name), source, board, ledger, lambda *what: said.append(what[:3:2]), clock,
+                ReconnectConfig(), Admission(),
+            )
+        )  # fmt: skip
+    begun = clock.monotonic_ns()
+    board.close()
+    CaptureThread("all", captures, board, clock).run()
+    assert {name: count.captured for name, count in ledger.counts().items()} == dict.fromkeys(ids, 50)
+    assert clock.monotonic_ns() - begun == pytest.approx(4.9e9, abs=1e7)
+    assert [name for name, state in said if state == "ended"] == ["c", "b", "a"]
 
 
 S = 10**9

@@ -94,7 +94,7 @@ class FakeCard:
     def __init__(self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None) -> None:
         self.sessions: deque[FakeSession] = deque()
         self._surfaces, self._refuse = surfaces, refuse
-        self.pool = Pool(CARD, self._make, surfaces, limit)
+        self.pool = Pool(CARD, self._make, surfaces, 4, limit)
 
     def _make(self, codec: str, low_latency: bool) -> FakeSession:
         self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))

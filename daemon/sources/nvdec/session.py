@@ -38,14 +38,15 @@ class Engines:
     of the CPU's time. So only a few may wait at once, each with its picture under way: `calls`.
 
     Args:
-        calls: sessions that may be inside the driver at once, None for a few for each engine.
+        calls: sessions that may be inside the driver at once, None for two for each engine.
     """
 
     def __init__(self, device: int, calls: int | None = None) -> None:
         self._index = device
         self.device = Device(device)
         caps = self._caps(nvc.cudaVideoCodec.H264)
-        self.gate = Gate(calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"]))
+        self.calls = calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"])
+        self.gate = Gate(self.calls)
 
     def card(self) -> Card:
         """What they can do."""
