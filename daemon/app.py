@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -153,6 +154,7 @@ class App:
                 """Warming up."""
         self._publisher.serve(info)
         self._monitor.start()
+        _spare_the_collector()
         self._await_audience()
         for thread in self._capture_threads:
             thread.start()
@@ -252,8 +254,10 @@ class App:
 
     def _make_lanes(self) -> list[LaneThread]:
         model = self._config.model
+        least = options_of(self._config).wanted.confidence
         keep = {
-            source.id: keep_of(source, self._detector.info.labels, model.confidence) for source in self._config.active
+            source.id: keep_of(source, self._detector.info.labels, model.confidence, least)
+            for source in self._config.active
         }
         return [
             LaneThread(number, self._detector, self._board, self._outbox, self.ledger, keep, self._fail, self._clock)
@@ -277,6 +281,13 @@ class App:
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
         self._stopping.set()
+
+
+def _spare_the_collector() -> None:
+    """What is there now stays, and what a frame makes has no cycles: looking through all of it holds up every thread."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def options_of(config: Config) -> Options:

@@ -139,7 +139,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
             return None
         undo.callback(detector.close)
         for source in config.active:
-            keep_of(source, detector.info.labels, config.model.confidence)
+            keep_of(source, detector.info.labels, config.model.confidence, 0.0)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

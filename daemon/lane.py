@@ -39,7 +39,7 @@ class LaneThread(threading.Thread):
         board: FrameBoard,
         outbox: Outbox,
         ledger: Ledger,
-        keep: Mapping[str, Keep],
+        keep: Mapping[str, Keep | None],
         on_failure: Callable[[str], None],
         clock: Clock,
     ) -> None:
@@ -79,8 +79,8 @@ class LaneThread(threading.Thread):
             raise
         self._outbox.put(
             [
-                Result(frame.info, self._keep[frame.info.source](detections), taken, times)
-                for frame, detections in zip(batch, found)
+                Result(frame.info, keep(seen) if (keep := self._keep[frame.info.source]) else seen, taken, times)
+                for frame, seen in zip(batch, found)
             ]
         )
         self._board.release(batch)
@@ -106,8 +106,12 @@ class Keep:
         return detections if keep.all() else detections[keep]
 
 
-def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float) -> Keep:
-    """What a source wants of a model with these labels.
+def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float, detectors: float) -> Keep | None:
+    """What a source wants of a model with these labels; None if it wants all that the detector gives.
+
+    Args:
+        default: confidence, of sources that do not name their own.
+        detectors: the confidence below which the detector gives none.
 
     Raises:
         ConfigError: a label the model does not have.
@@ -120,4 +124,5 @@ def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float) -> Ke
                 f"sources, id {source.id}: the model has no label {unknown[0]!r}; it has {', '.join(labels)}"
             )
         classes = np.array([label in source.labels for label in labels])
-    return Keep(default if source.confidence is None else source.confidence, classes)
+    confidence = default if source.confidence is None else source.confidence
+    return None if classes is None and confidence <= detectors else Keep(confidence, classes)

@@ -19,7 +19,7 @@ Encoding = Literal["json", "msgpack"]
 State = Literal["connecting", "up", "stalled", "down", "ended"]
 
 
-class Detection(msgspec.Struct, frozen=True):
+class Detection(msgspec.Struct, frozen=True, gc=False):
     """One box.
 
     Attributes:
@@ -35,7 +35,7 @@ class Detection(msgspec.Struct, frozen=True):
     track_id: int | None = None
 
 
-class FrameClock(msgspec.Struct, frozen=True):
+class FrameClock(msgspec.Struct, frozen=True, gc=False):
     """What `captured_at` is: when the frame arrived here, the camera's own NTP time, or when a recording was played.
 
     Attributes:
@@ -46,14 +46,14 @@ class FrameClock(msgspec.Struct, frozen=True):
     error: int | None = None
 
 
-class ImageSize(msgspec.Struct, frozen=True):
+class ImageSize(msgspec.Struct, frozen=True, gc=False):
     """Size of the source's picture, pixels."""
 
     width: int
     height: int
 
 
-class Model(msgspec.Struct, frozen=True):
+class Model(msgspec.Struct, frozen=True, gc=False):
     """Which model made the detections; `digest` is the start of the ONNX file's SHA-256."""
 
     name: str
@@ -62,7 +62,7 @@ class Model(msgspec.Struct, frozen=True):
     backend: str
 
 
-class Latency(msgspec.Struct, frozen=True):
+class Latency(msgspec.Struct, frozen=True, gc=False):
     """Where one frame's time went, ns.
 
     Attributes:
@@ -80,7 +80,7 @@ class Latency(msgspec.Struct, frozen=True):
     total: int
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class Dropped(msgspec.Struct, frozen=True, gc=False):
     """Frames of the source that were captured but not published, by cause, since the daemon started.
 
     Attributes:

@@ -44,7 +44,8 @@ from detectors.port import ModelInfo
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.1
-_MOST = 64  # messages between two looks at who has subscribed
+_MOST = 256  # messages at a time
+_GREET_NS = 20_000_000  # between two looks at who has subscribed
 _LINGER_MS = 1000
 
 
@@ -80,6 +81,7 @@ class Publisher(threading.Thread):
         self._index: Counter[bytes] = Counter()
         self._subscriptions: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
+        self._greeted = 0  # monotonic ns
         self._ending = threading.Event()
         self.audience = threading.Event()
         self.beat_ns = clock.monotonic_ns()
@@ -151,7 +153,10 @@ class Publisher(threading.Thread):
     def run_once(self, timeout_s: float) -> int:
         """Send what waits; how many messages that were."""
         items = self._outbox.take(_MOST, timeout_s)
-        self._greet()
+        now = self._clock.monotonic_ns()
+        if not items or now - self._greeted >= _GREET_NS:
+            self._greeted = now
+            self._greet()
         boxes = _boxes([item.detections for item in items if isinstance(item, Result)], self._labels)
         for item in items:
             if isinstance(item, Result):

@@ -45,8 +45,8 @@ class _Hot:
     """Calls of every frame, with the interpreter's lock held.
 
     CUDA's bindings give the lock up around each call, also around those of a microsecond, and get it back behind every
-    thread that waits for it: a batch of 32 had fifty such calls, and a lane was late for all of them. Only calls that
-    enqueue are here; what waits goes through the bindings.
+    thread that waits for it: a batch of 32 had fifty such calls, and a lane was late for all of them. Only calls of a
+    microsecond or two are here; what waits, or launches a graph of a hundred kernels, goes through the bindings.
     """
 
     _TYPES: ClassVar[dict[str, tuple[Any, ...]]] = {
@@ -55,7 +55,6 @@ class _Hot:
         "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
         "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
         "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
-        "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
     }
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -292,10 +291,9 @@ class Graph:
             self._graph = _checked(driver.cuGraphInstantiate(graph, 0))
         finally:
             driver.cuGraphDestroy(graph)
-        self._handle = int(self._graph)
 
     def launch(self, stream: Stream) -> None:
-        _enqueued(_hot.cuGraphLaunch(self._handle, stream.handle))
+        _checked(driver.cuGraphLaunch(self._graph, stream.handle))
 
     def close(self) -> None:
         if self._graph is not None:

@@ -90,8 +90,10 @@ def test_a_source_has_its_own_threshold_and_labels() -> None:
 
     found = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.5, 0.2], np.float32), np.array([1, 0, 1], np.int32))
     labels = ("person", "car")
-    assert len(keep_of(low, labels, 0.25)(found)) == 3
-    assert keep_of(cars, labels, 0.25)(found).confidence.tolist() == [pytest.approx(0.9)]
+    assert keep_of(low, labels, 0.25, 0.1) is None  # it wants all there is
+    strict = keep_of(cars, labels, 0.25, 0.1)
+    assert strict is not None
+    assert strict(found).confidence.tolist() == [pytest.approx(0.9)]
 
 
 def test_the_last_figures_add_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import partial
+from math import ceil
 from typing import Any
 
 import av
@@ -27,7 +28,7 @@ _CODECS = {
 }
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
-_CALLS_PER_ENGINE = 2
+_CALLS_PER_ENGINE = 1.5
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
 
@@ -38,14 +39,14 @@ class Engines:
     of the CPU's time. So only a few may wait at once, each with its picture under way: `calls`.
 
     Args:
-        calls: sessions that may be inside the driver at once, None for two for each engine.
+        calls: sessions that may be inside the driver at once, None for three for two engines.
     """
 
     def __init__(self, device: int, calls: int | None = None) -> None:
         self._index = device
         self.device = Device(device)
         caps = self._caps(nvc.cudaVideoCodec.H264)
-        self.calls = calls or _CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"])
+        self.calls = calls or ceil(_CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"]))
         self.gate = Gate(self.calls)
 
     def card(self) -> Card:
