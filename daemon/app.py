@@ -284,7 +284,7 @@ class App:
 
 
 def _spare_the_collector() -> None:
-    """What is there now stays, and what a frame makes has no cycles: looking through all of it holds up every thread."""
+    """What is there now stays, and what a frame makes has no cycles: looking through it all holds up every thread."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import Any, Final
@@ -25,6 +26,7 @@ _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
+_KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory
 _REWINDABLE = {"mp4", "matroska"}  # they have an index, so that the first packet is found again
 _MICROSECONDS = Struct("=q")
 # What FFmpeg's words mean when they come from opening.
@@ -50,6 +52,7 @@ class Demuxer:
         self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
         self._packets: Iterator[Packet[Any]]
+        self._kept: tuple[Packet[Any], ...] = ()
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
@@ -123,8 +126,29 @@ class Demuxer:
     def close(self) -> None:
         self._container.close()
 
+    def _keep(self) -> None:
+        """Read a recording that is to be looped whole, if it is small.
+
+        Demuxing a packet gives the interpreter's lock up five times, which with many sources costs more than decoding.
+        """
+        path = Path(self._config.url.reveal().removeprefix("file://"))
+        if not self._config.loop or self._live or not path.is_file() or path.stat().st_size > _KEPT_BYTES:
+            return
+        try:
+            self._kept = tuple(self._packets)
+        except (av.error.FFmpegError, OSError, IndexError):  # it breaks off: to be said when it comes to that
+            self.close()
+            self._container, self.stream = _open(self._config)
+            self._packets = iter(self._container.demux(self.stream))
+        else:
+            self._packets = iter(self._kept)
+
     def _rewind(self) -> bool:
         """Back to the first packet without opening anew, which takes as long as 500 packets; False if it cannot be."""
+        if self._kept:
+            self.stream.codec_context.flush_buffers()
+            self._packets = iter(self._kept)
+            return True
         if not _REWINDABLE & set(self._container.format.name.split(",")):
             return False
         try:
@@ -137,6 +161,7 @@ class Demuxer:
     def _start(self) -> None:
         self._container, self.stream = _open(self._config)
         self._packets = iter(self._container.demux(self.stream))
+        self._keep()
 
     def _note_wall_clock(self, packet: Packet[Any]) -> None:
         """From the second RTCP sender report on, FFmpeg attaches to packets what the camera's clock showed."""

@@ -16,14 +16,15 @@ from tests.support import clips
 @pytest.mark.needs("ffmpeg")
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts", "h264"])
 @pytest.mark.parametrize("first_at", ["0", "5"])
-def test_every_pass_has_the_same_packets(container: str, first_at: str, tmp_path: Path) -> None:
-    """With B-frames, whose first times of decoding are negative; and with a first time that is not zero."""
+@pytest.mark.parametrize("loop", [False, True])
+def test_every_pass_has_the_same_packets(container: str, first_at: str, loop: bool, tmp_path: Path) -> None:
+    """With B-frames, whose first times of decoding are negative; with a first time that is not zero; kept or not."""
     path = tmp_path / f"clip.{container}"
     clips.ffmpeg(
         "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15:duration=3", "-c:v", "libx264", "-bf", "3", "-g", "15",
         "-pix_fmt", "yuv420p", "-output_ts_offset", first_at, path,
     )  # fmt: skip
-    with closing(Demuxer(AvConfig(id="s", url=Url(str(path))), live=False)) as demuxer:
+    with closing(Demuxer(AvConfig(id="s", url=Url(str(path)), loop=loop), live=False)) as demuxer:
         passes = []
         for _ in range(3):
             packets = []
