@@ -16,6 +16,7 @@ import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
+from av.stream import Discard
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
@@ -208,6 +209,9 @@ def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
         if getattr(stream, "codec_context", None) is None:
             raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
         stream.codec_context.thread_count = config.decode_threads
+        for other in container.streams:
+            if other.index != stream.index:
+                other.discard = Discard.all
     except BaseException:
         container.close()
         raise
