@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -154,7 +155,7 @@ class App:
                 """Warming up."""
         self._publisher.serve(info)
         self._monitor.start()
-        _spare_the_collector()
+        _tune_the_interpreter()
         self._await_audience()
         for thread in self._capture_threads:
             thread.start()
@@ -234,12 +235,12 @@ class App:
         ]
 
     def _make_capture_threads(self) -> list[CaptureThread]:
-        """One for each live source; recordings share as many as there are decoders at work at once."""
+        """One for each live source; recordings share as many as keep the decoders busy."""
         alone = [capture for capture in self._captures if capture.live]
         sharing = [capture for capture in self._captures if not capture.live]
         groups = [(capture.id, [capture]) for capture in alone]
-        for number in range(min(len(sharing), self._hardware.at_once)):
-            group = sharing[number :: self._hardware.at_once]
+        for number in range(min(len(sharing), self._hardware.threads)):
+            group = sharing[number :: self._hardware.threads]
             groups.append((group[0].id if len(group) == 1 else f"recordings-{number}", group))
         return [CaptureThread(name, group, self._board, self._clock) for name, group in groups]
 
@@ -283,11 +284,17 @@ class App:
         self._stopping.set()
 
 
-def _spare_the_collector() -> None:
-    """What is there now stays, and what a frame makes has no cycles: looking through it all holds up every thread."""
+def _tune_the_interpreter() -> None:
+    """For many threads that each do little for a frame.
+
+    The collector: what is there now stays, and what a frame makes has no cycles; looking through it all holds up every
+    thread. The lock: threads give it up of themselves, many times a millisecond. Who has waited for the usual 5 ms makes
+    every such moment a switch to another thread, which costs more than the work in between.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+    sys.setswitchinterval(0.05)
 
 
 def options_of(config: Config) -> Options:

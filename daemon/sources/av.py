@@ -48,7 +48,7 @@ class AvSource:
         try:
             if self._config.decode == "auto" and self._refused:
                 raise UnsuitableError(self._refused)
-            return self._hardware.decoder(stream, low_latency=self.live or self.paced), None
+            return self._hardware.decoder(stream, low_latency=self.live), None
         except UnsuitableError as error:
             if self._config.decode == "nvdec":
                 raise SourceError(f"decode: nvdec is not possible for {self._config.url}: {error}") from error

@@ -71,11 +71,11 @@ class Hardware(Protocol):
 
     Attributes:
         memory: bytes of the GPU that the decoders in use are planned to take.
-        at_once: decoders that work at once; more threads than that wait for each other.
+        threads: that keep it busy with recordings; more only wait for each other.
     """
 
     @property
-    def at_once(self) -> int: ...
+    def threads(self) -> int: ...
     @property
     def memory(self) -> int: ...
 
@@ -99,7 +99,7 @@ class NoHardware:
     """There is none to use; the reason says why."""
 
     memory = 0
-    at_once = 64  # threads on the CPU, which the system shares out
+    threads = 64  # threads on the CPU, which the system shares out
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

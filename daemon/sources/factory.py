@@ -45,4 +45,4 @@ def open_hardware(device: int, surfaces: int, memory: int | None) -> Hardware:
     def session(codec: str, low_latency: bool) -> Session:
         return engines.session(codec, low_latency=low_latency, surfaces=surfaces)
 
-    return Pool(card, session, surfaces, engines.calls, memory, engines.close)
+    return Pool(card, session, surfaces, engines.threads, memory, engines.close)

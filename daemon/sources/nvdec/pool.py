@@ -63,7 +63,7 @@ class Pool:
     Args:
         make: opens a session.
         surfaces: pictures of each source that may be on their way at once.
-        at_once: see `Hardware`.
+        threads: see `Hardware`.
         limit: bytes of the GPU's memory for all sessions, None for any.
         on_close: what to release after all sessions.
     """
@@ -73,11 +73,11 @@ class Pool:
         card: Card,
         make: MakeSession,
         surfaces: int,
-        at_once: int,
+        threads: int,
         limit: int | None = None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.card, self.at_once = card, at_once
+        self.card, self.threads = card, threads
         self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
         self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
         self._dying: list[Session] = []  # to be closed when their pictures are home

@@ -28,7 +28,8 @@ _CODECS = {
 }
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
-_CALLS_PER_ENGINE = 1.5
+_CALLS_PER_ENGINE = 2
+_THREADS_PER_ENGINE = 0.5
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
 
@@ -39,15 +40,17 @@ class Engines:
     of the CPU's time. So only a few may wait at once, each with its picture under way: `calls`.
 
     Args:
-        calls: sessions that may be inside the driver at once, None for three for two engines.
+        calls: sessions that may be inside the driver at once, None for two for each engine.
     """
 
     def __init__(self, device: int, calls: int | None = None) -> None:
         self._index = device
         self.device = Device(device)
         caps = self._caps(nvc.cudaVideoCodec.H264)
-        self.calls = calls or ceil(_CALLS_PER_ENGINE * max(1, caps["num_decoder_engines"]))
-        self.gate = Gate(self.calls)
+        engines = max(1, caps["num_decoder_engines"])
+        self.gate = Gate(calls or _CALLS_PER_ENGINE * engines)
+        # With several sessions to a thread, each with pictures under way, few threads keep all engines at work.
+        self.threads = ceil(_THREADS_PER_ENGINE * engines)
 
     def card(self) -> Card:
         """What they can do."""
