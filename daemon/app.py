@@ -288,8 +288,8 @@ def _tune_the_interpreter() -> None:
     """For many threads that each do little for a frame.
 
     The collector: what is there now stays, and what a frame makes has no cycles; looking through it all holds up every
-    thread. The lock: threads give it up of themselves, many times a millisecond. Who has waited for the usual 5 ms makes
-    every such moment a switch to another thread, which costs more than the work in between.
+    thread. The lock: threads give it up of themselves, many times a millisecond. Who has waited for the usual 5 ms
+    makes every such moment a switch to another thread, which costs more than the work in between.
     """
     gc.collect()
     gc.freeze()

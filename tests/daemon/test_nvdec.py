@@ -128,7 +128,7 @@ def test_auto_says_why_the_cpu_decodes(clip: Path) -> None:
 
 
 def test_no_room_is_a_reason(clip: Path) -> None:
-    one = decoder_bytes("h264", 320, 180, 4)
+    one = decoder_bytes("h264", 320, 180, 4, low_latency=False)
     card = FakeCard(limit=one * 3 // 2)
     with closing(source_of(clip, card).open()):
         assert card.pool.memory == one

@@ -29,7 +29,7 @@ _CODECS = {
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
 _CALLS_PER_ENGINE = 2
-_THREADS_PER_ENGINE = 0.5
+_THREADS_PER_ENGINE = 0.4
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
 
