@@ -11,7 +11,7 @@ from daemon.config import ReconnectConfig
 from daemon.messages import FrameClock
 
 log = structlog.get_logger(__name__)
-_LATE_NS = 5_000_000_000  # a recording this far behind its own pace starts a new count instead of catching up
+_LATE_NS = 500_000_000  # a recording this far behind its own pace starts a new count instead of catching up
 _CREDIBLE_NS = 10_000_000_000  # a camera's clock further off than this is wrong, and is not passed on
 _JUMP_NS = 60_000_000_000  # between two pictures: not a lag but another timeline
 _DRIFT = 1000  # clocks drift apart by less than one in so many

@@ -40,6 +40,7 @@ from detectors.port import Precision
 
 _FIRST_FRAMES = 5  # of every source before the clock starts
 _PATIENCE_S = 120.0
+_SETTLE_S = 3.0  # decoders are made one after the other, and recordings are late for it
 _TICK_S = 0.25
 _DEPTH = 8
 _RANKS = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
@@ -174,6 +175,7 @@ def await_first_frames(app: App, ids: Iterable[str]) -> int:
         counts = app.ledger.counts()
         up = sum(counts[id].published >= _FIRST_FRAMES for id in ids)
         if up == len(ids) or monotonic() > until:
+            pause.wait(_SETTLE_S)
             return up
         pause.wait(_TICK_S)
 
