@@ -199,9 +199,9 @@ class App:
         self._outbox.flush(left(1.3))  # so that the last report counts every frame
         self._monitor.stop(left(1.0))
         self._publisher.stop(left(0.2))
-        with suppress(DetectorError):  # as in lanes: the reason is told already
-            self._hardware.close()
-            self._detector.close()
+        for part in (self._hardware, self._detector):
+            with suppress(DetectorError):  # as in lanes: the reason is told already
+                part.close()
         late = [thread.name for thread in threading.enumerate() if thread in self._threads() and thread.is_alive()]
         if late:
             log.warning("left behind: still blocked after the time to stop", threads=late)

@@ -66,7 +66,9 @@ def check(config: Config) -> int:
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
             _check_load(detector, opened, console)
-    return 0 if detector and not any(row.problem for row in opened) else 2
+        problem = any(row.problem for row in opened)
+        opened.clear()  # pictures on the GPU, before what they lie in is released
+    return 0 if detector and not problem else 2
 
 
 def open_once(config: SourceConfig, hardware: Hardware) -> Opened:

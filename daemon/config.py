@@ -204,6 +204,8 @@ def check(config: Config) -> Config:
         seen.add(source.id)
     if config.reconnect.max_s < config.reconnect.initial_s:
         raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
+    if config.admission != "off" and config.board.mode == "lossless":
+        raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_publisher(config.publisher)
     return config
 

@@ -109,3 +109,9 @@ def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) ->
         else:
             plain = list(default) if isinstance(default, tuple) else default
             assert shown[field.name] == plain, f"{kind.__name__}.{field.name}"
+
+
+def test_admission_and_lossless_exclude_each_other() -> None:
+    text = "model: {path: m.onnx}\nsources: [{id: a, type: synthetic}]\nadmission: degrade\nboard: {mode: lossless}\n"
+    with pytest.raises(ConfigError, match="admission: leaves frames out"):
+        config.parse(text)

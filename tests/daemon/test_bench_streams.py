@@ -1,0 +1,33 @@
+"""Benchmarks of the whole daemon, on the CPU: every frame accounted for, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daemon.bench.churn import churn
+from daemon.bench.harness import Load
+from daemon.bench.streams import streams
+
+pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_streams_adds_up(clip: Path, paced: bool) -> None:
+    result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, backend="cpu", lanes=1, max_batch=4))
+    assert (result.up, result.unaccounted, result.received_share) == (3, 0, 1.0)
+    assert result.decoders == {"cpu": 3}
+    assert result.latency_ms["p50"] <= result.latency_ms["p99"] <= result.latency_ms["max"]
+    lowest, _, highest = result.source_fps
+    assert lowest > 0.8 * highest
+    if paced:
+        assert highest == pytest.approx(15, rel=0.15)
+
+
+def test_churn_breaks_what_it_should_and_finds_it_back(clip: Path) -> None:
+    result = churn(Load(clip, sources=3, paced=True, seconds=1.0, backend="cpu", lanes=1, max_batch=4), 20, 1)
+    assert (result.settled.drops, result.ended.drops) == (2, 20)
+    assert result.ended.threads <= result.settled.threads
+    assert result.ended.open_files <= result.settled.open_files
+    assert result.churning_fps == pytest.approx(15, rel=0.15)
