@@ -63,6 +63,19 @@ def test_the_same_pictures_at_the_same_times_as_the_cpu(bframes: Path, clip: Pat
         assert np.allclose([row[2] for row in ours], [row[2] for row in theirs], atol=3)
 
 
+@pytest.mark.parametrize("codec", ["libvpx-vp9", "mjpeg"])
+def test_codecs_without_parameter_sets_have_their_size_read(codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mkv"
+    source = "testsrc2=size=320x192:rate=15:duration=2"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", source, "-c:v", codec, "-pix_fmt", "yuvj420p" if codec == "mjpeg" else "yuv420p", path
+    )
+    card = FakeCard()
+    with closing(source_of(path, card, decode="nvdec").open()) as reader:
+        assert [shape for _, shape, _ in play(reader)] == [(192, 320, 3)] * 30
+    assert len(card.sessions) == 1
+
+
 def test_a_loop_goes_on_with_the_same_decoder(bframes: Path) -> None:
     card = FakeCard()
     with closing(source_of(bframes, card, loop=True).open()) as reader:
