@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.app import hardware_of, options_of
 from daemon.capacity import Demand, cores, loads, measure_detector, verdict
 from daemon.config import Config, SourceConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
+from daemon.plan import hardware_of, options_of
 from daemon.sources.decoding import Hardware, NoHardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader

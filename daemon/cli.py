@@ -194,9 +194,9 @@ def build(
 ) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
     from daemon import engines
-    from daemon.app import options_of
     from daemon.config import LogConfig, load
     from daemon.log import logging
+    from daemon.plan import options_of
     from detectors.port import Options, Precision
 
     if (model is None) == (config is None):

@@ -1,4 +1,4 @@
-"""CUDA from Python, one noun each: the only file that imports CUDA's bindings.
+"""CUDA from Python, one noun each: the only file that imports the driver's bindings.
 
 Every handle has `close()`, and closing twice does nothing. Every status passes one door, `_checked`, which turns it
 into a CudaError with CUDA's own name and explanation. Handles are plain integers (`Stream.handle`,
@@ -8,12 +8,8 @@ into a CudaError with CUDA's own name and explanation. Handles are plain integer
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +18,7 @@ import numpy.typing as npt
 from detectors.port import BackendUnavailableError, DetectorError
 
 try:
-    from cuda.bindings import driver, nvrtc
+    from cuda.bindings import driver
 except ImportError as error:
     raise BackendUnavailableError("CUDA's Python bindings are not installed: pip install cuda-python") from error
 
@@ -38,7 +34,6 @@ _STICKY = {
     "CUDA_ERROR_INVALID_PC",
     "CUDA_ERROR_ECC_UNCORRECTABLE",
 }
-_OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference's
 
 
 class _Hot:
@@ -305,7 +300,7 @@ class Module:
     """Compiled kernels.
 
     Args:
-        cubin: from `compile_cubin`, for this device's architecture.
+        cubin: from `detectors.nvrtc.compile_cubin`, for this device's architecture.
     """
 
     def __init__(self, cubin: bytes) -> None:
@@ -333,59 +328,6 @@ class Module:
         if self._module is not None:
             module, self._module = self._module, None
             _checked(driver.cuModuleUnload(module))
-
-
-def compile_cubin(source: Path, architecture: str, cache: Path | None = None) -> bytes:
-    """A .cu file for an architecture such as "sm_90", by NVRTC: needs neither a GPU nor a driver.
-
-    Args:
-        cache: a folder of earlier results, by hash of source, options, compiler and architecture.
-
-    Raises:
-        BackendUnavailableError: there is no NVRTC.
-        DetectorError: it does not compile; with the compiler's words.
-    """
-    text = source.read_bytes()
-    try:
-        version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
-    except RuntimeError as error:  # the bindings found no library
-        raise BackendUnavailableError(
-            "NVRTC, which compiles the kernels for your GPU, is not installed: pip install 'cuda-toolkit[nvrtc]'"
-        ) from error
-    options = (f"--gpu-architecture={architecture}", *_OPTIONS)
-    key = hashlib.sha256(repr((text, version, options)).encode()).hexdigest()[:32]
-    cached = cache / f"{source.stem}-{architecture}-{key}.cubin" if cache else None
-    if cached and cached.is_file():
-        return cached.read_bytes()
-    cubin = _compile(text, source.name, options)
-    if cached:
-        _write_at_once(cached, cubin)
-    return cubin
-
-
-def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
-    program = _checked(nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], []))
-    try:
-        try:
-            _checked(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
-        except CudaError as error:
-            said = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-            _checked(nvrtc.nvrtcGetProgramLog(program, said))
-            words = said.rstrip(b"\0").decode(errors="replace").strip()
-            raise DetectorError(f"{name} does not compile with {' '.join(options)}: {words}") from error
-        cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
-        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
-        return cubin
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-
-
-def _write_at_once(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when two processes write it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
 
 
 def _argument(value: int | float | np.uint64 | npt.NDArray[np.void]) -> npt.NDArray[Any]:
@@ -422,8 +364,6 @@ def _enqueued(status: int) -> None:
 
 
 def _error(status: Any) -> CudaError:
-    if isinstance(status, nvrtc.nvrtcResult):
-        return CudaError(str(status.name), nvrtc.nvrtcGetErrorString(status)[1].decode())
     _, text = driver.cuGetErrorString(status)
     explanation = text.decode() if text else "no explanation"
     if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:

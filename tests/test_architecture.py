@@ -12,7 +12,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for package in ("daemon", "detectors", "calibration") for path in sorted((ROOT / package).rglob("*.py"))]
-GPU_FILES = ("detectors/trt/", "detectors/cuda.py", "detectors/factory.py", "daemon/sources/nvdec/", "daemon/probes.py")
+GPU_FILES = (
+    "detectors/trt/",
+    "detectors/cuda.py",
+    "detectors/nvrtc.py",
+    "detectors/factory.py",
+    "daemon/sources/nvdec/",
+    "daemon/probes.py",
+)
 
 
 def _imports(path: Path) -> Iterator[str]:

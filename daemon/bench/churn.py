@@ -84,9 +84,9 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
             app.start()
             await_first_frames(app, ids)
             quiet = watch(app, probe, load.seconds)
-            churning = _Churning(app, [breakable[id] for id in ids[:victims]], drops, probe)
+            churning = _Churning([breakable[id] for id in ids[:victims]], drops, probe)
             churning.start()
-            window = watch_while(app, probe, churning.is_alive)
+            window = _watch_while(app, probe, churning.is_alive)
             churning.join()
             ended_well(app.stop())
     if churning.problem:
@@ -108,7 +108,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     )
 
 
-def watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window:
+def _watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window:
     """A window as long as something goes on."""
     first = watch(app, probe, 0.25)
     last = first
@@ -121,11 +121,11 @@ def watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window:
 class _Churning(threading.Thread):
     """Breaks one source after the other, each after it has come back and published."""
 
-    def __init__(self, app: App, victims: list[_Breakable], drops: int, probe: GpuProbe) -> None:
+    def __init__(self, victims: list[_Breakable], drops: int, probe: GpuProbe) -> None:
         super().__init__(daemon=True)
         self.problem: str | None = None
         self.marks: list[Marks] = []
-        self._app, self._victims, self._drops, self._probe = app, victims, drops, probe
+        self._victims, self._drops, self._probe = victims, drops, probe
         self._random = random.Random(1)  # noqa: S311 - the same order every time
 
     def run(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, process_time
 
@@ -127,7 +127,7 @@ class Usage:
     gpu_bytes: int | None
 
 
-@dataclass
+@dataclass(frozen=True)
 class Window:
     """What happened between two moments.
 
@@ -141,7 +141,6 @@ class Window:
     before: dict[str, Counts]
     after: dict[str, Counts]
     usage: Usage
-    rows: list[Rows] = field(default_factory=list)
 
     def rates(self, ids: Iterable[str]) -> list[float]:
         """Published frames a second, by source."""
@@ -211,7 +210,7 @@ def watch(app: App, probe: GpuProbe, seconds: float) -> Window:
 
 def latencies(rows: Rows, window: Window) -> tuple[dict[str, float], float]:
     """Captured to sent of frames captured in a window, ms, at some ranks; and the highest p99 of any of its seconds."""
-    inside = rows[(rows["dropped"] == 0) & (rows["captured_at"] >= window.begin) & (rows["captured_at"] < window.end)]
+    inside = _published_in(rows, window)
     if len(inside) == 0:
         return {}, 0.0
     total = inside["total"] / 1e6
@@ -222,7 +221,7 @@ def latencies(rows: Rows, window: Window) -> tuple[dict[str, float], float]:
 
 def stages(rows: Rows, window: Window) -> dict[str, tuple[float, float]]:
     """p50 and p99 of each stage of frames captured in a window, ms."""
-    inside = rows[(rows["dropped"] == 0) & (rows["captured_at"] >= window.begin) & (rows["captured_at"] < window.end)]
+    inside = _published_in(rows, window)
     if len(inside) == 0:
         return {}
     ranks = {stage: np.percentile(inside[stage] / 1e6, (50, 99)) for stage in STAGES}
@@ -241,19 +240,28 @@ def probing() -> Iterator[GpuProbe]:
 
 
 def ended_well(code: int) -> None:
-    """Raises:
-    LookoutError: it did not.
+    """To be called with the daemon's exit code.
+
+    Raises:
+        LookoutError: it failed.
     """
     if code:
         raise LookoutError("the daemon failed: see the log above")
 
 
-def _cpu_by_thread(process: psutil.Process) -> Counter[str]:
+def _published_in(rows: Rows, window: Window) -> Rows:
+    """Those of frames that were captured in a window, and published."""
+    captured_at = rows["captured_at"]
+    inside: Rows = rows[(rows["dropped"] == 0) & (captured_at >= window.begin) & (captured_at < window.end)]
+    return inside
+
+
+def _cpu_by_thread(process: psutil.Process) -> defaultdict[str, float]:
     """Seconds by the first word of a thread's name."""
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
-    kinds: Counter[str] = Counter()
+    kinds: defaultdict[str, float] = defaultdict(float)
     for row in process.threads():
-        kinds[re.split(r"[-_]", names.get(row.id, "others"))[0]] += row.user_time + row.system_time  # type: ignore[assignment]
+        kinds[re.split(r"[-_]", names.get(row.id, "others"))[0]] += row.user_time + row.system_time
     return kinds
 
 

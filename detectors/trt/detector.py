@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import structlog
 
-from detectors.cuda import Device, Module, compile_cubin
+from detectors.cuda import Device, Module
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.model import input_size, read, sha256
+from detectors.nvrtc import compile_cubin
 from detectors.port import BackendUnavailableError, DetectorError, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore

@@ -83,7 +83,7 @@ def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
 def test_a_source_has_its_own_threshold_and_labels() -> None:
     """The detector runs at the lowest threshold; each source gets what it asked for."""
     low, cars = SyntheticConfig(id="low", confidence=0.1), SyntheticConfig(id="cars", labels=["car"])
-    from daemon.app import options_of
+    from daemon.plan import options_of
 
     assert options_of(_config(low, cars)).wanted.confidence == 0.1
     import numpy as np

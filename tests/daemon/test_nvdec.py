@@ -21,7 +21,7 @@ from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.surfaces import Ring
 from tests.support import clips
-from tests.support.hardware import CARD, FakeCard, bgr_of
+from tests.support.hardware import FakeCard, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
 Frames = list[tuple[int | None, tuple[int, ...], float]]
@@ -252,7 +252,3 @@ def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: P
                 continue
     assert len(card.sessions) >= 3
     assert sum(not session.closed for session in card.sessions) <= 2
-
-
-def test_the_card_of_the_tests_decodes_what_the_tests_play() -> None:
-    assert CARD.why_not("h264", 320, 180, "yuv420p") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detectors import cuda
+from detectors import nvrtc
 from detectors.letterbox import InputSpec
 from detectors.port import Wanted
 from detectors.trt import kernels
@@ -48,4 +48,4 @@ def test_postprocess_is_the_reference(runner: CpuRunner, head: str, wanted: Want
 @pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_kernels_compile_for_every_architecture(architecture: str) -> None:
     for source in kernels.SOURCES:
-        assert cuda.compile_cubin(source, architecture)[:4] == b"\x7fELF"
+        assert nvrtc.compile_cubin(source, architecture)[:4] == b"\x7fELF"

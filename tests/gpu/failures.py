@@ -26,7 +26,8 @@ from daemon.client import Subscriber
 from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.messages import Status
-from detectors.cuda import Device, DeviceBuffer, Module, Stream, compile_cubin
+from detectors.cuda import Device, DeviceBuffer, Module, Stream
+from detectors.nvrtc import compile_cubin
 from detectors.port import DetectorError, Options, Wanted
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore

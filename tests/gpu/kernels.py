@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from detectors.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream, compile_cubin
+from detectors.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
 from detectors.heads import recognise
 from detectors.letterbox import InputSpec, Letterbox, fit
+from detectors.nvrtc import compile_cubin
 from detectors.port import Wanted
 from detectors.trt import kernels
 from tests.support.kernels import (

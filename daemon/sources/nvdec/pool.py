@@ -1,4 +1,4 @@
-"""Hardware decoders kept from one connection to the next: making one takes the driver 50 ms and 50 MiB."""
+"""Hardware decoders kept from one connection to the next: making one takes the driver 50 ms or more."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class Pool:
     """Implements `daemon.sources.decoding.Hardware`; safe to use from every thread.
 
     Args:
+        card: what can be decoded.
         make: opens a session.
         surfaces: pictures of each source that may be on their way at once.
         threads: see `Hardware`.
@@ -150,7 +151,7 @@ class Pool:
         self._on_close()
 
     def _reserve(self, cost: int) -> None:
-        """Room for one more decoder; idle sessions make it where there is none."""
+        """Room for one more decoder; idle sessions do not count, they go when it takes a session."""
         with self._lock:
             limit, taken = self._limit, sum(self._reserved)
             if limit is not None and taken + cost > limit:

@@ -41,6 +41,11 @@ class Engines:
 
     Args:
         calls: sessions that may be inside the driver at once, None for two for each engine.
+
+    Attributes:
+        device: the GPU.
+        gate: into the driver.
+        threads: that keep all engines at work.
     """
 
     def __init__(self, device: int, calls: int | None = None) -> None:
@@ -161,20 +166,18 @@ class Session:
 
     def _load(self, frame: Any, bt709: bool, full_range: bool) -> DeviceImage:
         try:
-            if self._ring is None:
-                self._make_ring(frame)
-            width, height = self._width, self._height
-            lease = self._ring.take()  # type: ignore[union-attr]
+            ring = self._ring or self._make_ring(frame)
+            lease = ring.take()
             surface = lease.surface
             surface.buffer.copy(frame.GetPtrToPlane(0), self._stream)
             surface.event.record(self._stream)
         except CudaError as error:
             raise DecodeError(str(error)) from error
-        luma = surface.buffer.pointer
+        width, height, luma = self._width, self._height, surface.buffer.pointer
         chroma = luma + width * height
         return DeviceImage(luma, chroma, width, width, height, bt709, full_range, surface.event.handle, lease)
 
-    def _make_ring(self, frame: Any) -> None:
+    def _make_ring(self, frame: Any) -> Ring[_Surface]:
         """When the size is known: with the first picture."""
         rows, width = frame.shape
         self._width, self._height = width, rows * 2 // 3
@@ -187,6 +190,7 @@ class Session:
                 undo.callback(surfaces[-1].close)
             undo.pop_all()
         self._ring = Ring(surfaces)
+        return self._ring
 
 
 def _refusal(error: Exception) -> UnsuitableError:

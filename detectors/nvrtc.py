@@ -1,0 +1,81 @@
+"""Kernels compiled for the GPU that is found, and kept: the only file that imports the compiler's bindings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from detectors.cuda import CudaError
+from detectors.port import BackendUnavailableError, DetectorError
+
+try:
+    from cuda.bindings import nvrtc
+except ImportError as error:
+    raise BackendUnavailableError("CUDA's Python bindings are not installed: pip install cuda-python") from error
+
+_OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference's
+
+
+def compile_cubin(source: Path, architecture: str, cache: Path | None = None) -> bytes:
+    """A .cu file for an architecture such as "sm_90", by NVRTC: needs neither a GPU nor a driver.
+
+    Args:
+        cache: a folder of earlier results, by hash of source, options, compiler and architecture.
+
+    Raises:
+        BackendUnavailableError: there is no NVRTC.
+        DetectorError: it does not compile; with the compiler's words.
+    """
+    text = source.read_bytes()
+    try:
+        version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
+    except RuntimeError as error:  # the bindings found no library
+        raise BackendUnavailableError(
+            "NVRTC, which compiles the kernels for your GPU, is not installed: pip install 'cuda-toolkit[nvrtc]'"
+        ) from error
+    options = (f"--gpu-architecture={architecture}", *_OPTIONS)
+    key = hashlib.sha256(repr((text, version, options)).encode()).hexdigest()[:32]
+    cached = cache / f"{source.stem}-{architecture}-{key}.cubin" if cache else None
+    if cached and cached.is_file():
+        return cached.read_bytes()
+    cubin = _compile(text, source.name, options)
+    if cached:
+        _write_at_once(cached, cubin)
+    return cubin
+
+
+def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
+    program = _checked(nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], []))
+    try:
+        try:
+            _checked(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
+        except CudaError as error:
+            said = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            _checked(nvrtc.nvrtcGetProgramLog(program, said))
+            words = said.rstrip(b"\0").decode(errors="replace").strip()
+            raise DetectorError(f"{name} does not compile with {' '.join(options)}: {words}") from error
+        cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
+        _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+        return cubin
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _write_at_once(path: Path, content: bytes) -> None:
+    """Whole or not at all, also when two processes write it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The values of a call, or a CudaError with NVRTC's own name and explanation."""
+    status, *values = result
+    if int(status) != 0:
+        raise CudaError(str(status.name), nvrtc.nvrtcGetErrorString(status)[1].decode())
+    return values[0] if len(values) == 1 else values
