@@ -10,20 +10,18 @@ from __future__ import annotations
 import heapq
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Protocol
 
 import structlog
 
-from daemon.admission import Admission
-from daemon.board import FrameBoard
+from daemon.admission import Limit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LateError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
-from daemon.metrics import Ledger
 from daemon.sources.port import Picture, Reader, Source
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
@@ -36,6 +34,31 @@ _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thre
 
 Life = Iterator[int]
 """Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
+
+
+class Board(Protocol):
+    """Where frames go: `daemon.board.FrameBoard`, or what stands for it in a capture process."""
+
+    @property
+    def live(self) -> bool: ...
+    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool: ...
+    def is_settled(self, source: str) -> bool: ...
+
+
+class Accounts(Protocol):
+    """Where a frame's fate is noted: `daemon.metrics.Ledger`, or what stands for it."""
+
+    def captured(self, source: str) -> None: ...
+    def dropped(self, source: str, seq: int, cause: str) -> None: ...
+
+
+class Admits(Protocol):
+    """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
+
+    def enter(self, source: str, fps: float | None, limit: Limit) -> None: ...
+    def leave(self, source: str) -> None: ...
+    def reason(self, fps: float) -> str: ...
 
 
 class Announce(Protocol):
@@ -55,6 +78,9 @@ class Announce(Protocol):
 class Capture:
     """Owns one source. `life` retries for ever; `connection` works or raises.
 
+    Args:
+        seq: number of its first frame; not 0 where another process had the source before.
+
     Attributes:
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
@@ -64,12 +90,13 @@ class Capture:
         self,
         config: SourceConfig,
         source: Source,
-        board: FrameBoard,
-        ledger: Ledger,
+        board: Board,
+        ledger: Accounts,
         announce: Announce,
         clock: Clock,
         reconnect: ReconnectConfig,
-        admission: Admission,
+        admission: Admits,
+        seq: int = 0,
     ) -> None:
         self.id = config.id
         self.failure: str | None = None
@@ -82,7 +109,7 @@ class Capture:
         self._new_share: float | None = None  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stopping = threading.Event()
-        self._seq = 0
+        self._seq = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
         # Written by this source's thread, read by the monitor through `check_stalled`.
@@ -289,7 +316,7 @@ class Capture:
 class CaptureThread(threading.Thread):
     """Serves sources in the order in which they want to go on."""
 
-    def __init__(self, name: str, captures: Sequence[Capture], board: FrameBoard, clock: Clock) -> None:
+    def __init__(self, name: str, captures: Sequence[Capture], board: Board, clock: Clock) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{name}", daemon=True)
         self._captures, self._clock = captures, clock

@@ -6,17 +6,17 @@ import io
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import structlog
 
 from daemon import systemd
-from daemon.capture import Capture
 from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
-from daemon.messages import Metrics, SourceMetrics, topic
+from daemon.messages import Metrics, SourceMetrics, State, topic
 from daemon.metrics import CAUSES, STAGES, Counts, Ledger, Rows, percentiles
 from daemon.outbox import Outbox, Report
 from daemon.probes import GpuProbe, ProcessProbe
@@ -25,6 +25,16 @@ from daemon.publisher import Publisher
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
 RowSink = Callable[[Rows], None]
+
+
+class Watched(Protocol):
+    """A source's capture, in this process or in another."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def state(self) -> State: ...
+    def check_stalled(self, after_s: float) -> None: ...
 
 
 class Monitor(threading.Thread):
@@ -40,7 +50,7 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         ledger: Ledger,
-        captures: Sequence[Capture],
+        captures: Sequence[Watched],
         publisher: Publisher,
         outbox: Outbox,
         gpu: GpuProbe,
