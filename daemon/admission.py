@@ -59,6 +59,11 @@ class Admission:
             if self._sources.pop(source, None):
                 self._share()
 
+    @property
+    def measured(self) -> float | None:
+        """What the detector does, None where everybody is let in."""
+        return None if self._mode == "off" else self._measured
+
     def reason(self, fps: float) -> str:
         """Why a source is limited, for its status."""
         return f"limited to {fps:.1f} frames/s: the detector does {self._measured:.0f} in all"

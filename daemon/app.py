@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
+import os
 import secrets
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -16,20 +15,24 @@ from daemon import systemd
 from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
-from daemon.capture import Capture, CaptureThread
+from daemon.capture import Capture, CaptureThread, share_out
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, SourceConfig
 from daemon.lane import LaneThread, keep_of
 from daemon.messages import VideoFormat
 from daemon.metrics import Ledger
 from daemon.monitor import Monitor, RowSink
+from daemon.mps import Mps
 from daemon.outbox import Outbox
-from daemon.plan import hardware_of, options_of
+from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_of, processes_wished, remote, surfaces_of
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.sources.decoding import Hardware
+from daemon.sources.decoding import Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
+from daemon.tuning import tune_the_interpreter
+from daemon.workers.fleet import Fleet, Surroundings
+from daemon.workers.process import Begin
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
 
@@ -42,6 +45,7 @@ _POLL_S = 0.05
 
 OpenDetector = Callable[[Backend, Options], Detector]
 MakeSource = Callable[[SourceConfig, Hardware], Source]
+FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
 
 
 class App:
@@ -49,7 +53,8 @@ class App:
 
     Args:
         open_detector: how to open the model; the factory's, or a fake's.
-        make_source: how to make a source; the factory's, or a benchmark's.
+        make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
+        find_hardware: what decodes on the GPU; the plan's, or a stand-in.
         sinks: takers of every frame's row, such as a benchmark.
 
     Raises:
@@ -63,6 +68,7 @@ class App:
         clock: Clock | None = None,
         open_detector: OpenDetector = open_detector,
         make_source: MakeSource = make_source,
+        find_hardware: FindHardware = hardware_of,
         sinks: Sequence[RowSink] = (),
     ) -> None:
         self._config, self._clock = config, clock or SystemClock()
@@ -72,10 +78,13 @@ class App:
         lossless = config.board.mode == "lossless"
         instance = secrets.token_hex(4)
         self.ledger = Ledger(ids)
+        self._mps: Mps | None = None
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=lossless)
         with ExitStack() as undo:
             self._publisher = Publisher(config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail)
             undo.callback(self._publisher.stop, 0.0)
+            if config.gpu.mps == "auto" and processes_wished(config) > 1:
+                self._share_gpu(undo)
             self._detector = open_detector(config.model.backend, options_of(config))
             undo.callback(self._detector.close)
             self._board = FrameBoard(
@@ -86,10 +95,17 @@ class App:
                 max_age_ns=round(config.board.max_age_ms * 1e6),
             )
             self._admission = self._make_admission()
-            self._hardware = hardware_of(config, self._detector.info)
+            offer = find_hardware(config, self._detector.info)
+            processes = processes_of(config, offer)
+            elsewhere = remote(config.active) if processes else []
+            self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
             undo.callback(self._hardware.close)
-            self._captures = self._make_captures(make_source)
-            self._capture_threads = self._make_capture_threads()
+            here = [source for source in config.active if source not in elsewhere]
+            captures = self._make_captures(here, make_source)
+            self._fleet = self._make_fleet(elsewhere, processes, offer, make_source) if elsewhere else None
+            self._captures = [*captures, *(self._fleet.captures if self._fleet else ())]
+            threads = share_out(captures, self._hardware.threads, self._board, self._clock)
+            self._capture_threads: list[CaptureThread | Fleet] = [*threads, *([self._fleet] if self._fleet else [])]
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
                 config.monitor,
@@ -97,6 +113,7 @@ class App:
                 self._captures,
                 self._publisher,
                 self._outbox,
+                lambda: self.pids,
                 open_gpu_probe(),
                 self._clock,
                 instance,
@@ -123,7 +140,15 @@ class App:
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
         """Bytes of the GPU's memory by what they are for, with the sources connected now."""
-        return (*self.model.memory, ("decoding", self._hardware.memory))
+        if self._fleet is None:
+            return (*self.model.memory, ("decoding", self._hardware.memory))
+        processes = len(self._fleet.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
+        return (*self.model.memory, ("decoding", self._fleet.memory), ("capture processes", processes))
+
+    @property
+    def pids(self) -> list[int]:
+        """Of this process, and of those that capture."""
+        return [os.getpid(), *(self._fleet.pids if self._fleet else ())]
 
     @property
     def failures(self) -> dict[str, str]:
@@ -154,7 +179,7 @@ class App:
                 """Warming up."""
         self._publisher.serve(info)
         self._monitor.start()
-        _tune_the_interpreter()
+        tune_the_interpreter(captures=self._fleet is None)
         self._await_audience()
         for thread in self._capture_threads:
             thread.start()
@@ -201,6 +226,8 @@ class App:
         for part in (self._hardware, self._detector):
             with suppress(DetectorError):  # as in lanes: the reason is told already
                 part.close()
+        if self._mps:
+            self._mps.close()
         late = [thread.name for thread in threading.enumerate() if thread in self._threads() and thread.is_alive()]
         if late:
             log.warning("left behind: still blocked after the time to stop", threads=late)
@@ -215,10 +242,20 @@ class App:
         """Of the process, for the log."""
         return {"seconds_since_start": round(process_age_s(), 2)}
 
+    def _share_gpu(self, undo: ExitStack) -> None:
+        """Before anybody uses it, so that capture processes and lanes run on it side by side."""
+        self._mps = Mps()
+        undo.callback(self._mps.close)
+        log.info(
+            "capture processes and lanes share the GPU",
+            by="MPS" if self._mps.reason is None else "turns",
+            reason=self._mps.reason,
+        )
+
     def _threads(self) -> list[threading.Thread]:
         return [*self._capture_threads, *self._lanes, self._publisher, self._monitor]
 
-    def _make_captures(self, make_source: MakeSource) -> list[Capture]:
+    def _make_captures(self, sources: Sequence[SourceConfig], make_source: MakeSource) -> list[Capture]:
         return [
             Capture(
                 source,
@@ -230,18 +267,28 @@ class App:
                 self._config.reconnect,
                 self._admission,
             )
-            for source in self._config.active
+            for source in sources
         ]
 
-    def _make_capture_threads(self) -> list[CaptureThread]:
-        """One for each live source; recordings share as many as keep the decoders busy."""
-        alone = [capture for capture in self._captures if capture.live]
-        sharing = [capture for capture in self._captures if not capture.live]
-        groups = [(capture.id, [capture]) for capture in alone]
-        for number in range(min(len(sharing), self._hardware.threads)):
-            group = sharing[number :: self._hardware.threads]
-            groups.append((group[0].id if len(group) == 1 else f"recordings-{number}", group))
-        return [CaptureThread(name, group, self._board, self._clock) for name, group in groups]
+    def _make_fleet(
+        self, sources: Sequence[SourceConfig], processes: int, offer: Offer | NoHardware, make_source: MakeSource
+    ) -> Fleet:
+        config = self._config
+        begin = Begin(
+            sources=[],
+            make_source=make_source,
+            offer=offer,
+            part=processes,
+            live=config.board.mode == "live",
+            depth=config.board.depth,
+            places=surfaces_of(config),
+            reconnect=config.reconnect,
+            measured=self._admission.measured,
+            stall_after_s=config.monitor.stall_after_s,
+            log=config.log,
+        )
+        to = Surroundings(self._board, self.ledger, self._publisher.announce, self._admission)
+        return Fleet(sources, processes, begin, to, self._fail)
 
     def _make_admission(self) -> Admission:
         """With what the detector can do, measured on grey pictures before its lanes are made."""
@@ -276,21 +323,10 @@ class App:
     def _is_alive(self) -> bool:
         now = self._clock.monotonic_ns()
         beats = [self._publisher.beat_ns, *(lane.beat_ns for lane in self._lanes)]
+        if self._fleet and self._fleet.is_alive():
+            beats.append(self._fleet.beat_ns)
         return all(now - beat < _BEAT_S * 1e9 for beat in beats)
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
         self._stopping.set()
-
-
-def _tune_the_interpreter() -> None:
-    """For many threads that each do little for a frame.
-
-    The collector: what is there now stays, and what a frame makes has no cycles; looking through it all holds up every
-    thread. The lock: threads give it up of themselves, many times a millisecond. Who has waited for the usual 5 ms
-    makes every such moment a switch to another thread, which costs more than the work in between.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
-    sys.setswitchinterval(0.05)

@@ -313,6 +313,16 @@ class Capture:
         self._announce(self.id, self._session, state, reason, retry_in_s, format)
 
 
+def share_out(captures: Sequence[Capture], threads: int, board: Board, clock: Clock) -> list[CaptureThread]:
+    """One thread for each live source, and at most so many for all recordings."""
+    sharing = [capture for capture in captures if not capture.live]
+    groups = [(capture.id, [capture]) for capture in captures if capture.live]
+    for number in range(min(len(sharing), threads)):
+        group = sharing[number::threads]
+        groups.append((group[0].id if len(group) == 1 else f"recordings-{number}", group))
+    return [CaptureThread(name, group, board, clock) for name, group in groups]
+
+
 class CaptureThread(threading.Thread):
     """Serves sources in the order in which they want to go on."""
 

@@ -55,7 +55,7 @@ def check(config: Config) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
-        hardware = hardware_of(config, detector.info) if detector else NoHardware("the model cannot be opened")
+        hardware = hardware_of(config, detector.info).open() if detector else NoHardware("the model cannot be opened")
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
             opened = list(pool.map(lambda source: open_once(source, hardware), config.active))

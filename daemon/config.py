@@ -53,6 +53,7 @@ class GpuConfig(Section, frozen=True):
     device: Annotated[int, msgspec.Meta(ge=0)] = 0
     memory_limit_mib: PositiveInt | None = None
     frame_size: tuple[PositiveInt, PositiveInt] = (1920, 1080)
+    mps: Literal["auto", "off"] = "auto"
 
 
 class SourceBase(Section, frozen=True):
@@ -142,6 +143,7 @@ class Config(Section, frozen=True):
     model: ModelConfig
     sources: list[SourceConfig]
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
     gpu: GpuConfig = GpuConfig()
     admission: Mode = "off"
     reconnect: ReconnectConfig = ReconnectConfig()
@@ -186,6 +188,8 @@ def parse(text: str) -> Config:
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
         raw["admission"] = "off"
+    if isinstance(raw.get("gpu"), dict) and raw["gpu"].get("mps") is False:
+        raw["gpu"]["mps"] = "off"
     for where in _environment_outside_secrets(raw):
         raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
     return check(_convert(raw, Config))

@@ -197,7 +197,7 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessMetrics(msgspec.Struct, frozen=True):
-    """The daemon's process; 100 % is one core."""
+    """The daemon's processes, those that capture among them; 100 % is one core."""
 
     cpu_percent: float
     rss_bytes: int

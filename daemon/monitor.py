@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -42,6 +42,7 @@ class Monitor(threading.Thread):
 
     Args:
         captures: whose state is reported and watched.
+        pids: of the daemon's processes.
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
     """
@@ -53,6 +54,7 @@ class Monitor(threading.Thread):
         captures: Sequence[Watched],
         publisher: Publisher,
         outbox: Outbox,
+        pids: Callable[[], Iterable[int]],
         gpu: GpuProbe,
         clock: Clock,
         instance: str,
@@ -65,7 +67,7 @@ class Monitor(threading.Thread):
         self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
         self._clock, self._instance, self._alive = clock, instance, alive
         self._on_failure = on_failure
-        self._process = ProcessProbe()
+        self._process = ProcessProbe(pids)
         self._frames = FrameFile(config.frames_file, instance, ledger.sources) if config.frames_file else None
         self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
         self._ending = threading.Event()

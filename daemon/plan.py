@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from daemon.config import AvConfig, Config
+from collections.abc import Sequence
+
+from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
-from daemon.sources.decoding import Hardware, NoHardware
-from daemon.sources.factory import open_hardware
+from daemon.sources.decoding import NoHardware, Offer
+from daemon.sources.factory import offer_hardware
 from daemon.sources.nvdec.memory import decoder_bytes
 from detectors.port import ModelInfo, Options, Wanted
+
+PROCESS_BYTES = 560 << 20  # of the GPU, that CUDA takes for each further process; measured on one H200
+_SOURCES_PER_PROCESS = 16
+_MOST_PROCESSES = 4
 
 
 def options_of(config: Config) -> Options:
@@ -32,31 +38,59 @@ def options_of(config: Config) -> Options:
     )
 
 
-def hardware_of(config: Config, model: ModelInfo) -> Hardware:
+def hardware_of(config: Config, model: ModelInfo) -> Offer | NoHardware:
     """What decodes on the GPU, for lanes that take its pictures.
 
     Raises:
         ConfigError: a source asks for it and it cannot be had.
     """
     asking = _asking(config)
-    hardware: Hardware
     if not asking:
         return NoHardware("no source asks for it")
     if model.gpu is None:
-        hardware = NoHardware(f"the {model.backend} backend reads pictures in host memory")
+        found: Offer | NoHardware = NoHardware(f"the {model.backend} backend reads pictures in host memory")
     else:
-        limit = config.gpu.memory_limit_mib
-        left = None if limit is None else max(0, (limit << 20) - sum(dict(model.memory).values()))
-        hardware = open_hardware(model.gpu, surfaces_of(config), left)
-    if isinstance(hardware, NoHardware):
+        found = offer_hardware(model.gpu, surfaces_of(config), decoding_memory(config, model))
+    if isinstance(found, NoHardware):
         for source in asking:
             if source.decode == "nvdec":
-                raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {hardware.reason}")
-    return hardware
+                raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {found.reason}")
+    return found
+
+
+def decoding_memory(config: Config, model: ModelInfo) -> int | None:
+    """Bytes of the GPU that all decoders may take, None for any."""
+    limit = config.gpu.memory_limit_mib
+    if limit is None:
+        return None
+    taken = sum(dict(model.memory).values()) + processes_wished(config) * PROCESS_BYTES
+    return max(0, (limit << 20) - taken)
+
+
+def processes_of(config: Config, hardware: Offer | NoHardware) -> int:
+    """How many processes capture; 0 where this one does."""
+    if config.capture_processes == "auto" and isinstance(hardware, NoHardware):
+        return 0
+    return processes_wished(config)
+
+
+def processes_wished(config: Config) -> int:
+    """The same before it is known what decodes."""
+    if config.capture_processes == "auto":
+        return min(_MOST_PROCESSES, -(-len(_asking(config)) // _SOURCES_PER_PROCESS))
+    return min(config.capture_processes, len(remote(config.active)))
+
+
+def remote(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
+    """Of these, the sources that capture processes take if there are any: those with packets to be decoded."""
+    return [source for source in sources if isinstance(source, AvConfig)]
 
 
 def surfaces_of(config: Config) -> int:
-    """Pictures of one source on their way at once: on the board, in a lane's batch, in its thread's hands."""
+    """Pictures of one source on their way at once: on the board, in a lane's batch, in its thread's hands, and, where
+    another process captures it, between the two."""
+    if processes_wished(config):
+        return 5 if config.board.mode == "live" else config.board.depth + 2
     waiting = 1 if config.board.mode == "live" else config.board.depth
     return waiting + min(waiting, config.model.max_batch) + 2
 
@@ -67,6 +101,7 @@ def _detectors_memory(config: Config) -> int | None:
     if limit is None:
         return None
     needed = len(_asking(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
+    needed += processes_wished(config) * PROCESS_BYTES
     return (limit << 20) - min(needed, (limit << 20) * 3 // 4)
 
 

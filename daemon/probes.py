@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import psutil
@@ -12,22 +13,29 @@ from daemon.messages import GpuMetrics, ProcessMetrics
 
 
 class ProcessProbe:
-    """CPU, memory, threads and descriptors of this process."""
+    """CPU, memory, threads and descriptors of some processes together.
 
-    def __init__(self) -> None:
-        self._process = psutil.Process()
-        self._process.cpu_percent()  # the first call only starts the count
+    Args:
+        pids: the processes there are now.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self._known: dict[int, psutil.Process] = {}
+        self.read()  # the first call only starts the count
 
     def read(self) -> ProcessMetrics:
-        """Since the last call; one caller only."""
-        process = self._process
-        with process.oneshot():
-            return ProcessMetrics(
-                cpu_percent=round(process.cpu_percent(), 1),
-                rss_bytes=process.memory_info().rss,
-                threads=process.num_threads(),
-                open_files=process.num_fds(),
-            )
+        """Since the last call; one caller only. A process that has just ended counts no more."""
+        running = [pid for pid in self._pids() if psutil.pid_exists(pid)]
+        self._known = {pid: self._known.get(pid) or psutil.Process(pid) for pid in running}
+        cpu, rss, threads, files = 0.0, 0, 0, 0
+        for process in self._known.values():
+            with suppress(psutil.Error), process.oneshot():
+                cpu += process.cpu_percent()
+                rss += process.memory_info().rss
+                threads += process.num_threads()
+                files += process.num_fds()
+        return ProcessMetrics(cpu_percent=round(cpu, 1), rss_bytes=rss, threads=threads, open_files=files)
 
 
 class GpuProbe(Protocol):

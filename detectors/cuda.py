@@ -8,8 +8,9 @@ into a CudaError with CUDA's own name and explanation. Handles are plain integer
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +37,9 @@ _STICKY = {
 }
 
 
+_NOT_READY = int(driver.CUresult.CUDA_ERROR_NOT_READY)
+
+
 class _Hot:
     """Calls of every frame, with the interpreter's lock held.
 
@@ -46,6 +50,7 @@ class _Hot:
 
     _TYPES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "cuEventRecord": (ctypes.c_void_p, ctypes.c_void_p),
+        "cuEventQuery": (ctypes.c_void_p,),
         "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), ctypes.c_void_p, ctypes.c_void_p),
         "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
         "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
@@ -153,6 +158,10 @@ class Stream:
         """Enqueue waiting for somebody's event, by its handle; nobody waits here."""
         _enqueued(_hot.cuStreamWaitEvent(self.handle, event, 0))
 
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Enqueue a copy within the device, by addresses."""
+        _enqueued(_hot.cuMemcpyDtoDAsync_v2(target, source, size, self.handle))
+
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
         """What is enqueued within becomes the one graph in the list afterwards, and does not run."""
@@ -192,6 +201,14 @@ class Event:
     def synchronize(self) -> None:
         """Wait until the point is reached; releases the interpreter's lock."""
         _checked(driver.cuEventSynchronize(self._event))
+
+    @property
+    def passed(self) -> bool:
+        """Whether the point is reached; nobody waits here."""
+        status = _hot.cuEventQuery(self.handle)
+        if status != _NOT_READY:
+            _enqueued(status)
+        return status != _NOT_READY
 
     def milliseconds_since(self, earlier: Event) -> float:
         passed = ctypes.c_float()
@@ -237,10 +254,6 @@ class DeviceBuffer:
         _fits(offset, size, self.size)
         _checked(driver.cuMemcpyDtoHAsync(pointer, self.pointer + offset, size, stream.handle))
 
-    def copy(self, pointer: int, stream: Stream) -> None:
-        """Enqueue filling it from elsewhere on the device."""
-        _enqueued(_hot.cuMemcpyDtoDAsync_v2(self.pointer, pointer, self.size, stream.handle))
-
     def clear(self, stream: Stream) -> None:
         """Enqueue writing zeros."""
         _checked(driver.cuMemsetD8Async(self.pointer, 0, self.size, stream.handle))
@@ -249,6 +262,62 @@ class DeviceBuffer:
         if self.pointer:
             pointer, self.pointer = self.pointer, 0
             _checked(driver.cuMemFree(pointer))
+
+
+class SharedBuffer:
+    """Device memory that other processes can map. It lives until the last of them has closed it.
+
+    Args:
+        device: which GPU.
+        fd: of another process's memory, which is mapped here; None for new memory.
+
+    Attributes:
+        pointer: its address in this process.
+        size: bytes, of whole pages of the device.
+        fd: a file descriptor that stands for it in any process; owned, None where it was mapped from one.
+    """
+
+    def __init__(self, device: int, size: int, fd: int | None = None) -> None:
+        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        wanted = driver.CUmemAllocationProp()
+        wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        wanted.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        wanted.location.id = device
+        wanted.requestedHandleTypes = kind
+        least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        page = int(_checked(driver.cuMemGetAllocationGranularity(wanted, least)))
+        self.size = -(-size // page) * page
+        self.fd: int | None = None
+        self.pointer = 0
+        with ExitStack() as undo:
+            if fd is None:
+                memory = _checked(driver.cuMemCreate(self.size, wanted, 0))
+            else:
+                memory = _checked(driver.cuMemImportFromShareableHandle(fd, kind))
+            try:  # once mapped, the memory is held by the mapping
+                address = _checked(driver.cuMemAddressReserve(self.size, 0, driver.CUdeviceptr(0), 0))
+                undo.callback(driver.cuMemAddressFree, address, self.size)
+                _checked(driver.cuMemMap(address, self.size, 0, memory, 0))
+                undo.callback(driver.cuMemUnmap, address, self.size)
+                access = driver.CUmemAccessDesc()
+                access.location = wanted.location
+                access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                _checked(driver.cuMemSetAccess(address, self.size, [access], 1))
+                if fd is None:
+                    self.fd = int(_checked(driver.cuMemExportToShareableHandle(memory, kind, 0)))
+            finally:
+                _checked(driver.cuMemRelease(memory))
+            undo.pop_all()
+        self.pointer = int(address)
+
+    def close(self) -> None:
+        if self.pointer:
+            pointer, self.pointer = self.pointer, 0
+            if self.fd is not None:
+                os.close(self.fd)
+                self.fd = None
+            _checked(driver.cuMemUnmap(pointer, self.size))
+            _checked(driver.cuMemAddressFree(pointer, self.size))
 
 
 class PinnedBuffer:

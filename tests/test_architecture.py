@@ -18,6 +18,7 @@ GPU_FILES = (
     "detectors/nvrtc.py",
     "detectors/factory.py",
     "daemon/sources/nvdec/",
+    "daemon/mps.py",
     "daemon/probes.py",
 )
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import numpy as np
-import psutil
 
 from daemon.app import App
 from daemon.bench.harness import Load, Window, await_first_frames, config_of, ended_well, latencies, probing, watch
 from daemon.bench.listener import listening
+from daemon.client import Subscriber
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
-from daemon.messages import VideoFormat
+from daemon.messages import Status, VideoFormat
 from daemon.metrics import Rows
-from daemon.probes import GpuProbe
+from daemon.probes import GpuProbe, ProcessProbe
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source
 
 _PATIENCE_S = 30.0
+_PICTURES = (2, 12)  # of a connection, before it breaks
 _RECONNECT = ReconnectConfig(initial_s=0.02, max_s=0.02, factor=1.0)
 
 
@@ -71,20 +75,20 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     """
     config = config_of(load, _RECONNECT)
     ids = [source.id for source in config.active]
-    breakable: dict[str, _Breakable] = {}
     rows: list[Rows] = []
-
-    def make(source: SourceConfig, hardware: Hardware) -> Source:
-        breakable[source.id] = _Breakable(make_source(source, hardware))
-        return breakable[source.id]
-
-    with logging(LogConfig(level="error", format="console")), probing() as probe:
+    with (
+        logging(LogConfig(level="error", format="console")),
+        probing() as probe,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        flag = Path(folder) / "break"
+        make = partial(_make_breakable, victims=frozenset(ids[:victims]), flag=flag)
         app = App(config, make_source=make, sinks=[rows.append])
         with listening(app.endpoint):
+            churning = _Churning(app, flag, drops, probe)
             app.start()
             await_first_frames(app, ids)
             quiet = watch(app, probe, load.seconds)
-            churning = _Churning([breakable[id] for id in ids[:victims]], drops, probe)
             churning.start()
             window = _watch_while(app, probe, churning.is_alive)
             churning.join()
@@ -97,7 +101,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     return Churned(
         sources=len(ids),
         victims=victims,
-        drops=drops,
+        drops=churning.drops,
         seconds=round(window.seconds, 2),
         settled=churning.marks[0],
         ended=churning.marks[-1],
@@ -119,81 +123,89 @@ def _watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window
 
 
 class _Churning(threading.Thread):
-    """Breaks one source after the other, each after it has come back and published."""
+    """Lets sources break, and counts on the socket how often one was down.
 
-    def __init__(self, victims: list[_Breakable], drops: int, probe: GpuProbe) -> None:
+    Attributes:
+        drops: so far.
+        marks: after a tenth of them, and after all.
+        problem: why it ended early.
+    """
+
+    def __init__(self, app: App, flag: Path, drops: int, probe: GpuProbe) -> None:
         super().__init__(daemon=True)
         self.problem: str | None = None
         self.marks: list[Marks] = []
-        self._victims, self._drops, self._probe = victims, drops, probe
-        self._random = random.Random(1)  # noqa: S311 - the same order every time
+        self.drops = 0
+        self._app, self._flag, self._wanted, self._probe = app, flag, drops, probe
+        self._down: set[str] = set()
 
     def run(self) -> None:
-        for number in range(self._drops):
-            victim = self._victims[number % len(self._victims)]
-            if not victim.up.wait(_PATIENCE_S):
-                self.problem = f"a source did not come back after {number} drops"
-                return
-            threading.Event().wait(self._random.random() * 0.04)
-            victim.drop()
-            if number + 1 in (max(1, self._drops // 10), self._drops):
-                self._settle()
-                self.marks.append(self._mark(number + 1))
+        with Subscriber(self._app.endpoint, kinds=["status"]) as subscriber:
+            for goal in (max(1, self._wanted // 10), self._wanted):
+                self._flag.touch()
+                self._listen(subscriber, lambda goal=goal: self.drops >= goal)  # type: ignore[misc]
+                self._flag.unlink()
+                self._listen(subscriber, lambda: not self._down)
+                threading.Event().wait(1.0)
+                self.marks.append(self._mark())
 
-    def _settle(self) -> None:
-        """Until all are back."""
-        until = monotonic() + _PATIENCE_S
-        for victim in self._victims:
-            victim.up.wait(max(0.0, until - monotonic()))
-        threading.Event().wait(1.0)
+    def _listen(self, subscriber: Subscriber, done: Callable[[], bool]) -> None:
+        last = monotonic()
+        while not done() and not self.problem:
+            message = subscriber.receive(1.0)
+            if isinstance(message, Status):
+                last = monotonic()
+                if message.state == "down":
+                    self.drops += 1
+                    self._down.add(message.source)
+                elif message.state == "up":
+                    self._down.discard(message.source)
+            elif monotonic() - last > _PATIENCE_S:
+                self.problem = f"nothing broke or came back for {_PATIENCE_S:.0f} s after {self.drops} drops"
 
-    def _mark(self, drops: int) -> Marks:
-        process = psutil.Process()
+    def _mark(self) -> Marks:
+        used = ProcessProbe(lambda: self._app.pids).read()
         found = self._probe.read()
-        used = found[0].memory_used_bytes if found else None
+        memory = found[0].memory_used_bytes if found else None
         return Marks(
-            drops=drops,
-            gpu_mib=None if used is None else round(used / (1 << 20), 1),
-            rss_mib=round(process.memory_info().rss / (1 << 20), 1),
-            threads=process.num_threads(),
-            open_files=process.num_fds(),
+            drops=self.drops,
+            gpu_mib=None if memory is None else round(memory / (1 << 20), 1),
+            rss_mib=round(used.rss_bytes / (1 << 20), 1),
+            threads=used.threads,
+            open_files=used.open_files,
         )
 
 
-class _Breakable:
-    """A source whose connection can be broken from outside, and that connects again.
+def _make_breakable(config: SourceConfig, hardware: Hardware, victims: frozenset[str], flag: Path) -> Source:
+    """The source itself, or one that breaks."""
+    source = make_source(config, hardware)
+    return _Breakable(source, flag, config.id) if config.id in victims else source
 
-    Attributes:
-        up: set while a connection has given a picture and was not broken since.
-    """
+
+class _Breakable:
+    """A source each connection of which breaks after some pictures, as long as there is a file that says so."""
 
     once = False
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, flag: Path, id: str) -> None:
+        self._source, self._flag = source, flag
+        self._random = random.Random(id)  # noqa: S311 - the same every time
         self.live, self.paced, self.clock = source.live, source.paced, source.clock
-        self.up, self.broken = threading.Event(), threading.Event()
-
-    def drop(self) -> None:
-        self.up.clear()
-        self.broken.set()
 
     def open(self) -> Reader:
-        self.broken.clear()
-        return _BreakableReader(self, self._source.open())
+        return _BreakableReader(self._source.open(), self._flag, self._random.randint(*_PICTURES))
 
 
 class _BreakableReader:
-    def __init__(self, source: _Breakable, reader: Reader) -> None:
-        self._source, self._reader = source, reader
+    def __init__(self, reader: Reader, flag: Path, pictures: int) -> None:
+        self._reader, self._flag, self._left = reader, flag, pictures
         self.format: VideoFormat = reader.format
 
     def read(self, late: int = 0) -> Picture | None:
-        if self._source.broken.is_set():
+        self._left -= 1
+        if self._left < 0 and self._flag.exists():
             raise SourceError("broken by the benchmark")
-        picture = self._reader.read(late)
-        self._source.up.set()
-        return picture
+        return self._reader.read(late)
 
     def close(self) -> None:
         self._reader.close()

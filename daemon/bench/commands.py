@@ -38,6 +38,8 @@ _LOAD = [
     click.option("--lanes", default=3, show_default=True),
     click.option("--max-batch", default=32, show_default=True),
     click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
+    click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),
+    click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
     _JSON_FILE,
 ]

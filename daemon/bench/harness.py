@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter, defaultdict
@@ -9,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic, process_time
+from time import monotonic
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -33,7 +35,7 @@ from daemon.errors import LookoutError
 from daemon.messages import Encoding
 from daemon.metrics import CAUSES, STAGES, Counts, Rows
 from daemon.paths import demo_model
-from daemon.probes import GpuProbe, open_gpu_probe
+from daemon.probes import GpuProbe, ProcessProbe, open_gpu_probe
 from daemon.redact import Url
 from detectors.factory import Backend
 from detectors.port import Precision
@@ -64,6 +66,8 @@ class Load:
     max_batch: int = 32
     decode: Decode = "auto"
     memory_limit: int | None = None
+    processes: int | None = None
+    mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
 
 
@@ -80,7 +84,8 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 builder_level=load.builder_level,
                 cache=load.cache,
             ),
-            gpu=GpuConfig(memory_limit_mib=load.memory_limit),
+            gpu=GpuConfig(memory_limit_mib=load.memory_limit, mps=load.mps),
+            capture_processes="auto" if load.processes is None else load.processes,
             sources=[
                 AvConfig(
                     id=f"clip-{number}",
@@ -110,8 +115,10 @@ class Usage:
     """What was used in a window.
 
     Attributes:
-        cpu_ms_per_frame: of the process, over frames captured.
-        cpu_us_by_thread: the same by kind of thread, microseconds; what is not Python's is "others".
+        cpu_ms_per_frame: of the daemon's processes, over frames captured.
+        cpu_us_by_thread: the same by kind of thread, microseconds; what is not Python's is "others", and capture
+            processes are one kind.
+        rss_mib, threads, open_files: of the processes together.
         gpu_percent, decoder_percent, power_w: means; None where the card does not tell.
         gpu_bytes: of the GPU's memory, by everybody on it; the most seen.
     """
@@ -181,25 +188,24 @@ def await_first_frames(app: App, ids: Iterable[str]) -> int:
 
 def watch(app: App, probe: GpuProbe, seconds: float) -> Window:
     """Let time pass, and say what happened in it. Rows come later, see `latencies`."""
-    clock, process, pause = SystemClock(), psutil.Process(), threading.Event()
+    clock, pause, probed = SystemClock(), threading.Event(), ProcessProbe(lambda: app.pids)
     samples = []
-    before, begin, began, cpu = app.ledger.counts(), clock.utc_ns(), monotonic(), process_time()
-    threads = _cpu_by_thread(process)
+    before, begin, began, threads = app.ledger.counts(), clock.utc_ns(), monotonic(), _cpu_by_thread(app)
     while (left := seconds - (monotonic() - began)) > 0:
         pause.wait(min(left, _TICK_S))
         samples += (probe.read() or [])[:1]
-    after, passed, cpu = app.ledger.counts(), monotonic() - began, process_time() - cpu
+    after, passed, spent = app.ledger.counts(), monotonic() - began, _cpu_by_thread(app)
+    used = probed.read()
     captured = sum(after[id].captured - before[id].captured for id in after)
-    spent = _cpu_by_thread(process)
     memory = [gpu.memory_used_bytes for gpu in samples if gpu.memory_used_bytes is not None]
     usage = Usage(
-        cpu_ms_per_frame=round(cpu * 1000 / max(1, captured), 4),
+        cpu_ms_per_frame=round(sum(spent[kind] - threads[kind] for kind in spent) * 1000 / max(1, captured), 4),
         cpu_us_by_thread={
             kind: round((spent[kind] - threads[kind]) / max(1, captured) * 1e6, 1) for kind in sorted(spent)
         },
-        rss_mib=round(process.memory_info().rss / (1 << 20), 1),
-        threads=process.num_threads(),
-        open_files=process.num_fds(),
+        rss_mib=round(used.rss_bytes / (1 << 20), 1),
+        threads=used.threads,
+        open_files=used.open_files,
         gpu_percent=_mean(gpu.utilisation for gpu in samples),
         decoder_percent=_mean(gpu.decoder_utilisation for gpu in samples),
         power_w=_mean(gpu.power_w for gpu in samples),
@@ -256,12 +262,14 @@ def _published_in(rows: Rows, window: Window) -> Rows:
     return inside
 
 
-def _cpu_by_thread(process: psutil.Process) -> defaultdict[str, float]:
+def _cpu_by_thread(app: App) -> defaultdict[str, float]:
     """Seconds by the first word of a thread's name."""
     names = {thread.native_id: thread.name for thread in threading.enumerate()}
     kinds: defaultdict[str, float] = defaultdict(float)
-    for row in process.threads():
-        kinds[re.split(r"[-_]", names.get(row.id, "others"))[0]] += row.user_time + row.system_time
+    for pid in app.pids:
+        for row in psutil.Process(pid).threads():
+            name = names.get(row.id, "others") if pid == os.getpid() else "processes"
+            kinds[re.split(r"[-_]", name)[0]] += row.user_time + row.system_time
     return kinds
 
 

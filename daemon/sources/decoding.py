@@ -16,6 +16,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.demux import words_of
+from daemon.workers.memory import HostMapper, Mapper
 from detectors.port import HostImage, Image
 
 
@@ -79,6 +80,10 @@ class Hardware(Protocol):
     @property
     def memory(self) -> int: ...
 
+    def use(self) -> None:
+        """The calling thread looks at pictures from here on."""
+        ...
+
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
         """One for this stream.
 
@@ -95,14 +100,39 @@ class Hardware(Protocol):
         ...
 
 
+class Offer(Protocol):
+    """Decoders of a GPU, as another process is told of them; can be pickled."""
+
+    def open(self, part: int | None = None) -> Hardware:
+        """For this process; with a number, for one of so many, whose pictures lie where others see them.
+
+        Raises:
+            DetectorError: it cannot be had.
+        """
+        ...
+
+    def mapper(self) -> Mapper:
+        """Where pictures of other processes are to be seen."""
+        ...
+
+
 class NoHardware:
-    """There is none to use; the reason says why."""
+    """There is none to use or to offer; the reason says why."""
 
     memory = 0
     threads = 64  # threads on the CPU, which the system shares out
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
+
+    def open(self, part: int | None = None) -> NoHardware:  # noqa: ARG002
+        return self
+
+    def mapper(self) -> Mapper:
+        return HostMapper()
+
+    def use(self) -> None:
+        """There are no pictures."""
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
         raise UnsuitableError(self.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.config import AvConfig, CameraConfig, SourceConfig
-from daemon.sources.decoding import Hardware, NoHardware, UnsuitableError
+from daemon.sources.decoding import Hardware, NoHardware, Offer, UnsuitableError
 from daemon.sources.port import Source
 
 
@@ -22,7 +22,7 @@ def make_source(config: SourceConfig, hardware: Hardware | None = None) -> Sourc
     return SyntheticSource(config)
 
 
-def open_hardware(device: int, surfaces: int, memory: int | None) -> Hardware:
+def offer_hardware(device: int, surfaces: int, memory: int | None) -> Offer | NoHardware:
     """The decoder of a GPU, or the reason why there is none.
 
     Args:
@@ -30,19 +30,9 @@ def open_hardware(device: int, surfaces: int, memory: int | None) -> Hardware:
         memory: bytes that all sources may take, None for any.
     """
     from daemon.sources.nvdec.card import ask
+    from daemon.sources.nvdec.offer import NvdecOffer
 
     try:
-        card = ask(device)
+        return NvdecOffer(device, ask(device), surfaces, memory)
     except UnsuitableError as error:
         return NoHardware(str(error))
-    from daemon.sources.nvdec.pool import Pool, Session
-    from daemon.sources.nvdec.session import Engines
-
-    engines = Engines(device)
-    if memory is None:
-        memory = engines.device.free_memory()
-
-    def session(codec: str, low_latency: bool) -> Session:
-        return engines.session(codec, low_latency=low_latency, surfaces=surfaces)
-
-    return Pool(card, session, surfaces, engines.threads, memory, engines.close)

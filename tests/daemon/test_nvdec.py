@@ -13,13 +13,13 @@ from av.bitstream import BitStreamFilterContext
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LateError, SourceError
+from daemon.leases import Ring
 from daemon.redact import Url
 from daemon.sources.av import AvReader, AvSource
 from daemon.sources.bitstream import Bitstream, _units
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
-from daemon.sources.nvdec.surfaces import Ring
 from tests.support import clips
 from tests.support.hardware import FakeCard, bgr_of
 
@@ -173,7 +173,7 @@ def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None
 def test_surfaces_come_home_by_themselves() -> None:
     ring = Ring([1, 2])
     first, second = ring.take(), ring.take()
-    assert {first.surface, second.surface} == {1, 2}
+    assert {first.place, second.place} == {1, 2}
     assert not ring.is_home
     del first
     third = ring.take()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,15 +16,15 @@ from av.codec.context import CodecContext
 from av.packet import Packet
 from av.video.frame import VideoFrame
 
+from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.pool import Load, Pool
-from daemon.sources.nvdec.surfaces import Ring
+from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
 from detectors.port import DeviceImage, HostImage, Image
 
 ANY = Limits((16, 16), (8192, 8192))
 CARD = Card(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
-Surface = npt.NDArray[np.uint8]
 
 
 class FakeSession:
@@ -35,7 +36,7 @@ class FakeSession:
 
     def __init__(self, codec: str, surfaces: int, refuse: str | None = None) -> None:
         self._codec, self._surfaces, self._refuse = codec, surfaces, refuse
-        self._ring: Ring[Surface] | None = None
+        self._ring: Ring[HostPlace] | None = None
         self._call = 0
         self.closed = False
         self._open()
@@ -68,6 +69,8 @@ class FakeSession:
     def close(self) -> None:
         assert self.is_home
         self.closed = True
+        if self._ring:
+            self._block.close()
 
     def _open(self) -> None:
         self._context: Any = CodecContext.create(self._codec, "r")
@@ -80,11 +83,13 @@ class FakeSession:
     def _load(self, frame: VideoFrame, call: int, bt709: bool, full_range: bool) -> DeviceImage:
         assert call == self._call, "the picture is overwritten by now"
         width, height = frame.width, frame.height
+        size = width * height * 3 // 2
         if self._ring is None:
-            self._ring = Ring([np.zeros((height * 3 // 2, width), np.uint8) for _ in range(self._surfaces)])
+            self._block = HostBlock(size * self._surfaces)
+            self._ring = Ring([HostPlace(self._block, size * number) for number in range(self._surfaces)])
         lease = self._ring.take()
-        lease.surface[:] = frame.to_ndarray(format="nv12")
-        luma = lease.surface.ctypes.data
+        luma = self._block.pointer + lease.place.offset
+        view(luma, (height * 3 // 2, width))[:] = frame.to_ndarray(format="nv12")
         return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
 
 
@@ -99,6 +104,19 @@ class FakeCard:
     def _make(self, codec: str, low_latency: bool) -> FakeSession:
         self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))
         return self.sessions[-1]
+
+
+@dataclass(frozen=True)
+class FakeOffer:
+    """The same for capture processes; see `daemon.sources.decoding.Offer`."""
+
+    surfaces: int = 5
+
+    def open(self, part: int | None = None) -> Pool:
+        return FakeCard(self.surfaces).pool
+
+    def mapper(self) -> HostMapper:
+        return HostMapper()
 
 
 def bgr_of(image: Image) -> npt.NDArray[np.uint8]:

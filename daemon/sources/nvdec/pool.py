@@ -66,6 +66,7 @@ class Pool:
         surfaces: pictures of each source that may be on their way at once.
         threads: see `Hardware`.
         limit: bytes of the GPU's memory for all sessions, None for any.
+        on_use: makes the GPU usable in the calling thread.
         on_close: what to release after all sessions.
     """
 
@@ -76,8 +77,10 @@ class Pool:
         surfaces: int,
         threads: int,
         limit: int | None = None,
+        on_use: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
+        self.use = on_use
         self.card, self.threads = card, threads
         self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
         self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first

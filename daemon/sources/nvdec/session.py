@@ -11,12 +11,12 @@ import av
 import PyNvVideoCodec as nvc  # noqa: N813
 
 from daemon.errors import DecodeError
+from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.gate import Gate, new_turn
 from daemon.sources.nvdec.pool import Load
-from daemon.sources.nvdec.surfaces import Ring
-from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Stream
+from detectors.cuda import CudaError, Device, DeviceBuffer, Event, SharedBuffer, Stream
 from detectors.port import DeviceImage
 
 _CODECS = {
@@ -28,7 +28,7 @@ _CODECS = {
 }
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
-_CALLS_PER_ENGINE = 2
+_ALIGNED = 256
 _THREADS_PER_ENGINE = 0.4
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
@@ -40,7 +40,8 @@ class Engines:
     of the CPU's time. So only a few may wait at once, each with its picture under way: `calls`.
 
     Args:
-        calls: sessions that may be inside the driver at once, None for two for each engine.
+        calls: sessions that may be inside the driver at once.
+        shared: pictures lie where another process can see them.
 
     Attributes:
         device: the GPU.
@@ -48,12 +49,12 @@ class Engines:
         threads: that keep all engines at work.
     """
 
-    def __init__(self, device: int, calls: int | None = None) -> None:
-        self._index = device
+    def __init__(self, device: int, calls: int = 1, *, shared: bool = False) -> None:
+        self._index, self._shared = device, shared
         self.device = Device(device)
         caps = self._caps(nvc.cudaVideoCodec.H264)
         engines = max(1, caps["num_decoder_engines"])
-        self.gate = Gate(calls or _CALLS_PER_ENGINE * engines)
+        self.gate = Gate(calls)
         # With several sessions to a thread, each with pictures under way, few threads keep all engines at work.
         self.threads = ceil(_THREADS_PER_ENGINE * engines)
 
@@ -83,6 +84,10 @@ class Engines:
             latency=kinds.LOW if low_latency else kinds.NATIVE,
         )
 
+    def memory(self, size: int) -> DeviceBuffer | SharedBuffer:
+        """For pictures."""
+        return SharedBuffer(self._index, size) if self._shared else DeviceBuffer(size)
+
     def close(self) -> None:
         self.device.close()
 
@@ -94,13 +99,15 @@ class Engines:
 class _Surface:
     """Device memory of one NV12 picture, and the event after which it is whole."""
 
-    def __init__(self, width: int, height: int) -> None:
-        self.buffer = DeviceBuffer(width * (height + (height + 1) // 2))
+    def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
+        self.block, self.offset = block, offset
+        self.pointer = block.pointer + offset
         self.event = Event()
 
-    def close(self) -> None:
-        self.buffer.close()
-        self.event.close()
+    def settle(self) -> None:
+        """Wait until it is whole; see `daemon.workers.memory.Place`."""
+        if not self.event.passed:
+            self.event.synchronize()
 
 
 class Session:
@@ -120,7 +127,8 @@ class Session:
             undo.pop_all()
         self._packet = nvc.PacketData()
         self._turn = new_turn()
-        self._width = self._height = 0
+        self._width = self._height = self._bytes = 0
+        self._undo = ExitStack()
 
     def use(self) -> None:
         self._engines.device.use()
@@ -160,20 +168,19 @@ class Session:
         self._decoder = None
         self._engines.device.use()
         self._stream.synchronize()
-        for surface in self._ring.all if self._ring else ():
-            surface.close()
+        self._undo.close()
         self._stream.close()
 
     def _load(self, frame: Any, bt709: bool, full_range: bool) -> DeviceImage:
         try:
             ring = self._ring or self._make_ring(frame)
             lease = ring.take()
-            surface = lease.surface
-            surface.buffer.copy(frame.GetPtrToPlane(0), self._stream)
+            surface = lease.place
+            self._stream.copy(surface.pointer, frame.GetPtrToPlane(0), self._bytes)
             surface.event.record(self._stream)
         except CudaError as error:
             raise DecodeError(str(error)) from error
-        width, height, luma = self._width, self._height, surface.buffer.pointer
+        width, height, luma = self._width, self._height, surface.pointer
         chroma = luma + width * height
         return DeviceImage(luma, chroma, width, width, height, bt709, full_range, surface.event.handle, lease)
 
@@ -183,12 +190,15 @@ class Session:
         self._width, self._height = width, rows * 2 // 3
         if str(frame.format) != "Pixel_Format.NV12":
             raise DecodeError(f"the decoder gives {frame.format}, which is not NV12: set decode to cpu")
-        surfaces: list[_Surface] = []
+        self._bytes = self._width * (self._height + (self._height + 1) // 2)
+        step = -(-self._bytes // _ALIGNED) * _ALIGNED
         with ExitStack() as undo:
-            for _ in range(self._surfaces):
-                surfaces.append(_Surface(self._width, self._height))
-                undo.callback(surfaces[-1].close)
-            undo.pop_all()
+            block = self._engines.memory(step * self._surfaces)
+            undo.callback(block.close)
+            surfaces = [_Surface(block, step * number) for number in range(self._surfaces)]
+            for surface in surfaces:
+                undo.callback(surface.event.close)
+            self._undo = undo.pop_all()
         self._ring = Ring(surfaces)
         return self._ring
 

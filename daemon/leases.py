@@ -1,4 +1,4 @@
-"""Device frames lent one at a time, which come home when nobody holds them any more."""
+"""Places for pictures, lent one at a time, which come home when nobody holds them any more."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _PATIENCE_S = 5.0
 
 
 class Lease(Generic[T]):
-    """A surface, for as long as this is held: by a picture on the board, in a lane's hands, in a variable.
+    """A place, for as long as this is held: by a picture on the board, in a lane's hands, in a variable.
 
     Pictures are dropped in many places; that each of them gives back what it held could be forgotten in one.
     """
 
-    __slots__ = ("_free", "surface")
+    __slots__ = ("_free", "place")
 
-    def __init__(self, surface: T, free: SimpleQueue[T]) -> None:
-        self.surface, self._free = surface, free
+    def __init__(self, place: T, free: SimpleQueue[T]) -> None:
+        self.place, self._free = place, free
 
     def __del__(self) -> None:
-        self._free.put(self.surface)  # SimpleQueue may be called from anywhere, garbage collection included
+        self._free.put(self.place)  # SimpleQueue may be called from anywhere, garbage collection included
 
 
 class Ring(Generic[T]):
-    """Surfaces of one size."""
+    """Places of one size."""
 
-    def __init__(self, surfaces: Sequence[T]) -> None:
-        self._all = tuple(surfaces)
+    def __init__(self, places: Sequence[T]) -> None:
+        self._all = tuple(places)
         self._free: SimpleQueue[T] = SimpleQueue()
-        for surface in surfaces:
-            self._free.put(surface)
+        for place in places:
+            self._free.put(place)
 
     def take(self) -> Lease[T]:
         """One that nobody reads any more.
@@ -45,7 +45,9 @@ class Ring(Generic[T]):
         try:
             return Lease(self._free.get(timeout=_PATIENCE_S), self._free)
         except Empty:
-            raise DecodeError(f"all {len(self._all)} surfaces are held by lanes, for {_PATIENCE_S:g} s") from None
+            raise DecodeError(
+                f"all {len(self._all)} places for pictures are held by lanes, for {_PATIENCE_S:g} s"
+            ) from None
 
     @property
     def is_home(self) -> bool:

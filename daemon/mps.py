@@ -1,0 +1,104 @@
+"""NVIDIA's Multi-Process Service, for the daemon and its capture processes alone.
+
+Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter of the
+engine's speed beside full decoding. The service has a folder of its own, so that no other program is part of it, and
+ends with the daemon however that ends: `python -m daemon.mps FOLDER` keeps it until its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+_CONTROL = "nvidia-cuda-mps-control"
+_WHERE = "CUDA_MPS_PIPE_DIRECTORY"
+_PATIENCE_S = 10.0
+_POLL_S = 0.05
+_QUIT_S = 3
+
+
+class Mps:
+    """The service, in use by whatever this process starts, and by itself if it has not used the GPU yet.
+
+    Attributes:
+        reason: why there is none; None if there is.
+    """
+
+    def __init__(self) -> None:
+        self._keeper: subprocess.Popen[str] | None = None
+        self.reason = self._start()
+
+    def _start(self) -> str | None:
+        if os.environ.get(_WHERE):
+            return f"{_WHERE} is set: whoever set it has one"
+        if shutil.which(_CONTROL) is None:
+            return f"{_CONTROL} is not installed"
+        folder = tempfile.mkdtemp(prefix="lookout-mps-")
+        command = [sys.executable, "-m", __spec__.name, folder]
+        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        told = self._keeper.stdout.readline().strip() if self._keeper.stdout else ""
+        if told != "ready":
+            self.close()
+            return told or "it does not start"
+        os.environ[_WHERE] = folder
+        return None
+
+    def close(self) -> None:
+        """It ends when nobody uses it any more, or after some seconds."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is None:
+            return
+        os.environ.pop(_WHERE, None)
+        for pipe in (keeper.stdin, keeper.stdout):
+            if pipe:
+                pipe.close()
+
+
+def _keep(folder: Path) -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    environment = {**os.environ, _WHERE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    pause = threading.Event()
+    with subprocess.Popen(
+        [_CONTROL, "-f"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as control:
+        try:
+            waited = 0.0
+            while not (folder / "control").exists():
+                if control.poll() is not None or waited > _PATIENCE_S:
+                    sys.stdout.write(f"{_CONTROL} ended with {control.poll()}\n")
+                    return 1
+                pause.wait(_POLL_S)
+                waited += _POLL_S
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            sys.stdin.read()
+            with suppress(subprocess.SubprocessError):
+                quitting = f"quit -t {_QUIT_S}\n"
+                subprocess.run([_CONTROL], env=environment, input=quitting, text=True, timeout=2 * _QUIT_S, check=False)
+                control.wait(_QUIT_S)
+        finally:
+            if control.poll() is None:
+                os.killpg(control.pid, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_keep(Path(sys.argv[1])))

@@ -1,0 +1,73 @@
+"""A GPU's decoder, found out about once and opened where it is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemon.sources.nvdec.card import Card
+from daemon.sources.nvdec.pool import Pool, Session
+from daemon.workers.memory import Block
+
+_CALLS_PER_ENGINE = 2
+_FEWEST_CALLS = 4
+
+
+@dataclass(frozen=True)
+class NvdecOffer:
+    """Implements `daemon.sources.decoding.Offer`.
+
+    Attributes:
+        device: which GPU.
+        surfaces: pictures of each source that may be on their way at once.
+        memory: bytes that all sources may take, None for any.
+    """
+
+    device: int
+    card: Card
+    surfaces: int
+    memory: int | None
+
+    def open(self, part: int | None = None) -> Pool:
+        """For this process; with a number, for one of so many, which share pictures with the one that looks at them."""
+        from daemon.sources.nvdec.session import Engines
+
+        share = part or 1
+        calls = max(_FEWEST_CALLS, -(-_CALLS_PER_ENGINE * max(1, self.card.engines) // share))
+        engines = Engines(self.device, calls, shared=part is not None)
+        memory = engines.device.free_memory() if self.memory is None else self.memory
+
+        def session(codec: str, low_latency: bool) -> Session:
+            return engines.session(codec, low_latency=low_latency, surfaces=self.surfaces)
+
+        return Pool(
+            self.card,
+            session,
+            self.surfaces,
+            engines.threads,
+            memory // share,
+            on_use=engines.device.use,
+            on_close=engines.close,
+        )
+
+    def mapper(self) -> DeviceMapper:
+        return DeviceMapper(self.device)
+
+
+class DeviceMapper:
+    """See `daemon.workers.memory.Mapper`."""
+
+    def __init__(self, index: int) -> None:
+        from detectors.cuda import Device
+
+        self._index, self._device = index, Device(index)
+
+    def use(self) -> None:
+        self._device.use()
+
+    def map(self, fd: int, size: int) -> Block:
+        from detectors.cuda import SharedBuffer
+
+        return SharedBuffer(self._index, size, fd)
+
+    def close(self) -> None:
+        self._device.close()

@@ -1,0 +1,1 @@
+"""Capture processes: sources are read and decoded outside the daemon's own, pictures handed over in shared memory."""

@@ -1,0 +1,203 @@
+"""What the daemon's process and a capture process tell each other, and the socket between them."""
+
+from __future__ import annotations
+
+import socket
+from array import array
+from collections.abc import Sequence
+
+import msgspec
+
+from daemon.frames import FrameInfo
+from daemon.messages import State, VideoFormat
+
+MOST = 64  # messages in one packet
+_PACKET_BYTES = 1 << 18
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message to or from a capture process."""
+
+
+# --- from a capture process ----------------------------------------------------------------------------------------
+
+
+class Captured(Told, frozen=True, tag=1):
+    """A frame on the GPU. Its place is borrowed until it is given back.
+
+    Attributes:
+        block, offset: where luma is.
+        chroma: bytes from luma to chroma.
+    """
+
+    info: FrameInfo
+    block: int
+    offset: int
+    chroma: int
+    pitch: int
+    bt709: bool
+    full_range: bool
+
+
+class CapturedHere(Told, frozen=True, tag=2):
+    """A frame in host memory, BGR, as `detectors.port.HostImage`. Its place is borrowed likewise."""
+
+    info: FrameInfo
+    block: int
+    offset: int
+
+
+class LeftOut(Told, frozen=True, tag=3):
+    """A picture that will not be seen."""
+
+    source: str
+    seq: int
+    cause: str
+
+
+class Said(Told, frozen=True, tag=4):
+    """A source's state has changed; as `daemon.capture.Announce`."""
+
+    source: str
+    session: str | None
+    state: State
+    reason: str | None
+    retry_in_s: float | None
+    format: VideoFormat | None
+
+
+class Connected(Told, frozen=True, tag=5):
+    """A source has a connection that gives so many frames a second; it waits for `Answer`."""
+
+    source: str
+    fps: float | None
+
+
+class Disconnected(Told, frozen=True, tag=6):
+    source: str
+
+
+class Ended(Told, frozen=True, tag=7):
+    """Nothing more comes of a source.
+
+    Attributes:
+        failure: as `daemon.capture.Capture`.
+    """
+
+    source: str
+    failure: str | None
+
+
+class NewBlock(Told, frozen=True, tag=8):
+    """Memory that frames will lie in; alone in its packet, with its file descriptor."""
+
+    number: int
+    size: int
+    device: bool
+
+
+class BlockGone(Told, frozen=True, tag=9):
+    number: int
+
+
+class Uses(Told, frozen=True, tag=10):
+    """Bytes of the GPU that decoders are planned to take."""
+
+    memory: int
+
+
+class Failed(Told, frozen=True, tag=11):
+    """The process cannot go on."""
+
+    reason: str
+
+
+FromCapture = (
+    Captured | CapturedHere | LeftOut | Said | Connected | Disconnected | Ended | NewBlock | BlockGone | Uses | Failed
+)
+
+# --- to a capture process ------------------------------------------------------------------------------------------
+
+
+class Returned(Told, frozen=True, tag=1):
+    """Places that nobody reads any more: block and offset."""
+
+    places: list[tuple[int, int]]
+
+
+class Answer(Told, frozen=True, tag=2):
+    """To `Connected`: None if the source may give frames, otherwise why not."""
+
+    source: str
+    refusal: str | None
+
+
+class Share(Told, frozen=True, tag=3):
+    """Frames a second that a source has of the detector, None for all."""
+
+    source: str
+    fps: float | None
+
+
+class Stop(Told, frozen=True, tag=4):
+    pass
+
+
+ToCapture = Returned | Answer | Share | Stop
+
+
+class Channel:
+    """One end of a socket of packets, each a list of messages. One thread sends and one receives.
+
+    Args:
+        end: of `pair`; where it does not block, neither do these calls.
+        kind: of the messages that come in.
+    """
+
+    def __init__(self, end: socket.socket, kind: object) -> None:
+        self.socket = end
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(list[kind]).decode  # type: ignore[valid-type]
+        self._buffer = bytearray(_PACKET_BYTES)
+        self._view = memoryview(self._buffer)
+
+    def send(self, messages: Sequence[Told], fd: int | None = None) -> bool:
+        """Send one packet, and with it a file descriptor; False if it would have to wait and does not.
+
+        Raises:
+            OSError: the other end is gone.
+        """
+        data = self._encode(messages)
+        try:
+            if fd is None:
+                self.socket.send(data)
+            else:
+                socket.send_fds(self.socket, [data], [fd])
+        except BlockingIOError:
+            return False
+        return True
+
+    def receive(self) -> tuple[list[Told], int | None] | None:
+        """One packet and the file descriptor in it; no messages if nothing has come; None if the other end is gone."""
+        fds = array("i")
+        try:
+            size, extra, _, _ = self.socket.recvmsg_into([self._buffer], socket.CMSG_SPACE(fds.itemsize))
+        except (BlockingIOError, ConnectionResetError):  # after a reset comes what was sent before, and then the end
+            return [], None
+        if size == 0:
+            return None
+        for _, _, data in extra:
+            fds.frombytes(data[: fds.itemsize])
+        return self._decode(self._view[:size]), fds[0] if fds else None
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends: the daemon's, which does not block, and a capture process's, which does."""
+    ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in ends:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PACKET_BYTES)
+    ends[0].setblocking(False)
+    return ends

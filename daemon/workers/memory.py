@@ -1,0 +1,134 @@
+"""Memory that two processes see, and places for pictures in it."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections import deque
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Block(Protocol):
+    """Memory, of the host or of a GPU.
+
+    Attributes:
+        pointer: its address in this process; 0 when it is closed.
+        size: bytes.
+        fd: a file descriptor that stands for it in any process; None where this process has it from another.
+    """
+
+    @property
+    def pointer(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def fd(self) -> int | None: ...
+    def close(self) -> None: ...
+
+
+class Place(Protocol):
+    """Where one picture lies, in the process that made it."""
+
+    @property
+    def block(self) -> Block: ...
+    @property
+    def offset(self) -> int: ...
+    def settle(self) -> None:
+        """Wait until the picture is whole."""
+        ...
+
+
+class Mapper(Protocol):
+    """Makes memory of another process visible in this one; used by one thread."""
+
+    def use(self) -> None:
+        """The calling thread uses it from here on."""
+        ...
+
+    def map(self, fd: int, size: int) -> Block: ...
+
+    def close(self) -> None:
+        """After all that it has mapped."""
+        ...
+
+
+class HostBlock:
+    """See `Block`.
+
+    Args:
+        fd: of another process's memory; None for new memory.
+    """
+
+    def __init__(self, size: int, fd: int | None = None) -> None:
+        self.size = size
+        self.fd: int | None = None
+        if fd is None:
+            self.fd = fd = os.memfd_create("pictures")
+            os.ftruncate(fd, size)
+        self._memory = mmap.mmap(fd, size)
+        self._first: Any = ctypes.c_char.from_buffer(self._memory)
+        self.pointer = ctypes.addressof(self._first)
+
+    def close(self) -> None:
+        if self.pointer:
+            self.pointer, self._first = 0, None
+            self._memory.close()
+            if self.fd is not None:
+                os.close(self.fd)
+                self.fd = None
+
+
+class HostMapper:
+    """See `Mapper`."""
+
+    def use(self) -> None:
+        """Host memory is everybody's."""
+
+    def map(self, fd: int, size: int) -> HostBlock:
+        return HostBlock(size, fd)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class HostPlace:
+    """See `Place`."""
+
+    def __init__(self, block: HostBlock, offset: int) -> None:
+        self.block, self.offset = block, offset
+
+    def settle(self) -> None:
+        """What is copied is there."""
+
+
+class Borrowed:
+    """A place of another process, for as long as this is held; then the owner is to be told.
+
+    Attributes:
+        home: where it is noted.
+    """
+
+    __slots__ = ("_block", "_home", "_offset")
+
+    def __init__(self, home: deque[tuple[int, int]], block: int, offset: int) -> None:
+        self._home, self._block, self._offset = home, block, offset
+
+    def __del__(self) -> None:
+        self._home.append((self._block, self._offset))
+
+
+class _View:
+    """Tells numpy of memory, and keeps it borrowed as long as an array looks at it."""
+
+    def __init__(self, address: int, shape: tuple[int, ...], lease: Borrowed) -> None:
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": shape, "data": (address, False)}
+        self._lease = lease
+
+
+def view(address: int, shape: tuple[int, ...], lease: Borrowed | None = None) -> npt.NDArray[np.uint8]:
+    """An array over memory, which stays borrowed as long as the array lives."""
+    return np.asarray(_View(address, shape, lease) if lease else _View(address, shape, None))  # type: ignore[arg-type]

@@ -1,0 +1,249 @@
+"""In a capture process, what stands for the daemon: frames, accounts and states go in here and over the channel."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import cast
+
+import msgspec
+
+from daemon.admission import Limit
+from daemon.errors import SourceError
+from daemon.frames import Frame, FrameInfo
+from daemon.leases import Lease, Ring
+from daemon.messages import State, VideoFormat
+from daemon.sources.decoding import Hardware
+from daemon.workers.channel import (
+    MOST,
+    BlockGone,
+    Captured,
+    CapturedHere,
+    Channel,
+    Connected,
+    Disconnected,
+    LeftOut,
+    NewBlock,
+    Returned,
+    Said,
+    Told,
+    Uses,
+)
+from daemon.workers.memory import Block, HostBlock, HostPlace, Place, view
+from detectors.port import DeviceImage, HostImage
+
+_PATIENCE_S = 10.0
+
+
+class _Copied(msgspec.Struct, frozen=True, gc=False):
+    """A frame whose picture is in shared host memory by now."""
+
+    info: FrameInfo
+    lease: Lease[HostPlace]
+
+
+_Item = Frame | _Copied | Told
+
+
+class Outlet:
+    """Implements `daemon.capture.Board` and `daemon.capture.Accounts`; its `run` is the thread that sends.
+
+    Args:
+        live: newer frames replace older ones, which the board in the daemon's process does.
+        depth: otherwise, frames of a source that may be on their way; who waits is told when half of them are home.
+        places: pictures of each source in host memory.
+    """
+
+    def __init__(
+        self, channel: Channel, sources: Sequence[str], hardware: Hardware, *, live: bool, depth: int, places: int
+    ) -> None:
+        self.live = live
+        self._channel, self._hardware, self._depth, self._places = channel, hardware, depth, places
+        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
+        self._wake: dict[str, Callable[[], None]] = {}
+        self._wanted = dict.fromkeys(sources, False)
+        # Each counted by one thread: its own, and the one that receives.
+        self._sent, self._home = dict.fromkeys(sources, 0), dict.fromkeys(sources, 0)
+        self._held: dict[tuple[int, int], tuple[str, object]] = {}
+        self._blocks: dict[int, Block] = {}
+        self._numbers: dict[int, int] = {}  # of blocks by their address
+        self._made = 0
+        self._rings: dict[str, tuple[int, Ring[HostPlace]]] = {}  # bytes of a picture
+        self._retired: list[Ring[HostPlace]] = []
+        self._told_memory = 0
+
+    # --- for captures ----------------------------------------------------------------------------------------------
+
+    def listen(self, source: str, wake: Callable[[], None]) -> None:
+        self._wake[source] = wake
+
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool:
+        source = frame.info.source
+        if not self.live and self._sent[source] - self._home[source] >= self._depth:
+            if give_up:
+                self.dropped(source, frame.info.seq, "shutdown")
+                return True
+            self._wanted[source] = True
+            if self._sent[source] - self._home[source] >= self._depth:  # none has come home since
+                return False
+        if isinstance(frame.image, HostImage):
+            item: _Item = _Copied(frame.info, self._shared(source, frame.image))
+        else:
+            item = frame
+        self._sent[source] += 1
+        self._queue.put(item)
+        return True
+
+    def is_settled(self, source: str) -> bool:
+        self._wanted[source] = True
+        return self._sent[source] == self._home[source]
+
+    def captured(self, source: str) -> None:
+        """The daemon counts a frame when it has it, and a picture left out when it hears of it."""
+
+    def dropped(self, source: str, seq: int, cause: str) -> None:
+        self.tell(LeftOut(source, seq, cause))
+
+    def announce(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None:
+        self.tell(Said(source, session, state, reason, retry_in_s, format))
+
+    def tell(self, message: Told) -> None:
+        """After everything that was put here before."""
+        self._queue.put(message)
+
+    # --- for the thread that receives ------------------------------------------------------------------------------
+
+    def returned(self, message: Returned) -> None:
+        for place in message.places:
+            source, _ = self._held.pop(place)
+            self._home[source] += 1
+            if self._wanted[source] and self._sent[source] - self._home[source] <= self._depth // 2:
+                self._wanted[source] = False
+                self._wake[source]()
+
+    def look_around(self) -> None:
+        """Now and then: memory that is not used any more, and what decoders take."""
+        for ring in [ring for ring in self._retired if ring.is_home]:
+            self._retired.remove(ring)
+            ring.all[0].block.close()
+        for number, block in list(self._blocks.items()):
+            if block.pointer == 0:
+                del self._blocks[number]
+                self.tell(BlockGone(number))
+        if (memory := self._hardware.memory) != self._told_memory:
+            self._told_memory = memory
+            self.tell(Uses(memory))
+
+    # --- the thread that sends -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `end`, or until nobody receives."""
+        self._hardware.use()
+        try:
+            while (item := self._queue.get()) is not None:
+                batch = [self._message(item)]
+                while len(batch) < MOST:
+                    try:
+                        item = self._queue.get_nowait()
+                    except Empty:
+                        break
+                    if item is None:
+                        self._channel.send(batch)
+                        return
+                    batch.append(self._message(item))
+                self._channel.send(batch)
+        except OSError:
+            return  # the daemon is gone; whoever receives ends this process
+
+    def end(self) -> None:
+        """Everything put here before is sent, and then no more."""
+        self._queue.put(None)
+
+    def _message(self, item: _Item) -> Told:
+        if isinstance(item, Told):
+            return item
+        if isinstance(item, _Copied):
+            return CapturedHere(item.info, *self._lent(item.info.source, item.lease, device=False))
+        image = cast("DeviceImage", item.image)
+        where = self._lent(item.info.source, cast("Lease[Place]", image.lease), device=True)
+        chroma = image.chroma - image.luma
+        return Captured(item.info, *where, chroma, image.pitch, image.bt709, image.full_range)
+
+    def _lent(self, source: str, lease: Lease[Place] | Lease[HostPlace], *, device: bool) -> tuple[int, int]:
+        """Held until the daemon gives it back; by what it knows it: block and offset."""
+        place = lease.place
+        place.settle()
+        where = self._number(place.block, device=device), place.offset
+        self._held[where] = (source, lease)
+        return where
+
+    def _number(self, block: Block, *, device: bool) -> int:
+        """Of a block; the other end is told of a new one."""
+        number = self._numbers.get(block.pointer)
+        if number is None or self._blocks.get(number) is not block:
+            number = self._numbers[block.pointer] = self._made
+            self._made += 1
+            self._blocks[number] = block
+            self._channel.send([NewBlock(number, block.size, device)], block.fd)
+        return number
+
+    def _shared(self, source: str, image: HostImage) -> Lease[HostPlace]:
+        """A copy where the daemon sees it."""
+        size = image.bgr.nbytes
+        known, ring = self._rings.get(source, (0, None))
+        if ring is None or known != size:
+            if ring:
+                self._retired.append(ring)
+            block = HostBlock(size * self._places)
+            ring = Ring([HostPlace(block, size * number) for number in range(self._places)])
+            self._rings[source] = (size, ring)
+        lease = ring.take()
+        view(lease.place.block.pointer + lease.place.offset, image.bgr.shape)[:] = image.bgr
+        return lease
+
+
+class RemoteAdmission:
+    """Stands for `daemon.admission.Admission`, which is asked over the channel.
+
+    Args:
+        measured: frames a second that the detector does; None where everybody is let in.
+    """
+
+    def __init__(self, outlet: Outlet, measured: float | None) -> None:
+        self._outlet, self._measured = outlet, measured
+        self._limits: dict[str, Limit] = {}
+        self._answers: dict[str, SimpleQueue[str | None]] = defaultdict(SimpleQueue)
+
+    def enter(self, source: str, fps: float | None, limit: Limit) -> None:
+        self._limits[source] = limit
+        self._outlet.tell(Connected(source, fps))
+        if self._measured is None:
+            return
+        try:
+            refusal = self._answers[source].get(timeout=_PATIENCE_S)
+        except Empty:
+            refusal = "the daemon does not answer"
+        if refusal is not None:
+            raise SourceError(refusal)
+
+    def leave(self, source: str) -> None:
+        self._outlet.tell(Disconnected(source))
+
+    def reason(self, fps: float) -> str:
+        return f"limited to {fps:.1f} frames/s: the detector does {self._measured or 0:.0f} in all"
+
+    def answer(self, source: str, refusal: str | None) -> None:
+        self._answers[source].put(refusal)
+
+    def share(self, source: str, fps: float | None) -> None:
+        if limit := self._limits.get(source):
+            limit(fps)

@@ -1,0 +1,150 @@
+"""A capture process: `python -m daemon.workers.process FD`, with what it is to do on its standard input.
+
+It ends when its sources have, when it is told to, or when the daemon is gone. Signals that a terminal or a service
+manager sends to all are the daemon's to act on.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from daemon.capture import Capture, share_out
+from daemon.clock import SystemClock
+from daemon.config import LogConfig, ReconnectConfig, SourceConfig
+from daemon.log import logging
+from daemon.sources.decoding import Hardware, Offer
+from daemon.sources.port import Source
+from daemon.tuning import tune_the_interpreter
+from daemon.workers.channel import Answer, Channel, Ended, Failed, Returned, Share, Stop, ToCapture
+from daemon.workers.outlet import Outlet, RemoteAdmission
+
+log = structlog.get_logger(__name__)
+_TICK_S = 0.25
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What a capture process is to do.
+
+    Attributes:
+        sources: and the number of the first frame of each.
+        part: one of so many processes.
+        measured: frames a second that the detector does, None where everybody is admitted.
+        depth, places: see `Outlet`.
+    """
+
+    sources: Sequence[tuple[SourceConfig, int]]
+    make_source: Callable[[SourceConfig, Hardware], Source]
+    offer: Offer
+    part: int
+    live: bool
+    depth: int
+    places: int
+    reconnect: ReconnectConfig
+    measured: float | None
+    stall_after_s: float
+    log: LogConfig
+
+
+def main() -> int:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToCapture)
+    begin: Begin = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, which started this
+    with logging(begin.log):
+        try:
+            hardware = begin.offer.open(begin.part)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is to say it
+            channel.send([Failed(f"{type(error).__name__}: {error}")])
+            return 1
+        _Capturing(begin, hardware, channel).run()
+    sys.stderr.flush()
+    os._exit(0)  # threads may still be in libraries that do not return
+
+
+class _Capturing:
+    """Everything between the beginning and the end."""
+
+    def __init__(self, begin: Begin, hardware: Hardware, channel: Channel) -> None:
+        ids = [source.id for source, _ in begin.sources]
+        self._begin, self._channel, self._hardware = begin, channel, hardware
+        self._outlet = Outlet(channel, ids, hardware, live=begin.live, depth=begin.depth, places=begin.places)
+        self._admission = RemoteAdmission(self._outlet, begin.measured)
+        clock = SystemClock()
+        self._captures = [
+            Capture(
+                source,
+                begin.make_source(source, hardware),
+                self._outlet,
+                self._outlet,
+                self._outlet.announce,
+                clock,
+                begin.reconnect,
+                self._admission,
+                seq,
+            )
+            for source, seq in begin.sources
+        ]
+        self._threads = share_out(self._captures, hardware.threads, self._outlet, clock)
+        self._sender = threading.Thread(target=self._outlet.run, name="sender", daemon=True)
+
+    def run(self) -> None:
+        tune_the_interpreter()
+        self._sender.start()
+        for thread in self._threads:
+            thread.start()
+        poller = select.poll()
+        poller.register(self._channel.socket, select.POLLIN)
+        going = {capture.id: capture for capture in self._captures}
+        due = 0.0
+        while going:
+            if poller.poll(_TICK_S * 1000):
+                received = self._channel.receive()
+                if received is None:
+                    return
+                for message in received[0]:
+                    self._obey(message)
+            if monotonic() >= due:
+                due = monotonic() + _TICK_S
+                self._look_around(going)
+        self._outlet.end()
+        self._sender.join()
+
+    def _look_around(self, going: dict[str, Capture]) -> None:
+        """Now and then."""
+        self._outlet.look_around()
+        for capture in [capture for capture in going.values() if self._has_ended(capture)]:
+            del going[capture.id]
+            self._outlet.tell(Ended(capture.id, capture.failure))
+        for capture in going.values():
+            capture.check_stalled(self._begin.stall_after_s)
+
+    def _obey(self, message: Any) -> None:
+        if isinstance(message, Returned):
+            self._outlet.returned(message)
+        elif isinstance(message, Answer):
+            self._admission.answer(message.source, message.refusal)
+        elif isinstance(message, Share):
+            self._admission.share(message.source, message.fps)
+        elif isinstance(message, Stop):
+            for thread in self._threads:
+                thread.stop()
+
+    def _has_ended(self, capture: Capture) -> bool:
+        return capture.state == "ended" or not any(thread.is_alive() for thread in self._threads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
