@@ -93,6 +93,7 @@ class App:
                 self._clock,
                 depth=config.board.depth if lossless else None,
                 max_age_ns=round(config.board.max_age_ms * 1e6),
+                lanes=self._detector.info.lanes,
             )
             self._admission = self._make_admission()
             offer = find_hardware(config, self._detector.info)

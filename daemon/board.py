@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from daemon.clock import Clock
 from daemon.frames import Frame
@@ -46,16 +47,26 @@ class FrameBoard:
         depth: None for live: one frame a source, replaced by the next; otherwise lossless: so many frames wait
             for each source, and then there is no room.
         max_age_ns: a live frame older than this when a lane is free is dropped as stale.
+        lanes: that take from here. Where it is lossless, no batch has frames of more sources than one lane's share:
+            a source is in flight once, and a batch with one frame of each would leave nothing to the others.
 
     Attributes:
         live: newer frames replace older ones.
     """
 
     def __init__(
-        self, sources: Sequence[str], ledger: Ledger, clock: Clock, *, depth: int | None, max_age_ns: int
+        self,
+        sources: Sequence[str],
+        ledger: Ledger,
+        clock: Clock,
+        *,
+        depth: int | None,
+        max_age_ns: int,
+        lanes: int = 1,
     ) -> None:
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
+        self._most_sources = len(sources) if self.live else -(-len(sources) // lanes)
         self._lock = threading.Lock()
         self._queues = {source: _Queue() for source in sources}
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
@@ -100,12 +111,15 @@ class FrameBoard:
         with self._lock:
             self._filled.wait_for(lambda: self._ready or self._closed, timeout_s)
             batch: list[Frame] = []
-            again: list[str] = []  # sources with more, which wait until the others have had their turn
-            while len(batch) < most and (self._ready or again):
-                if not self._ready:
-                    self._ready, again = dict.fromkeys(again), []
-                source = next(iter(self._ready))
+            ready = dict.fromkeys(islice(self._ready, self._most_sources))
+            for source in ready:
                 del self._ready[source]
+            again: list[str] = []  # sources with more, which wait until the others have had their turn
+            while len(batch) < most and (ready or again):
+                if not ready:
+                    ready, again = dict.fromkeys(again), []
+                source = next(iter(ready))
+                del ready[source]
                 queue = self._queues[source]
                 frame = queue.frames.popleft()
                 if self._is_stale(frame):
@@ -116,7 +130,8 @@ class FrameBoard:
                 if queue.frames:
                     again.append(source)
                 self._tell(queue)
-            self._ready.update(dict.fromkeys(again))
+            # Those that had no turn are first again. Who has a frame in the batch is in flight.
+            self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
             for frame in batch:
                 self._ready.pop(frame.info.source, None)
             if self._ready:

@@ -152,7 +152,7 @@ class _Worker(threading.Thread):
             number = 0
             while not self.stop.is_set():
                 address, size = where[number % len(where)]
-                self.done += len(session.decode(address, size, number))
+                self.done += len(session.decode(address, size))
                 number += 1
                 if number == _WARM:
                     self.ready.set()

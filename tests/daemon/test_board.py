@@ -20,9 +20,9 @@ IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
 class Board:
     """A board with a shorthand for frames."""
 
-    def __init__(self, clock: ManualClock, depth: int | None = None) -> None:
+    def __init__(self, clock: ManualClock, depth: int | None = None, lanes: int = 1) -> None:
         self.clock, self.ledger = clock, Ledger(["a", "b", "c"])
-        self.board = FrameBoard(["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9)
+        self.board = FrameBoard(["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes)
         self._seq = 0
 
     def put(self, *sources: str) -> bool:
@@ -55,6 +55,14 @@ def test_the_longest_waiting_goes_first_even_when_its_frame_is_replaced(clock: M
     board = Board(clock)
     board.put("a", "b", "a", "c")
     assert _names(board.take(2)) == [("a", 2), ("b", 1)]
+
+
+def test_lossless_leaves_sources_for_the_other_lane(clock: ManualClock) -> None:
+    """A full batch of one lane, with frames of two sources, and meanwhile the third is there for the other."""
+    board = Board(clock, depth=4, lanes=2)
+    board.put("a", "b", "c", "a", "b", "c", "a", "b", "c")
+    assert _names(board.take(4)) == [("a", 0), ("b", 1), ("a", 3), ("b", 4)]
+    assert _names(board.take(4)) == [("c", 2), ("c", 5), ("c", 8)]
 
 
 def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:

@@ -44,19 +44,18 @@ class FakeSession:
     def use(self) -> None:
         """Any thread may."""
 
-    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
+    def decode(self, address: int, size: int) -> list[Load]:
         assert not self.closed
         if self._refuse:
             raise UnsuitableError(self._refuse)
         self._call += 1
         packet: Packet[Any] = Packet(ctypes.string_at(address, size))
-        packet.pts = packet.dts = number
         try:
             return self._found(self._context.decode(packet))
         except av.error.FFmpegError:
             return []  # as the GPU's: without a word
 
-    def drain(self) -> list[tuple[int, Load]]:
+    def drain(self) -> list[Load]:
         self._call += 1
         found = self._found(self._context.decode(None))
         self._open()
@@ -76,9 +75,9 @@ class FakeSession:
         self._context: Any = CodecContext.create(self._codec, "r")
         self._context.thread_count = 1
 
-    def _found(self, frames: list[VideoFrame]) -> list[tuple[int, Load]]:
+    def _found(self, frames: list[VideoFrame]) -> list[Load]:
         call = self._call
-        return [(int(frame.pts or 0), partial(self._load, frame, call)) for frame in frames]
+        return [partial(self._load, frame, call) for frame in frames]
 
     def _load(self, frame: VideoFrame, call: int, bt709: bool, full_range: bool) -> DeviceImage:
         assert call == self._call, "the picture is overwritten by now"

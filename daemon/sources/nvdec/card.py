@@ -95,8 +95,8 @@ def _main(device: int) -> int:
     card = engines.card()
     if "h264" in card.codecs:
         session = engines.session("h264", low_latency=True, surfaces=1)
-        shown = [*session.decode_bytes(_PICTURES, 0), *session.drain()]
-        image = shown[0][1](False, False) if shown else None
+        shown = [*session.decode_bytes(_PICTURES), *session.drain()]
+        image = shown[0](False, False) if shown else None
         if image is None or (image.width, image.height) != (320, 192):
             sys.stderr.write("no picture came of a good one\n")
             return 1

@@ -1,10 +1,11 @@
-"""Packets into a hardware decoder, and pictures with the times of their packets out of it."""
+"""Packets into a hardware decoder, and pictures with their times out of it."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ from av.video.stream import VideoStream
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
 from daemon.sources.decoding import Decoded, UnsuitableError
+from daemon.sources.nvdec.times import ShowTimes
 
 if TYPE_CHECKING:
     from daemon.sources.nvdec.pool import Key, Load, Pool, Session
 
 _BT709 = 1  # AVCOL_SPC_BT709; what is not said is BT.601, as it is for FFmpeg's own conversion
+_MICROSECOND = Fraction(1, 1_000_000)
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
-_MOST_WAITING = 64  # packets whose picture has not come: twice what a decoder can hold back
 
 
 class NvdecDecoder:
@@ -34,8 +36,6 @@ class NvdecDecoder:
         self._key: Key | None = None
         # Drained, but for pictures that may still be loaded.
         self._retired: list[tuple[Key, Session]] = []
-        self._number = 0
-        self._times: dict[int, int | None] = {}  # of packets by number
         self._closed = False
 
     def begin(self, stream: VideoStream) -> None:
@@ -45,6 +45,7 @@ class NvdecDecoder:
         # A camera may tell its parameters when it describes the stream, and never again.
         self._first = bytes(extradata) if self._bitstream.has_start_codes else b""
         self._time_base = stream.time_base
+        self._times = ShowTimes(1 / (stream.time_base or _MICROSECOND))
         full = context.color_range == _FULL_RANGE or (context.pix_fmt or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
 
@@ -80,22 +81,17 @@ class NvdecDecoder:
             shown = self._change(parameters)
         if self._session is None:
             raise DecodeError("nothing before it says how to decode it")
-        number, self._number = self._number, self._number + 1
-        self._times[number] = pts
+        self._times.push(pts)
         try:
-            found = self._session.decode(address, size, number)
+            found = self._session.decode(address, size)
         except UnsuitableError:
             self._discard()
             raise
         return shown + self._shown(found) if shown else self._shown(found)
 
-    def _shown(self, found: Sequence[tuple[int, Load]]) -> list[Decoded]:
+    def _shown(self, found: Sequence[Load]) -> list[Decoded]:
         times, base, colour = self._times, self._time_base, self._colour
-        shown = [Decoded(times.pop(number, None), base, partial(load, *colour)) for number, load in found]
-        if len(times) > _MOST_WAITING:
-            for number in [number for number in times if number < self._number - _MOST_WAITING]:
-                del times[number]
-        return shown
+        return [Decoded(times.pop(), base, partial(load, *colour)) for load in found]
 
     def _change(self, parameters: bytes) -> list[Decoded]:
         """Another session, for these; what is still in the one before comes out."""

@@ -29,15 +29,15 @@ class Session(Protocol):
         """The calling thread uses it from here on."""
         ...
 
-    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
-        """The pictures that a packet in host memory completes, in the order they are to be shown, by packet number.
+    def decode(self, address: int, size: int) -> list[Load]:
+        """The pictures that a packet in host memory completes, in the order they are to be shown.
 
         Raises:
             UnsuitableError: it cannot decode this; to be used no more.
         """
         ...
 
-    def drain(self) -> list[tuple[int, Load]]:
+    def drain(self) -> list[Load]:
         """The pictures still in it; afterwards it is as new, for the same parameters. Raises as `decode`."""
         ...
 

@@ -133,9 +133,9 @@ class Session:
     def use(self) -> None:
         self._engines.device.use()
 
-    def decode(self, address: int, size: int, number: int) -> list[tuple[int, Load]]:
+    def decode(self, address: int, size: int) -> list[Load]:
         packet = self._packet
-        packet.bsl_data, packet.bsl, packet.pts, packet.decode_flag = address, size, number, _END_OF_PICTURE
+        packet.bsl_data, packet.bsl, packet.decode_flag = address, size, _END_OF_PICTURE
         self._engines.gate.enter(self._turn)
         try:
             frames = self._decoder.Decode(packet)
@@ -143,18 +143,18 @@ class Session:
             raise _refusal(error) from error
         finally:
             self._engines.gate.leave()
-        return [(frame.getPTS(), partial(self._load, frame)) for frame in frames]
+        return [partial(self._load, frame) for frame in frames]
 
-    def decode_bytes(self, data: bytes, number: int) -> list[tuple[int, Load]]:
+    def decode_bytes(self, data: bytes) -> list[Load]:
         """The same for what is not a packet yet."""
         packet = av.Packet(data)
-        return self.decode(packet.buffer_ptr, packet.buffer_size, number)
+        return self.decode(packet.buffer_ptr, packet.buffer_size)
 
-    def drain(self) -> list[tuple[int, Load]]:
+    def drain(self) -> list[Load]:
         packet = self._packet
-        packet.bsl_data, packet.bsl, packet.pts, packet.decode_flag = 0, 0, 0, _END_OF_STREAM
+        packet.bsl_data, packet.bsl, packet.decode_flag = 0, 0, _END_OF_STREAM
         try:
-            return [(frame.getPTS(), partial(self._load, frame)) for frame in self._decoder.Decode(packet)]
+            return [partial(self._load, frame) for frame in self._decoder.Decode(packet)]
         except _ERRORS as error:
             raise _refusal(error) from error
 

@@ -1,0 +1,63 @@
+"""Which time belongs to which picture.
+
+Packets come in the order of decoding, each with the time at which its picture is to be shown; pictures come out in the
+order of showing. PyNvVideoCodec passes times through a queue, so that with B-frames they are another picture's (seen on
+one H200 with 2.x, both codecs, both latencies); so the earliest time that waits is taken for each picture that comes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from fractions import Fraction
+
+_JUMP = 10  # in so many seconds nothing is reordered: a time that is earlier begins another timeline
+_LOOK = 64  # pictures over which a decoder holds back as few packets as it ever does
+
+
+class ShowTimes:
+    """Times of packets that wait for their pictures.
+
+    A packet of which no picture came leaves its time behind, and all after would be one picture's time early; so the
+    number that waits is watched, whose least is the same all the time for one stream.
+
+    Args:
+        second: how many units of the times a second has.
+    """
+
+    def __init__(self, second: Fraction) -> None:
+        self._jump = second * _JUMP
+        self._waiting: list[tuple[int, int]] = []  # timeline and time
+        self._timeline, self._latest = 0, 0
+        self._without = 0  # packets without a time
+        self._least: int | None = None
+        self._fewest, self._seen = 1 << 30, 0  # in this look
+
+    def push(self, time: int | None) -> None:
+        """A packet goes in."""
+        if time is None:
+            self._without += 1
+            return
+        if self._latest - time > self._jump:
+            self._timeline, self._latest = self._timeline + 1, time
+        self._latest = max(self._latest, time)
+        heapq.heappush(self._waiting, (self._timeline, time))
+
+    def pop(self) -> int | None:
+        """A picture comes out; its time, None where it has none."""
+        time = heapq.heappop(self._waiting)[1] if self._waiting else None
+        if time is None:
+            self._without = max(0, self._without - 1)
+            return None
+        self._fewest, self._seen = min(self._fewest, len(self._waiting)), self._seen + 1
+        if self._seen == _LOOK:
+            least = self._fewest if self._least is None else min(self._least, self._fewest)
+            for _ in range(self._fewest - least):
+                time = heapq.heappop(self._waiting)[1]
+            self._least, self._fewest, self._seen = least, 1 << 30, 0
+        return time
+
+    def clear(self) -> None:
+        """The decoder is empty."""
+        self._waiting.clear()
+        self._without, self._least = 0, None
+        self._fewest, self._seen = 1 << 30, 0
