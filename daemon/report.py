@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from daemon.bench.churn import Churned
     from daemon.bench.decode import DecodeRates
     from daemon.bench.efficiency import Efficiency
+    from daemon.bench.engine import EngineRate
     from daemon.bench.overhead import Overhead
     from daemon.bench.replay import Replayed
     from daemon.bench.streams import Streams
@@ -135,6 +136,19 @@ def decoded(result: DecodeRates) -> None:
     Console().print(table)
 
 
+def engines(result: EngineRate) -> None:
+    """Of `lookout bench engine`."""
+    _pairs(
+        Console(),
+        "The engine alone",
+        [
+            ("model", f"{result.model}, {result.precision}"),
+            ("batch", str(result.batch)),
+            ("images/s", f"{result.images_per_s:.0f} ({result.least:.0f} to {result.most:.0f})"),
+        ],
+    )
+
+
 def streamed(result: Streams) -> None:
     """Of `lookout bench streams`."""
     dropped = ", ".join(f"{count} {cause}" for cause, count in result.dropped.items() if count)
@@ -147,7 +161,7 @@ def streamed(result: Streams) -> None:
         [
             ("model", f"{result.model} on {result.backend}"),
             ("up", f"{result.up}, decoded by {result.decoders}, after {result.start_s:.1f} s"),
-            ("frames/s", f"{result.fps:.1f}"),
+            ("frames/s", f"{result.fps:.1f}" + _beside(result)),
             ("of a source", f"lowest {least:.2f}, median {middle:.2f}, highest {most:.2f}"),
             ("captured", f"{result.captured}, published {result.published}, unaccounted {result.unaccounted}"),
             ("received", f"{result.received_share:.4%} of what was published"),
@@ -162,6 +176,17 @@ def streamed(result: Streams) -> None:
             ("GPU memory", f"{_unless_none(result.gpu_mib, '{:.0f} MiB')}, planned {result.planned_mib:.0f} MiB"),
         ],
     )  # fmt: skip
+
+
+def _beside(result: Streams) -> str:
+    """The limits, where they were measured."""
+    if result.limits is None:
+        return ""
+    decoder, engine = result.limits.decode_fps, result.limits.engine_fps
+    return (
+        f"; the decoder alone {decoder:.1f} ({result.fps / decoder:.3f}), "
+        f"the engine alone {engine:.1f} ({result.fps / engine:.3f})"
+    )
 
 
 def churned(result: Churned) -> None:

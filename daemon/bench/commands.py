@@ -152,19 +152,43 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
 
 
 @bench.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@_LABELS
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"]))
+@click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
+@click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
+@click.option("--max-batch", default=32, show_default=True)
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state.")
+@_JSON_FILE
+def engine(json_file: Path | None, **wishes: Any) -> int:
+    """The GPU's engine alone: images a second with nothing around it."""
+    from daemon.bench.engine import EngineOptions
+    from daemon.bench.engine import engine as run_engine
+    from daemon.report import engines, write_json
+
+    result = run_engine(EngineOptions(**wishes))
+    engines(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
 @_takes_load
+@click.option(
+    "--limits/--no-limits", default=False, help="First the decoder alone and the engine alone, in the same run."
+)
 @click.option(
     "--paced/--lossless",
     default=False,
     help="At the clip's own pace and live, or every frame as fast as possible.  [default: lossless]",
 )
-def streams(json_file: Path | None, **wishes: Any) -> int:
+def streams(json_file: Path | None, limits: bool, **wishes: Any) -> int:
     """Many sources through the whole daemon to a subscriber: frames/s, latency, drops, fairness, CPU, GPU, memory."""
     from daemon.bench.harness import Load
     from daemon.bench.streams import streams as run_streams
     from daemon.report import streamed, write_json
 
-    result = run_streams(Load(**wishes))
+    result = run_streams(Load(**wishes), limits=limits)
     streamed(result)
     write_json(json_file, result)
     return 0

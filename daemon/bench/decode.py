@@ -20,6 +20,7 @@ from daemon.errors import LookoutError
 from daemon.probes import GpuProbe, open_gpu_probe
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decoding import UnsuitableError
+from daemon.sources.nvdec.card import ask
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:
@@ -87,6 +88,10 @@ def decode(options: DecodeOptions) -> DecodeRates:
         LookoutError: there is no decoder, or it cannot decode this.
     """
     clip = _load(options.clip)
+    try:
+        ask(options.device)
+    except UnsuitableError as error:
+        raise LookoutError(f"there is no decoder to measure: {error}") from error
     rates = [limit_of(clip, count, options) for count in options.sessions]
     return DecodeRates(options.clip.name, clip.size, rates)
 

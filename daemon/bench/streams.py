@@ -14,6 +14,7 @@ import numpy as np
 
 from daemon.app import App
 from daemon.bench.harness import (
+    Limits,
     Load,
     Usage,
     await_first_frames,
@@ -21,6 +22,7 @@ from daemon.bench.harness import (
     decoders,
     ended_well,
     latencies,
+    limits_of,
     probing,
     stages,
     watch,
@@ -49,6 +51,7 @@ class Streams:
         start_s: from the first connect to the first frames of all.
         gpu_mib: of the GPU's memory, more than before the daemon was made.
         planned_mib: what was planned.
+        limits: of the decoder and the engine, measured before.
     """
 
     sources: int
@@ -73,15 +76,20 @@ class Streams:
     gpu_mib: float | None
     planned_mib: float
     usage: Usage
+    limits: Limits | None = None
 
 
-def streams(load: Load) -> Streams:
+def streams(load: Load, *, limits: bool = False) -> Streams:
     """Run and measure.
+
+    Args:
+        limits: first measure the decoder and the engine, each alone and in a process of its own.
 
     Raises:
         LookoutError: the daemon fails.
         DetectorError: the model cannot be used.
     """
+    alone = limits_of(load) if limits else None
     config = config_of(load)
     ids = [source.id for source in config.active]
     rows: list[Rows] = []
@@ -126,4 +134,5 @@ def streams(load: Load) -> Streams:
         gpu_mib=None if used is None or before is None else round((used - before) / (1 << 20), 1),
         planned_mib=round(planned / (1 << 20), 1),
         usage=window.usage,
+        limits=alone,
     )

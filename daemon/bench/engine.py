@@ -1,0 +1,96 @@
+"""`lookout bench engine`: the GPU's engine alone, with which what lanes reach is to be compared.
+
+No pictures go in and no boxes come out: the engine's own commands are replayed, one batch after the other.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import monotonic
+from typing import Protocol, runtime_checkable
+
+from daemon.config import LogConfig
+from daemon.errors import LookoutError
+from daemon.log import logging
+from detectors.factory import open_detector
+from detectors.port import Options, Precision
+
+_SOME = 10  # batches between two looks at the clock
+_TURNS = 5
+
+
+@runtime_checkable
+class _Replays(Protocol):
+    """A lane whose backend can run the engine alone."""
+
+    def replay(self, size: int, times: int) -> float: ...
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """What to measure; see `lookout bench engine --help`."""
+
+    model: Path
+    labels: str | None = None
+    precision: Precision = "auto"
+    builder_level: int = 3
+    cache: Path | None = None
+    max_batch: int = 32
+    seconds: float = 3.0
+
+
+@dataclass(frozen=True)
+class EngineRate:
+    """Attributes:
+    images_per_s: the median of some turns in steady state, and the least and most of them.
+    """
+
+    model: str
+    precision: str
+    batch: int
+    images_per_s: float
+    least: float
+    most: float
+
+
+def engine(options: EngineOptions) -> EngineRate:
+    """Run and measure.
+
+    Raises:
+        LookoutError: the backend has no engine to run alone.
+        DetectorError: the model cannot be used.
+    """
+    wishes = Options(
+        options.model,
+        labels=options.labels,
+        precision=options.precision,
+        builder_level=options.builder_level,
+        cache=options.cache,
+        max_batch=options.max_batch,
+    )
+    with logging(LogConfig(level="error", format="console")), closing(open_detector("trt", wishes)) as detector:
+        info = detector.info
+        with closing(detector.lane()) as lane:
+            if not isinstance(lane, _Replays):
+                raise LookoutError(f"the {info.backend} backend has no engine to run alone")
+            lane.replay(info.max_batch, _SOME)
+            rates = [_rate(lane, info.max_batch, options.seconds / _TURNS) for _ in range(_TURNS)]
+    return EngineRate(
+        f"{info.name} {info.digest}",
+        info.precision,
+        info.max_batch,
+        round(median(rates), 1),
+        round(min(rates), 1),
+        round(max(rates), 1),
+    )
+
+
+def _rate(lane: _Replays, size: int, seconds: float) -> float:
+    done, taken, until = 0, 0.0, monotonic() + seconds
+    while monotonic() < until:
+        taken += lane.replay(size, _SOME)
+        done += size * _SOME
+    return done / taken
