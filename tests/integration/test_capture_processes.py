@@ -1,0 +1,204 @@
+"""Capture in processes of its own: the same frames as without, and what happens when one dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from daemon.app import App
+from daemon.client import Subscriber
+from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
+from daemon.messages import Detections, Message, Status
+from daemon.redact import Url
+from detectors.detections import Detections as Found
+from detectors.port import Image, StageTimes
+from tests.support import clips
+from tests.support.daemon import Lookout, is_state, receive_until
+from tests.support.hardware import FakeOffer
+from tests.support.seeing import SeeingDetector, SeeingLane
+
+pytestmark = pytest.mark.needs("ffmpeg")
+
+
+@pytest.fixture(scope="module")
+def reordered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seconds with B-frames."""
+    path = tmp_path_factory.mktemp("clips") / "reordered.mp4"
+    source = "testsrc2=size=320x192:rate=30:duration=2"
+    clips.ffmpeg("-f", "lavfi", "-i", source, "-c:v", "libx264", "-bf", "3", "-g", "30", "-pix_fmt", "yuv420p", path)
+    return path
+
+
+class _Slow(SeeingDetector):
+    """Five frames a second and lane."""
+
+    def lane(self) -> _SlowLane:
+        return _SlowLane()
+
+
+class _SlowLane(SeeingLane):
+    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+        threading.Event().wait(0.2 * len(images))
+        return super().detect(images)
+
+
+def _config(clip: Path, processes: int, *, sources: int = 4, mode: str = "lossless", **wishes: Any) -> Config:
+    return check(
+        Config(
+            model=ModelConfig(path=Path("none"), max_batch=8),
+            capture_processes=processes,
+            lanes=2,
+            sources=[AvConfig(id=f"clip-{number}", url=Url(str(clip)), **wishes) for number in range(sources)],
+            board=BoardConfig(mode=mode, depth=4),  # type: ignore[arg-type]
+            publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=20, high_water_mark=10_000),
+        )
+    )
+
+
+def _app(config: Config, *, on_gpu: bool) -> App:
+    """With the stand-in for the GPU's decoder, or with FFmpeg."""
+    if on_gpu:
+        return App(config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeOffer(6))
+    return App(config, open_detector=lambda _, o: SeeingDetector(o))
+
+
+def _run(config: Config, *, on_gpu: bool) -> dict[tuple[str, int], tuple[int | None, object]]:
+    """Of every frame, its time and what was seen in it."""
+    app = _app(config, on_gpu=on_gpu)
+    found: dict[tuple[str, int], tuple[int | None, object]] = {}
+    with Subscriber(app.endpoint, high_water_mark=10_000) as subscriber:
+        assert app.run() == 0
+        while (message := subscriber.receive(0.5)) is not None:
+            assert isinstance(message, Detections)
+            found[message.source, message.seq] = (message.pts, message.detections[0].box)
+    assert all(count.in_flight == 0 for count in app.ledger.counts().values())
+    assert app.failures == {}
+    return found
+
+
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["host", "device"])
+def test_the_same_frames_as_in_one_process(reordered: Path, on_gpu: bool) -> None:
+    """Times, pixels and order; B-frames, so that times must be given to the right pictures."""
+    alone = _run(_config(reordered, 0, pace="fast", decode="auto"), on_gpu=on_gpu)
+    shared = _run(_config(reordered, 3, pace="fast", decode="auto"), on_gpu=on_gpu)
+    assert len(alone) == 4 * 60
+    assert shared == alone
+    times = [alone["clip-0", seq][0] for seq in range(60)]
+    assert times == sorted(times)  # type: ignore[type-var]
+    assert len({box for _, box in alone.values()}) > 50
+
+
+def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(reordered: Path) -> None:
+    """It is said why; a new one goes on with the numbers where they were; every frame is accounted for."""
+    app = _app(_config(reordered, 2, mode="live", loop=True, decode="auto"), on_gpu=True)
+    messages: list[Message] = []
+    with Subscriber(app.endpoint, kinds=["detections", "status"], high_water_mark=10_000) as subscriber:
+
+        def until(wanted: Callable[[Message], bool]) -> None:
+            messages.extend(receive_until(subscriber, wanted))
+
+        app.start()
+        with closing(_Stopping(app)):
+            until(lambda message: isinstance(message, Detections) and message.seq == 10)
+            os.kill(app.pids[1], signal.SIGKILL)
+            until(lambda message: isinstance(message, Status) and "SIGKILL" in (message.reason or ""))
+            until(is_state("clip-2", "up"))
+            until(lambda message: isinstance(message, Detections) and message.source == "clip-2")
+            pids = app.pids
+        while (message := subscriber.receive(0.5)) is not None:
+            messages.append(message)
+    assert not any(psutil.pid_exists(pid) for pid in pids[1:])
+    down = {message.source for message in messages if isinstance(message, Status) and message.state == "down"}
+    assert down == {"clip-0", "clip-2"}  # those of the process that was killed
+    for source, count in app.ledger.counts().items():
+        seqs = [message.seq for message in messages if isinstance(message, Detections) and message.source == source]
+        assert seqs == sorted(set(seqs)), source
+        assert count.in_flight == 0
+        if source not in down:
+            assert seqs == list(range(len(seqs)))
+
+
+class _Stopping:
+    """Ends a running App at the end of a block, whatever happens in it."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    def close(self) -> None:
+        self._app.stop()
+
+
+def test_a_recording_whose_process_died_is_not_played_again(reordered: Path) -> None:
+    """Its beginning is published already."""
+    app = _app(_config(reordered, 1, sources=1, decode="auto"), on_gpu=True)
+    with Subscriber(app.endpoint, kinds=["detections", "status"]) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq > 3)
+            os.kill(app.pids[1], signal.SIGKILL)
+            receive_until(subscriber, is_state("clip-0", "ended"))
+            app.wait()
+    assert "SIGKILL" in app.failures["clip-0"]
+
+
+def test_nothing_is_left_when_the_daemon_is_killed(reordered: Path, tmp_path: Path) -> None:
+    config: dict[str, object] = {
+        "capture_processes": 2,
+        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
+    }
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+        receive_until(subscriber, is_state("s1", "up"))
+        children = lookout.inspect.children(recursive=True)
+        assert len(children) == 2
+        lookout.process.kill()
+        gone, alive = psutil.wait_procs(children, timeout=10)
+        assert alive == []
+        assert len(gone) == 2
+
+
+def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> None:
+    """Ctrl-C and service managers signal every process of a group: the daemon's own order of stopping holds."""
+    config: dict[str, object] = {
+        "capture_processes": 2,
+        "sources": [{"id": f"s{n}", "type": "av", "url": str(reordered), "loop": True} for n in range(2)],
+    }
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("status") as subscriber:
+        receive_until(subscriber, is_state("s1", "up"))
+        began = monotonic()
+        for process in [*lookout.inspect.children(recursive=True), lookout.inspect]:
+            process.send_signal(signal.SIGTERM)
+        for name in ("s0", "s1"):
+            receive_until(subscriber, is_state(name, "ended"))
+        assert lookout.process.wait(10) == 0
+        assert monotonic() - began < 5
+        assert "capture process ended" not in lookout.log()
+
+
+def test_admission_reaches_capture_processes(reordered: Path) -> None:
+    """A detector that does 10 frames a second has less for two sources of 30 each."""
+    config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")
+    slow = check(msgspec.structs.replace(config, admission="degrade"))
+    app = App(
+        slow,
+        open_detector=lambda _, o: _Slow(o),
+        find_hardware=lambda _, __: FakeOffer(6),
+    )
+    with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            told = receive_until(
+                subscriber,
+                lambda message: isinstance(message, Status) and "limited to" in (message.reason or ""),
+            )
+    assert isinstance(told[-1], Status)
+    assert told[-1].state == "up"

@@ -1,0 +1,52 @@
+"""A detector for pictures that a stand-in for the GPU's decoder leaves in memory: says how bright each is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from detectors.detections import Detections
+from detectors.port import Image, ModelInfo, Options, StageTimes
+from tests.support.hardware import bgr_of
+
+
+class SeeingDetector:
+    """One box a picture, whose coordinates are means of its pixels: two pictures that differ have other boxes."""
+
+    def __init__(self, options: Options) -> None:
+        self.info = ModelInfo(
+            "seeing",
+            "0" * 12,
+            "none",
+            "fake",
+            "none",
+            (1, 1),
+            ("thing",),
+            options.max_batch,
+            lanes=options.lanes,
+            gpu=0,
+        )
+
+    def lane(self) -> SeeingLane:
+        return SeeingLane()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class SeeingLane:
+    """See `detectors.port.Lane`."""
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        return [self._one(image) for image in images], StageTimes(0, 0, 0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _one(self, image: Image) -> Detections:
+        bgr = bgr_of(image)
+        height, width = bgr.shape[:2]
+        left, right = bgr[:, : width // 2].mean(), bgr[:, width // 2 :].mean()
+        box = np.array([[left, bgr[: height // 2].mean(), 256 + right, 512]], dtype=np.float32)
+        return Detections(box, np.array([0.9], np.float32), np.array([0], np.int32))
