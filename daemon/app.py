@@ -95,8 +95,8 @@ class App:
                 max_age_ns=round(config.board.max_age_ms * 1e6),
                 lanes=self._detector.info.lanes,
             )
-            self._admission = self._make_admission()
             offer = find_hardware(config, self._detector.info)
+            self._admission = self._make_admission(on_gpu=not isinstance(offer, NoHardware))
             processes = processes_of(config, offer)
             elsewhere = remote(config.active) if processes else []
             self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
@@ -291,12 +291,13 @@ class App:
         to = Surroundings(self._board, self.ledger, self._publisher.announce, self._admission)
         return Fleet(sources, processes, begin, to, self._fail)
 
-    def _make_admission(self) -> Admission:
-        """With what the detector can do, measured on grey pictures before its lanes are made."""
-        mode, size = self._config.admission, self._config.gpu.frame_size
+    def _make_admission(self, *, on_gpu: bool) -> Admission:
+        """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
+        mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
-        rate = measure_detector(self._detector, [HostImage(np.full((size[1], size[0], 3), 114, np.uint8))])
+        grey = HostImage(np.full((height, width, 3), 114, np.uint8))
+        rate = measure_detector(self._detector, [self._detector.sample(width, height) if on_gpu else grey])
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
         return Admission(mode, rate)
 

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.capacity import Demand, cores, loads, measure_detector, verdict
+from daemon.capacity import Demand, Limits, cores, loads, measure_detector, verdict
 from daemon.config import Config, SourceConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
-from daemon.plan import hardware_of, options_of
-from daemon.sources.decoding import Hardware, NoHardware
+from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
+from daemon.probes import bus_bytes_per_s, open_gpu_probe
+from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from detectors.factory import availability, open_detector
@@ -55,7 +56,8 @@ def check(config: Config) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
-        hardware = hardware_of(config, detector.info).open() if detector else NoHardware("the model cannot be opened")
+        offer = hardware_of(config, detector.info) if detector else NoHardware("the model cannot be opened")
+        hardware = offer.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
             opened = list(pool.map(lambda source: open_once(source, hardware), config.active))
@@ -65,7 +67,7 @@ def check(config: Config) -> int:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
-            _check_load(detector, opened, console)
+            _check_load(config, detector, offer, opened, console)
         problem = any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before what they lie in is released
     return 0 if detector and not problem else 2
@@ -104,19 +106,25 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
     raise SourceError(f"none of the first {_MOST_ERRORS} pictures could be decoded: {last}")
 
 
-def _check_load(detector: Detector, opened: list[Opened], console: Console) -> None:
-    """What the sources ask for, beside what the detector and the CPU can do."""
+def _check_load(
+    config: Config, detector: Detector, offer: Offer | NoHardware, opened: list[Opened], console: Console
+) -> None:
+    """What the sources ask for, beside what the machine can do."""
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
     live = [row for row in asking if getattr(row.source, "pace", "realtime") == "realtime"]
     if not live:
         return
-    demands = []
-    for row in live:
-        fps = (row.format and row.format.fps) or 0.0
-        demands.append(Demand(fps, min(fps, row.source.max_fps or fps), row.decode_s))
-    rate = measure_detector(detector, [row.image for row in live if row.image is not None])
-    rows = loads(demands, rate, cores())
-    table = Table("", "asked for", "can do", "", "full", title="Load, measured here just now", title_justify="left")
+    on_gpu = detector.info.gpu is not None
+    demands = [_demand(row, offer, on_gpu=on_gpu) for row in live]
+    limits = Limits(
+        images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
+        cores=cores(),
+        memory=_gpu_memory(config, detector.info) if on_gpu else None,
+        bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
+    )
+    rows = loads(demands, limits)
+    title = "Load; the detector measured here just now" if on_gpu else "Load, measured here just now"
+    table = Table("", "asked for", "can do", "", "full", title=title, title_justify="left")
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
     console.print(table)
@@ -125,6 +133,31 @@ def _check_load(detector: Detector, opened: list[Opened], console: Console) -> N
         console.print(
             f"not counted: {len(opened) - len(live)}, whose rate is not known, or that play as fast as they can"
         )
+
+
+def _demand(row: Opened, offer: Offer | NoHardware, *, on_gpu: bool) -> Demand:
+    """Of a source that was opened."""
+    form = row.format
+    if form is None:
+        return Demand(0.0, 0.0, 0.0)
+    fps = form.fps or 0.0
+    wanted = min(fps, row.source.max_fps or fps)
+    if form.decoder != NVDEC:
+        return Demand(fps, wanted, row.decode_s, frame_bytes=form.width * form.height * 3 if on_gpu else 0)
+    live = make_source(row.source).live
+    decoder, memory = offer.needs(form.codec, form.width, form.height, fps, low_latency=live)
+    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory)
+
+
+def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
+    """Bytes that may be used, and those of them that lanes and capture processes take."""
+    fixed = sum(dict(model.memory).values()) + processes_wished(config) * PROCESS_BYTES
+    if config.gpu.memory_limit_mib is not None:
+        return config.gpu.memory_limit_mib << 20, fixed
+    with closing(open_gpu_probe()) as probe:
+        gpus = probe.read() or []
+    total = gpus[model.gpu].memory_total_bytes if model.gpu is not None and model.gpu < len(gpus) else None
+    return (total, fixed) if total else None
 
 
 def _check_model(config: Config, console: Console) -> Detector | None:

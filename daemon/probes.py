@@ -11,6 +11,9 @@ import psutil
 
 from daemon.messages import GpuMetrics, ProcessMetrics
 
+_LANE_BYTES_PER_S = (0.0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9)  # of PCIe, by generation
+_REACHED = 0.8
+
 
 class ProcessProbe:
     """CPU, memory, threads and descriptors of some processes together.
@@ -109,6 +112,25 @@ class NvmlProbe:
         """Of this process, bytes; 0 where it has none, or where a container hides its pid from the driver."""
         own = [row for row in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid == os.getpid()]
         return sum(row.usedGpuMemory or 0 for row in own)
+
+
+def bus_bytes_per_s(index: int) -> float | None:
+    """What the bus to a GPU takes, of its nominal rate what transfers reach; None where nobody tells."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - without bindings or a driver there is no bus to speak of
+        return None
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        lanes = pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+    return float(_LANE_BYTES_PER_S[min(generation, len(_LANE_BYTES_PER_S) - 1)] * lanes * _REACHED)
 
 
 def open_gpu_probe() -> GpuProbe:

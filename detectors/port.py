@@ -222,6 +222,10 @@ class Detector(Protocol):
         """A new lane, for the calling thread only, warmed up and ready."""
         ...
 
+    def sample(self, width: int, height: int) -> Image:
+        """A picture of nothing, where lanes take pictures fastest from, to measure them with; kept until `close`."""
+        ...
+
     def close(self) -> None:
         """Release the model; its lanes are closed before."""
         ...

@@ -19,6 +19,8 @@ from daemon.sources.demux import words_of
 from daemon.workers.memory import HostMapper, Mapper
 from detectors.port import HostImage, Image
 
+NVDEC = "nvdec"  # the name of decoders of a GPU
+
 
 class UnsuitableError(Exception):
     """A decoder that is not for this stream, or not on this machine; the text is the reason."""
@@ -115,6 +117,10 @@ class Offer(Protocol):
         """Where pictures of other processes are to be seen."""
         ...
 
+    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
+        """Of one stream that it decodes: the share of the decoder, and bytes of the GPU."""
+        ...
+
 
 class NoHardware:
     """There is none to use or to offer; the reason says why."""
@@ -130,6 +136,9 @@ class NoHardware:
 
     def mapper(self) -> Mapper:
         return HostMapper()
+
+    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:  # noqa: ARG002
+        return 0.0, 0
 
     def use(self) -> None:
         """There are no pictures."""

@@ -16,7 +16,7 @@ from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, fit
 from detectors.model import input_size, read, sha256
-from detectors.port import DetectorError, Image, ModelInfo, Options, StageTimes, on_host
+from detectors.port import DetectorError, HostImage, Image, ModelInfo, Options, StageTimes, on_host
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -76,6 +76,9 @@ class CpuDetector:
         except Exception as error:  # onnxruntime's own exceptions have no public base class
             raise DetectorError(f"onnxruntime failed on {self._options.path}: {_first_line(error)}") from error
         return outputs
+
+    def sample(self, width: int, height: int) -> HostImage:
+        return HostImage(np.full((height, width, 3), 114, np.uint8))
 
     def close(self) -> None:
         """onnxruntime frees the session with its last reference."""

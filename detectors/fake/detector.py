@@ -30,6 +30,9 @@ class FakeDetector:
     def lane(self) -> FakeLane:
         return FakeLane(self._options.wanted.confidence, self._service_s, self._sleep)
 
+    def sample(self, width: int, height: int) -> HostImage:
+        return HostImage(np.full((height, width, 3), 114, np.uint8))
+
     def close(self) -> None:
         """Nothing is held."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import structlog
 
-from detectors.cuda import Device, Module
+from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.model import input_size, read, sha256
 from detectors.nvrtc import compile_cubin
-from detectors.port import BackendUnavailableError, DetectorError, ModelInfo, Options, cache_folder
+from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
@@ -122,6 +122,15 @@ class TrtDetector:
     def lane(self) -> TrtLane:
         self.device.use()
         return TrtLane(self)
+
+    def sample(self, width: int, height: int) -> DeviceImage:
+        self.device.use()
+        picture = DeviceBuffer(width * (height + (height + 1) // 2))
+        self._undo.callback(picture.close)
+        with closing(Stream()) as stream:
+            picture.clear(stream)
+            stream.synchronize()
+        return DeviceImage(picture.pointer, picture.pointer + width * height, width, width, height)
 
     def close(self) -> None:
         self._undo.close()

@@ -59,6 +59,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "detector": module("detector", *built, "--precision", "fp16", *coco, "--", f"{yolov8n}:coco"),
         "startup": module("startup", *built, "--max-batch", "16", yolov8n),
         "replay": module("replay", *built, yolov8n, *map(str, clips)),
+        "corrupt": module("corrupt", *built, yolov8n),
         "speed": module("speed", *built, "--max-batch", "16", "--seconds", "0.7", "--growth", "20000", yolov8n),
         "failures": module("failures", "--cache", str(args.cache)),
     }

@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--sources", type=int, default=8)
     parser.add_argument("--frames", type=int, default=60, help="of each clip")
     args = parser.parse_args()
@@ -68,7 +69,7 @@ def _run(args: argparse.Namespace, clips: list[Path], backend: str, folder: Path
         {"id": f"clip-{number}", "type": "av", "url": str(clips[number % len(clips)]), "pace": "fast"}
         for number in range(args.sources)
     ]
-    model = {"path": str(args.model.resolve()), "backend": backend, "labels": "coco", "max_batch": 16}
+    model = {"path": str(args.model.resolve()), "backend": backend, "labels": "coco", "max_batch": args.max_batch}
     if backend == "trt":
         model |= {"precision": args.precision, "builder_level": args.level, "cache": str(args.cache.resolve())}
     config: dict[str, object] = {

@@ -117,6 +117,9 @@ class FakeOffer:
     def mapper(self) -> HostMapper:
         return HostMapper()
 
+    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
+        return 0.01, 1 << 20
+
 
 def bgr_of(image: Image) -> npt.NDArray[np.uint8]:
     """The pixels of a picture in host memory, whatever it says of where they are."""

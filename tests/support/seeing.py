@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detectors.detections import Detections
-from detectors.port import Image, ModelInfo, Options, StageTimes
+from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes
 from tests.support.hardware import bgr_of
 
 
@@ -30,6 +30,9 @@ class SeeingDetector:
 
     def lane(self) -> SeeingLane:
         return SeeingLane()
+
+    def sample(self, width: int, height: int) -> HostImage:
+        return HostImage(np.full((height, width, 3), 114, np.uint8))
 
     def close(self) -> None:
         """Nothing is held."""

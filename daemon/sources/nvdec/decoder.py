@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
-from daemon.sources.decoding import Decoded, UnsuitableError
+from daemon.sources.decoding import NVDEC, Decoded, UnsuitableError
 from daemon.sources.nvdec.times import ShowTimes
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 class NvdecDecoder:
     """See `daemon.sources.decoding.Decoder`. A session is taken with the first parameters, and another with others."""
 
-    name = "nvdec"
+    name = NVDEC
 
     def __init__(self, pool: Pool, codec: str, cost: int, low_latency: bool) -> None:
         self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from daemon.sources.nvdec.card import Card
+from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Session
+from daemon.sources.nvdec.rates import engine_pixels_per_s
 from daemon.workers.memory import Block
 
 _CALLS_PER_ENGINE = 2
@@ -51,6 +53,11 @@ class NvdecOffer:
 
     def mapper(self) -> DeviceMapper:
         return DeviceMapper(self.device)
+
+    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
+        """The decoder's share by `rates`, which is a figure of one card and not of this one."""
+        memory = decoder_bytes(codec, width, height, self.surfaces, low_latency=low_latency)
+        return fps * width * height / (engine_pixels_per_s(codec) * max(1, self.card.engines)), memory
 
 
 class DeviceMapper:

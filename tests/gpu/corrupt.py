@@ -1,0 +1,50 @@
+"""Mutated recordings through the GPU's decoder: the daemon lives, nothing hangs, and the neighbour does not notice.
+
+    python -m tests.gpu.corrupt MODEL.onnx --originals DIR --cache DIR --level 1 --count 1000
+
+DIR of --originals is what `tests.support.mutants.originals` makes, which needs ffmpeg: where that is missing, bring it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from time import monotonic
+
+from tests.support.mutants import mutant, originals, play
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--originals", type=Path)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--max-batch", type=int, default=16)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--at-once", type=int, default=100)
+    args = parser.parse_args()
+    model: dict[str, object] = {
+        "path": str(args.model.resolve()),
+        "backend": "trt",
+        "precision": "fp16",
+        "labels": "coco",
+        "builder_level": args.level,
+        "max_batch": args.max_batch,
+        "cache": str(args.cache.resolve()),
+    }
+    died, began = 0, monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        made = sorted(args.originals.iterdir()) if args.originals else originals(Path(folder))
+        for first in range(0, args.count, args.at_once):
+            numbers = range(first, min(first + args.at_once, args.count))
+            died += play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+            sys.stdout.write(f"{numbers.stop} mutants, {monotonic() - began:.0f} s, {died} capture processes died\n")
+            sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
