@@ -279,7 +279,7 @@ class App:
             sources=[],
             make_source=make_source,
             offer=offer,
-            part=processes,
+            part=1.0,
             live=config.board.mode == "live",
             depth=config.board.depth,
             places=surfaces_of(config),

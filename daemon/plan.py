@@ -11,7 +11,7 @@ from daemon.sources.factory import offer_hardware
 from daemon.sources.nvdec.memory import decoder_bytes
 from detectors.port import ModelInfo, Options, Wanted
 
-PROCESS_BYTES = 560 << 20  # of the GPU, that CUDA takes for each further process; measured on one H200
+PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200
 _SOURCES_PER_PROCESS = 16
 _MOST_PROCESSES = 4
 

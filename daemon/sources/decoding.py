@@ -105,8 +105,8 @@ class Hardware(Protocol):
 class Offer(Protocol):
     """Decoders of a GPU, as another process is told of them; can be pickled."""
 
-    def open(self, part: int | None = None) -> Hardware:
-        """For this process; with a number, for one of so many, whose pictures lie where others see them.
+    def open(self, part: float | None = None) -> Hardware:
+        """All of it for this process; or a part for one of several, whose pictures lie where others see them.
 
         Raises:
             DetectorError: it cannot be had.
@@ -131,7 +131,7 @@ class NoHardware:
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def open(self, part: int | None = None) -> NoHardware:  # noqa: ARG002
+    def open(self, part: float | None = None) -> NoHardware:  # noqa: ARG002
         return self
 
     def mapper(self) -> Mapper:

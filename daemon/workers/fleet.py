@@ -117,9 +117,10 @@ class Fleet(threading.Thread):
         self.captures = [RemoteCapture(source, once=begin.make_source(source, _NONE).once) for source in sources]
         self._mapper, self._on_failure = begin.offer.mapper(), on_failure
         count = min(processes, len(sources))
-        begin = replace(begin, part=count)
+        parts = [self.captures[number::count] for number in range(count)]
         self._members = [
-            Member(number, self.captures[number::count], begin, self._mapper, surroundings) for number in range(count)
+            Member(number, part, replace(begin, part=len(part) / len(sources)), self._mapper, surroundings)
+            for number, part in enumerate(parts)
         ]
         self._ending = threading.Event()
         self._wake, self._waker = os.pipe()

@@ -40,7 +40,7 @@ class Begin:
 
     Attributes:
         sources: and the number of the first frame of each.
-        part: one of so many processes.
+        part: its share of the GPU's decoder and memory.
         measured: frames a second that the detector does, None where everybody is admitted.
         depth, places: see `Outlet`.
     """
@@ -48,7 +48,7 @@ class Begin:
     sources: Sequence[tuple[SourceConfig, int]]
     make_source: Callable[[SourceConfig, Hardware], Source]
     offer: Offer
-    part: int
+    part: float
     live: bool
     depth: int
     places: int

@@ -83,8 +83,9 @@ def test_a_subscriber_that_stops_reading_costs_nothing(tmp_path: Path) -> None:
             while not lazy.lost and monotonic() < until:
                 lazy.receive(1.0)
             assert sum(lazy.lost.values()) > 0
+        after = _steady(metrics, 8)  # a machine that others use may have become slower: then it is so without him, too
         assert during[-1].process.rss_bytes <= before[-1].process.rss_bytes * 1.02 + (1 << 20)
-        assert _median_p99(during) <= 1.5 * _median_p99(before)
+        assert _median_p99(during) <= 1.5 * max(_median_p99(before), _median_p99(after))
         assert all(source.dropped.outbox_full == 0 for source in during[-1].sources.values())
         assert np.median([m.fps for m in during]) == pytest.approx(np.median([m.fps for m in before]), rel=0.05)
 

@@ -111,7 +111,7 @@ class FakeOffer:
 
     surfaces: int = 5
 
-    def open(self, part: int | None = None) -> Pool:
+    def open(self, part: float | None = None) -> Pool:
         return FakeCard(self.surfaces).pool
 
     def mapper(self) -> HostMapper:

@@ -6,7 +6,7 @@ The driver's part was measured on one H200 with driver 580 (`lookout bench decod
 from __future__ import annotations
 
 # A decoder keeps as many pictures as its codec may refer to, and works with more.
-_PICTURES = {"h264": 14.5, "hevc": 21.2, "vp9": 21.2, "av1": 21.2, "mjpeg": 8.0}
+_PICTURES = {"h264": 15.2, "hevc": 20.5, "vp9": 20.5, "av1": 20.5, "mjpeg": 8.0}
 _AHEAD = 6.0  # more where pictures may wait in the decoder
 
 

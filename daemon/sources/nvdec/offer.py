@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.memory import decoder_bytes
@@ -29,12 +30,12 @@ class NvdecOffer:
     surfaces: int
     memory: int | None
 
-    def open(self, part: int | None = None) -> Pool:
-        """For this process; with a number, for one of so many, which share pictures with the one that looks at them."""
+    def open(self, part: float | None = None) -> Pool:
+        """See `daemon.sources.decoding.Offer`."""
         from daemon.sources.nvdec.session import Engines
 
-        share = part or 1
-        calls = max(_FEWEST_CALLS, -(-_CALLS_PER_ENGINE * max(1, self.card.engines) // share))
+        share = 1.0 if part is None else part
+        calls = max(_FEWEST_CALLS, ceil(_CALLS_PER_ENGINE * max(1, self.card.engines) * share))
         engines = Engines(self.device, calls, shared=part is not None)
         memory = engines.device.free_memory() if self.memory is None else self.memory
 
@@ -46,7 +47,7 @@ class NvdecOffer:
             session,
             self.surfaces,
             engines.threads,
-            memory // share,
+            int(memory * share),
             on_use=engines.device.use,
             on_close=engines.close,
         )
