@@ -19,6 +19,8 @@ from pathlib import Path
 
 import structlog
 
+from daemon.signals import held_back, leave_to_the_daemon
+
 log = structlog.get_logger(__name__)
 
 _CONTROL = "nvidia-cuda-mps-control"
@@ -46,7 +48,8 @@ class Mps:
             return f"{_CONTROL} is not installed"
         folder = tempfile.mkdtemp(prefix="lookout-mps-")
         command = [sys.executable, "-m", __spec__.name, folder]
-        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with held_back():
+            self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         told = self._keeper.stdout.readline().strip() if self._keeper.stdout else ""
         if told != "ready":
             self.close()
@@ -66,8 +69,7 @@ class Mps:
 
 
 def _keep(folder: Path) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    leave_to_the_daemon()
     environment = {**os.environ, _WHERE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     pause = threading.Event()
     with subprocess.Popen(

@@ -8,6 +8,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+_TO_STOP = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Within, this thread starts processes that `leave_to_the_daemon` from their first moment on."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_STOP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def leave_to_the_daemon() -> None:
+    """In a process of the daemon's: terminals and service managers signal it too, but it ends when the daemon does."""
+    for number in _TO_STOP:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_STOP)
+
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
@@ -21,7 +40,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         asked = True
         stop()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, handle) for number in _TO_STOP}
     try:
         yield
     finally:

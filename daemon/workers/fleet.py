@@ -26,6 +26,7 @@ from daemon.errors import SourceError
 from daemon.frames import Frame
 from daemon.messages import State, VideoFormat
 from daemon.metrics import Ledger
+from daemon.signals import held_back
 from daemon.sources.decoding import NoHardware
 from daemon.workers.channel import (
     Answer,
@@ -264,7 +265,7 @@ class Member:
         going = [capture for capture in self._captures.values() if not capture.ended]
         task = pickle.dumps(replace(self._begin, sources=[(capture.config, capture.seq) for capture in going]))
         mine, theirs = pair()
-        with theirs:
+        with theirs, held_back():
             command = [sys.executable, "-m", "daemon.workers.process", str(theirs.fileno())]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()])
         self._now = _Run(process, Channel(mine, FromCapture), monotonic())

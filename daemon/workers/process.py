@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import select
-import signal
 import socket
 import sys
 import threading
@@ -24,6 +23,7 @@ from daemon.capture import Capture, share_out
 from daemon.clock import SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.log import logging
+from daemon.signals import leave_to_the_daemon
 from daemon.sources.decoding import Hardware, Offer
 from daemon.sources.port import Source
 from daemon.tuning import tune_the_interpreter
@@ -59,8 +59,7 @@ class Begin:
 
 
 def main() -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    leave_to_the_daemon()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToCapture)
     begin: Begin = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, which started this
     with logging(begin.log):
