@@ -30,7 +30,7 @@ from daemon.publisher import Publisher
 from daemon.sources.decoding import Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
-from daemon.tuning import tune_the_interpreter
+from daemon.tuning import allow_many_files, tune_the_interpreter
 from daemon.workers.fleet import Fleet, Surroundings
 from daemon.workers.process import Begin
 from detectors.factory import Backend, open_detector, passed_over
@@ -164,6 +164,7 @@ class App:
 
     def start(self) -> None:
         """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads."""
+        allow_many_files()  # capture processes, started from here, have it too
         info = self._detector.info
         log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
         if self._config.model.backend == "auto":

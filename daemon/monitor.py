@@ -17,7 +17,7 @@ from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
-from daemon.metrics import CAUSES, STAGES, Counts, Ledger, Rows, percentiles
+from daemon.metrics import CAUSES, STAGES, Counts, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.outbox import Outbox, Report
 from daemon.probes import GpuProbe, ProcessProbe
 from daemon.publisher import Publisher
@@ -133,6 +133,7 @@ class Monitor(threading.Thread):
         rows = np.concatenate(self._rows) if self._rows else self._ledger.drain()[:0]
         self._since, self._rows = now, []
         states = {capture.id: capture.state for capture in self._captures}
+        latencies = percentiles_of_each(rows, rows["source"], len(self._counts))
         sources = {
             source: SourceMetrics(
                 state=states[source],
@@ -142,7 +143,7 @@ class Monitor(threading.Thread):
                 published=counts.published,
                 dropped=counts.dropped,
                 in_flight=counts.in_flight,
-                latency=percentiles(rows[rows["source"] == index]),
+                latency=latencies[index],
             )
             for index, (source, counts) in enumerate(self._counts.items())
         }

@@ -1,8 +1,9 @@
-"""The interpreter, told what kind of threads it has."""
+"""The interpreter and the system, told what is coming."""
 
 from __future__ import annotations
 
 import gc
+import resource
 import sys
 
 
@@ -21,3 +22,9 @@ def tune_the_interpreter(*, captures: bool = True) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
     sys.setswitchinterval(0.05 if captures else 0.0005)
+
+
+def allow_many_files() -> None:
+    """As many as may be had: a source that the GPU decodes takes about six, and 1,024 is a common limit."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

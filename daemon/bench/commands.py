@@ -35,7 +35,7 @@ _LOAD = [
     click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"])),
     click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5)),
     click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines."),
-    click.option("--lanes", default=3, show_default=True),
+    click.option("--lanes", default=2, show_default=True),
     click.option("--max-batch", default=32, show_default=True),
     click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
     click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),

@@ -66,7 +66,7 @@ class Load:
     precision: Precision = "auto"
     builder_level: int = 3
     cache: Path | None = None
-    lanes: int = 3
+    lanes: int = 2
     max_batch: int = 32
     decode: Decode = "auto"
     memory_limit: int | None = None

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--count", type=int, default=100)
-    parser.add_argument("--at-once", type=int, default=100)
+    parser.add_argument("--at-once", type=int, default=50)
     args = parser.parse_args()
     model: dict[str, object] = {
         "path": str(args.model.resolve()),

@@ -4,7 +4,9 @@
 
 Of the CPU's boxes with a confidence over 0.5, all but one in 200 must have one of the GPU's of their class with an IoU
 of at least 0.95; those that have none are printed. In FP16 a few have none: of two boxes of one object with confidences
-that differ by a thousandth, NMS keeps the other.
+that differ by a thousandth, NMS keeps the other. Where the GPU decodes too, it is all but one in 25: its lanes take
+colours from NV12, of which FFmpeg's conversion to BGR differs by 0.7 grey levels in mean; with the same kernels run by
+a CPU, and FFmpeg's own pictures, 2.1 to 2.8 in a hundred had none. Another frame's boxes would be 28 in a hundred.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from daemon.messages import Detection, Detections
 from detectors.matching import match
 from tests.support.daemon import Lookout
 
-_MOST_OTHERS = 1 / 200
 Found = dict[tuple[str, int], list[Detection]]
 
 
@@ -35,6 +36,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--precision", default="fp16")
+    parser.add_argument("--decode", default="auto", choices=["auto", "nvdec", "cpu"])
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--sources", type=int, default=8)
     parser.add_argument("--frames", type=int, default=60, help="of each clip")
@@ -52,21 +54,26 @@ def main() -> int:
         mine, theirs = _arrays(strong), _arrays(gpu[key])
         paired = {pair[0] for pair in match(*mine, *theirs, 0.95)}
         missed += [(key, box) for number, box in enumerate(strong) if number not in paired]
-    agreed = wanted - len(missed)
+    agreed, most = wanted - len(missed), 1 / 200 if args.decode == "cpu" else 1 / 25
     sys.stdout.write(
         f"{args.model.stem} {args.precision}: {len(cpu)} frames of {args.sources} sources by both; of {wanted} "
         f"boxes over 0.5 on the CPU, {agreed} on the GPU with IoU >= 0.95; GPU {speed:.0f} frames/s\n"
     )
-    assert agreed >= wanted * (1 - _MOST_OTHERS)
     for key, box in missed[:20]:
         sys.stdout.write(f"  without: {key} {box.label} {box.confidence} {box.box}\n")
-    return 0
+    return int(agreed < wanted * (1 - most))
 
 
 def _run(args: argparse.Namespace, clips: list[Path], backend: str, folder: Path) -> tuple[Found, float]:
     """Everything one lossless run publishes, and frames a second between its first and last message."""
     sources = [
-        {"id": f"clip-{number}", "type": "av", "url": str(clips[number % len(clips)]), "pace": "fast"}
+        {
+            "id": f"clip-{number}",
+            "type": "av",
+            "url": str(clips[number % len(clips)]),
+            "pace": "fast",
+            "decode": args.decode if backend == "trt" else "cpu",
+        }
         for number in range(args.sources)
     ]
     model = {"path": str(args.model.resolve()), "backend": backend, "labels": "coco", "max_batch": args.max_batch}
