@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from daemon.errors import SourceError
+from daemon.messages import VideoFormat
 
 Mode = Literal["off", "degrade", "refuse"]
 _ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other things
-_UNKNOWN_FPS = 30.0
+_DECODER_ROOM = 0.98  # what is asked of a decoder is known better than what it can do, and being late costs little
+UNKNOWN_FPS = 30.0
 
 Limit = Callable[[float | None], None]
 """Tells a source how many frames a second it has, None for all; called from any thread, and returns at once."""
@@ -26,23 +28,28 @@ class Admission:
         mode: off lets everybody in at full rate; degrade lets everybody in, and lowers the highest rates to one that
             fits; refuse lets a source in only if there is room for all of it.
         capacity: of the detector, measured.
+        decoder: share of the GPU's decoder that a format takes, of which there is only refusing: a lower rate lowers
+            what is looked at, and all has to be decoded before.
     """
 
-    def __init__(self, mode: Mode = "off", capacity: float = float("inf")) -> None:
-        self._mode, self._measured = mode, capacity
+    def __init__(
+        self, mode: Mode = "off", capacity: float = float("inf"), decoder: Callable[[VideoFormat], float] | None = None
+    ) -> None:
+        self._mode, self._measured, self._decoder = mode, capacity, decoder
+        self._decoding: dict[str, float] = {}
         self._capacity = capacity * _ROOM
         self._sources: dict[str, tuple[float, Limit]] = {}
         self._lock = threading.Lock()
 
-    def enter(self, source: str, fps: float | None, limit: Limit) -> None:
-        """A source is connected, and will give frames.
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat | None = None) -> None:
+        """A source is connected, and will give frames of this format.
 
         Raises:
             SourceError: there is no room for it; to be tried again later.
         """
         if self._mode == "off":
             return
-        wanted = fps or _UNKNOWN_FPS
+        wanted = fps or UNKNOWN_FPS
         with self._lock:
             taken = sum(other for other, _ in self._sources.values())
             if self._mode == "refuse" and taken + wanted > self._capacity:
@@ -50,12 +57,15 @@ class Admission:
                     f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
                     f"and the detector does {self._measured:.0f}; see admission"
                 )
+            if self._decoder and format:
+                self._admit_to_decoder(source, self._decoder(format))
             self._sources[source] = (wanted, limit)
             self._share()
 
     def leave(self, source: str) -> None:
         """A source is not connected any more; what was its own is for the others."""
         with self._lock:
+            self._decoding.pop(source, None)
             if self._sources.pop(source, None):
                 self._share()
 
@@ -67,6 +77,15 @@ class Admission:
     def reason(self, fps: float) -> str:
         """Why a source is limited, for its status."""
         return f"limited to {fps:.1f} frames/s: the detector does {self._measured:.0f} in all"
+
+    def _admit_to_decoder(self, source: str, asked: float) -> None:
+        taken = sum(self._decoding.values())
+        if self._mode == "refuse" and asked and taken + asked > _DECODER_ROOM:
+            raise SourceError(
+                f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are up take "
+                f"{taken:.0%}; see admission, or set decode: cpu"
+            )
+        self._decoding[source] = asked
 
     def _share(self) -> None:
         level = fair_level([wanted for wanted, _ in self._sources.values()], self._capacity)

@@ -12,7 +12,7 @@ import numpy as np
 import structlog
 
 from daemon import systemd
-from daemon.admission import Admission
+from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture import Capture, CaptureThread, share_out
@@ -27,11 +27,12 @@ from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_of, processes_wished, remote, surfaces_of
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.sources.decoding import Hardware, NoHardware, Offer
+from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.tuning import allow_many_files, tune_the_interpreter
-from daemon.workers.fleet import Fleet, Surroundings
+from daemon.workers.fleet import Fleet
+from daemon.workers.member import Surroundings
 from daemon.workers.process import Begin
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
@@ -96,7 +97,7 @@ class App:
                 lanes=self._detector.info.lanes,
             )
             offer = find_hardware(config, self._detector.info)
-            self._admission = self._make_admission(on_gpu=not isinstance(offer, NoHardware))
+            self._admission = self._make_admission(offer)
             processes = processes_of(config, offer)
             elsewhere = remote(config.active) if processes else []
             self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
@@ -292,15 +293,24 @@ class App:
         to = Surroundings(self._board, self.ledger, self._publisher.announce, self._admission)
         return Fleet(sources, processes, begin, to, self._fail)
 
-    def _make_admission(self, *, on_gpu: bool) -> Admission:
+    def _make_admission(self, offer: Offer | NoHardware) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
-        rate = measure_detector(self._detector, [self._detector.sample(width, height) if on_gpu else grey])
+        rate = measure_detector(
+            self._detector, [grey if isinstance(offer, NoHardware) else self._detector.sample(width, height)]
+        )
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
-        return Admission(mode, rate)
+
+        def decoder(format: VideoFormat) -> float:
+            if format.decoder != NVDEC:
+                return 0.0
+            size = format.width, format.height
+            return offer.needs(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
+
+        return Admission(mode, rate, decoder)
 
     def _make_lanes(self) -> list[LaneThread]:
         model = self._config.model

@@ -56,7 +56,7 @@ class Accounts(Protocol):
 class Admits(Protocol):
     """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
 
-    def enter(self, source: str, fps: float | None, limit: Limit) -> None: ...
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
     def leave(self, source: str) -> None: ...
     def reason(self, fps: float) -> str: ...
 
@@ -208,7 +208,7 @@ class Capture:
     def _admitted(self, reader: Reader) -> Iterator[None]:
         """Within, the source has its share of the detector, which may change at any time."""
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
-        self._admission.enter(self.id, min(rates, default=None), self._set_share)
+        self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
         self.format = reader.format
         try:
             yield

@@ -28,6 +28,7 @@ _WHERE = "CUDA_MPS_PIPE_DIRECTORY"
 _PATIENCE_S = 10.0
 _POLL_S = 0.05
 _QUIT_S = 3
+_SOON_S = 0.5
 
 
 class Mps:
@@ -66,6 +67,8 @@ class Mps:
         for pipe in (keeper.stdin, keeper.stdout):
             if pipe:
                 pipe.close()
+        with suppress(subprocess.TimeoutExpired):  # as long as this process uses the GPU it will not end
+            keeper.wait(_SOON_S)
 
 
 def _keep(folder: Path) -> int:

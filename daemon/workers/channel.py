@@ -71,6 +71,7 @@ class Connected(Told, frozen=True, tag=5):
 
     source: str
     fps: float | None
+    format: VideoFormat
 
 
 class Disconnected(Told, frozen=True, tag=6):

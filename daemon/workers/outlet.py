@@ -223,9 +223,9 @@ class RemoteAdmission:
         self._limits: dict[str, Limit] = {}
         self._answers: dict[str, SimpleQueue[str | None]] = defaultdict(SimpleQueue)
 
-    def enter(self, source: str, fps: float | None, limit: Limit) -> None:
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None:
         self._limits[source] = limit
-        self._outlet.tell(Connected(source, fps))
+        self._outlet.tell(Connected(source, fps, format))
         if self._measured is None:
             return
         try:

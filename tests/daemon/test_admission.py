@@ -15,7 +15,7 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
 from daemon.errors import SourceError
-from daemon.messages import Status
+from daemon.messages import Status, VideoFormat
 from detectors.fake.detector import FakeDetector
 
 RATES = st.lists(st.floats(0.1, 120), min_size=1, max_size=40)
@@ -57,6 +57,20 @@ def test_plain_off_in_yaml_is_a_word() -> None:
     text = "model: {path: m.onnx}\nsources: [{id: a, type: synthetic}]\nadmission: "
     assert parse(text + "off").admission == "off"
     assert parse(text + "degrade").admission == "degrade"
+
+
+def test_a_full_decoder_refuses_whom_the_detector_would_take() -> None:
+    """Three sources of 30 % of the decoder fit, a fourth does not until one of them goes; on the CPU there is room."""
+    shares = {"nvdec": 0.3, "cpu": 0.0}
+    admission = Admission("refuse", 10_000, lambda format: shares[format.decoder])
+    on_gpu, on_cpu = (VideoFormat("h264", 1920, 1080, 30.0, decoder) for decoder in ("nvdec", "cpu"))
+    for name in "abc":
+        admission.enter(name, 30, lambda _: None, on_gpu)
+    with pytest.raises(SourceError, match="of the GPU's decoder, of which the sources that are up take 90%"):
+        admission.enter("d", 30, lambda _: None, on_gpu)
+    admission.enter("d", 30, lambda _: None, on_cpu)
+    admission.leave("a")
+    admission.enter("e", 30, lambda _: None, on_gpu)
 
 
 def test_degrade_drops_by_rate_and_shares_equally() -> None:

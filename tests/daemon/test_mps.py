@@ -1,0 +1,94 @@
+"""NVIDIA's Multi-Process Service around the daemon, with a stand-in for its control program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from time import monotonic
+
+import psutil
+import pytest
+
+from daemon.mps import Mps
+
+_WHERE = "CUDA_MPS_PIPE_DIRECTORY"
+# In the foreground: a pipe, and gone when told to quit. Without -f: tells the one in the foreground.
+_CONTROL = """#!/bin/sh
+if [ "$1" = "-f" ]; then
+    trap "" INT TERM
+    echo $$ > "$LOOKOUT_TEST_PID"
+    mkfifo "$CUDA_MPS_PIPE_DIRECTORY/control"
+    read told < "$CUDA_MPS_PIPE_DIRECTORY/control"
+    echo "$told" > "$LOOKOUT_TEST_PID.told"
+else
+    cat > "$CUDA_MPS_PIPE_DIRECTORY/control"
+fi
+"""
+
+
+@pytest.fixture
+def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stand-in is found; where it writes its process id."""
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.write_text(_CONTROL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LOOKOUT_TEST_PID", str(tmp_path / "pid"))
+    monkeypatch.delenv(_WHERE, raising=False)
+    return tmp_path / "pid"
+
+
+def _gone(pid: int) -> bool:
+    until = monotonic() + 15
+    while psutil.pid_exists(pid) and monotonic() < until:
+        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=0.2)
+    return not psutil.pid_exists(pid)
+
+
+def test_it_serves_who_is_started_meanwhile_and_ends_in_order(control: Path) -> None:
+    mps = Mps()
+    assert mps.reason is None
+    folder = Path(os.environ[_WHERE])
+    assert (folder / "control").exists()
+    mps.close()
+    assert _WHERE not in os.environ
+    assert _gone(int(control.read_text()))
+    assert control.with_name("pid.told").read_text().startswith("quit")
+    until = monotonic() + 5
+    while folder.exists() and monotonic() < until:
+        """It is removed by the process that kept it."""
+    assert not folder.exists()
+
+
+def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
+    code = "from daemon.mps import Mps\nm = Mps()\nprint(m.reason, flush=True)\ninput()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as daemon:
+        assert daemon.stdout
+        assert daemon.stdout.readline().strip() == "None"
+        daemon.kill()
+    assert _gone(int(control.read_text()))
+
+
+def test_somebody_elses_is_left_alone(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(_WHERE, "/somewhere")
+    mps = Mps()
+    assert "is set" in (mps.reason or "")
+    mps.close()
+    assert os.environ[_WHERE] == "/somewhere"
+    assert not control.exists()
+
+
+def test_without_it_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv(_WHERE, raising=False)
+    assert "not installed" in (Mps().reason or "")
+
+
+def test_one_that_does_not_start_is_a_reason(control: Path) -> None:
+    (control.parent / "nvidia-cuda-mps-control").write_text("#!/bin/sh\nexit 7\n")
+    assert "ended with 7" in (Mps().reason or "")
+    assert _WHERE not in os.environ
