@@ -10,7 +10,7 @@ from typing import cast
 import msgspec
 
 from daemon.admission import Limit
-from daemon.errors import SourceError
+from daemon.errors import DecodeError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.leases import Lease, Ring
 from daemon.messages import State, VideoFormat
@@ -87,10 +87,13 @@ class Outlet:
             self._wanted[source] = True
             if self._sent[source] - self._home[source] >= self._depth:  # none has come home since
                 return False
+        item: _Item = frame
         if isinstance(frame.image, HostImage):
-            item: _Item = _Copied(frame.info, self._shared(source, frame.image))
-        else:
-            item = frame
+            try:
+                item = _Copied(frame.info, self._shared(source, frame.image))
+            except DecodeError:  # the daemon has not let go of any for seconds: it takes no frames now
+                self.dropped(source, frame.info.seq, "superseded")
+                return True
         self._sent[source] += 1
         self._queue.put(item)
         return True
