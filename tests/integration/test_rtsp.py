@@ -85,9 +85,12 @@ def test_fifty_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer]
 
 
 @pytest.mark.slow
-def test_a_frozen_server_is_stalled_then_down(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_frozen_server_is_stalled_then_down(
+    servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
+) -> None:
     """A server that goes silent without closing anything is noticed, named, and connected to anew."""
-    config = _config(servers, monitor={"stall_after_s": 1.0}, reconnect=_FAST)
+    config = _config(servers, monitor={"stall_after_s": 1.0}, reconnect=_FAST, capture_processes=processes)
     config["sources"][0]["read_timeout_s"] = 3  # type: ignore[index]
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("status", sources=("a",)) as status:
         receive_until(status, is_state("a", "up"))
@@ -123,9 +126,12 @@ def test_wrong_password_is_told_without_the_password(long_clip: Path, tmp_path: 
         server.kill()
 
 
-def test_every_frame_of_a_camera_is_accounted_for(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_every_frame_of_a_camera_is_accounted_for(
+    servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
+) -> None:
     """When it stops, captured = published + dropped for each camera, and what was published has arrived here."""
-    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe() as subscriber:
+    with Lookout(tmp_path, _config(servers, capture_processes=processes)) as lookout, lookout.subscribe() as subscriber:
         found = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 60)
         assert lookout.stop() == 0
         while (message := subscriber.receive(1.0)) is not None:
@@ -138,9 +144,15 @@ def test_every_frame_of_a_camera_is_accounted_for(servers: tuple[RtspServer, Rts
         assert indices == list(range(indices[0], indices[-1] + 1))
 
 
-def test_frames_carry_the_cameras_own_time(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [0, 2])
+def test_frames_carry_the_cameras_own_time(
+    servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
+) -> None:
     """From the camera's second RTCP report on: `ntp`, and as far from the time of arrival as the error says."""
-    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe("detections", sources=("a",)) as subscriber:
+    with (
+        Lookout(tmp_path, _config(servers, capture_processes=processes)) as lookout,
+        lookout.subscribe("detections", sources=("a",)) as subscriber,
+    ):
         told = receive_until(subscriber, lambda message: message.clock.kind == "ntp", 30)  # type: ignore[union-attr]
         told += receive_until(subscriber, lambda message: message.seq > told[-1].seq + 30)  # type: ignore[union-attr]
     first, ntp = told[0], [message for message in told if message.clock.kind == "ntp"]  # type: ignore[union-attr]
