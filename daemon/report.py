@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from daemon.bench.decode import DecodeRates
     from daemon.bench.efficiency import Efficiency
     from daemon.bench.engine import EngineRate
+    from daemon.bench.holds import Held, Trial
     from daemon.bench.overhead import Overhead
     from daemon.bench.replay import Replayed
     from daemon.bench.streams import Streams
@@ -186,6 +187,25 @@ def _beside(result: Streams) -> str:
     return (
         f"; the decoder alone {decoder:.1f} ({result.fps / decoder:.3f}), "
         f"the engine alone {engine:.1f} ({result.fps / engine:.3f})"
+    )
+
+
+def trial(result: Trial) -> None:
+    """One number of sources, as soon as it is known."""
+    Console().print(
+        f"{result.sources} sources: {result.fps:.1f} frames/s, {result.dropped_percent:.3f} % dropped, "
+        f"p50 {result.p50_ms:.2f}, p99 {result.p99_ms:.2f} ms: {'held' if result.kept else 'not held'}",
+        highlight=False,
+    )
+
+
+def held(result: Held) -> None:
+    """Of `lookout bench holds`."""
+    promise = result.promise
+    Console().print(
+        f"{result.largest} sources hold for {result.seconds:.0f} s: at most {promise.dropped_percent:g} % dropped, "
+        f"p50 {promise.p50_ms:g} and p99 {promise.p99_ms:g} ms captured to sent",
+        highlight=False,
     )
 
 

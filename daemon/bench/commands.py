@@ -196,6 +196,25 @@ def streams(json_file: Path | None, limits: bool, **wishes: Any) -> int:
 
 @bench.command()
 @_takes_load
+@click.option("--dropped", default=0.1, show_default=True, type=click.FloatRange(min=0), help="Percent, at most.")
+@click.option("--p50", default=15.0, show_default=True, type=click.FloatRange(min=0), help="Captured to sent, ms.")
+@click.option("--p99", default=40.0, show_default=True, type=click.FloatRange(min=0), help="Likewise.")
+@click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Sources that it may be off.")
+def holds(json_file: Path | None, dropped: float, p50: float, p99: float, step: int, **wishes: Any) -> int:
+    """The largest number of live sources that are served as they should be; begins with --sources."""
+    from daemon.bench.harness import Load
+    from daemon.bench.holds import Promise
+    from daemon.bench.holds import holds as run_holds
+    from daemon.report import held, trial, write_json
+
+    result = run_holds(Load(**wishes), Promise(dropped, p50, p99), step, trial)
+    held(result)
+    write_json(json_file, result)
+    return 0
+
+
+@bench.command()
+@_takes_load
 @click.option("--drops", default=1000, show_default=True, type=click.IntRange(1), help="Connections to break.")
 @click.option("--victims", default=5, show_default=True, type=click.IntRange(1), help="Sources that break, in turns.")
 def churn(json_file: Path | None, drops: int, victims: int, **wishes: Any) -> int:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
-import sys
-import tempfile
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -15,7 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import psutil
@@ -112,54 +108,6 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
             monitor=MonitorConfig(interval_s=60),
         )
     )
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the GPU does when one thing is asked of it alone.
-
-    Attributes:
-        decode_fps: pictures of the recording, by as many sessions as there are sources.
-        engine_fps: images in full batches.
-    """
-
-    decode_fps: float
-    engine_fps: float
-
-
-def limits_of(load: Load) -> Limits:
-    """Measured by `lookout bench decode` and `lookout bench engine`, each in a process of its own.
-
-    Raises:
-        LookoutError: one of them failed.
-    """
-    model = load.model or demo_model()
-    sessions = ["--sessions", str(load.sources)]
-    cache = ["--cache", str(load.cache)] if load.cache else []
-    labels = ["--labels", load.labels] if load.labels else []
-    built = [
-        "--precision",
-        load.precision,
-        "--builder-level",
-        str(load.builder_level),
-        "--max-batch",
-        str(load.max_batch),
-    ]
-    decoded = _measured("decode", str(load.clip), *sessions)
-    ran = _measured("engine", str(model), *labels, *built, *cache)
-    return Limits(decoded["rates"][0]["fps"], ran["images_per_s"])
-
-
-def _measured(*arguments: str) -> dict[str, Any]:
-    """What another benchmark finds."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "figures.json"
-        command = [sys.executable, "-m", "daemon", "bench", *arguments, "--json", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise LookoutError(f"bench {arguments[0]}: {done.stderr.strip() or done.stdout.strip()}")
-        figures: dict[str, Any] = json.loads(file.read_text())
-        return figures
 
 
 @dataclass(frozen=True)

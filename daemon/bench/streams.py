@@ -13,8 +13,8 @@ from time import monotonic
 import numpy as np
 
 from daemon.app import App
+from daemon.bench.apart import Limits, limits_of
 from daemon.bench.harness import (
-    Limits,
     Load,
     Usage,
     await_first_frames,
@@ -22,7 +22,6 @@ from daemon.bench.harness import (
     decoders,
     ended_well,
     latencies,
-    limits_of,
     probing,
     stages,
     watch,

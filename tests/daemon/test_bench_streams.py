@@ -8,6 +8,7 @@ import pytest
 
 from daemon.bench.churn import churn
 from daemon.bench.harness import Load
+from daemon.bench.holds import Promise, holds
 from daemon.bench.streams import streams
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -23,6 +24,15 @@ def test_streams_adds_up(clip: Path, paced: bool) -> None:
     assert lowest > 0.8 * highest
     if paced:
         assert highest == pytest.approx(15, rel=0.15)
+
+
+def test_holds_runs_the_daemon_and_keeps_no_promise_that_nobody_could(clip: Path) -> None:
+    load = Load(clip, sources=2, seconds=1.0, backend="cpu", lanes=1, max_batch=4)
+    result = holds(load, Promise(dropped_percent=100, p50_ms=10_000, p99_ms=0.0001), 1)
+    assert result.largest == 0
+    assert [trial.sources for trial in result.trials] == [2, 1]
+    assert result.trials[1].fps == pytest.approx(15, rel=0.15)
+    assert result.trials[1].decoders == {"cpu": 1}
 
 
 def test_churn_breaks_what_it_should_and_finds_it_back(clip: Path) -> None:
