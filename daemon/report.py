@@ -162,6 +162,7 @@ def streamed(result: Streams) -> None:
         [
             ("model", f"{result.model} on {result.backend}"),
             ("up", f"{result.up}, decoded by {result.decoders}, after {result.start_s:.1f} s"),
+            *(("not by the GPU", f"{count}: {reason}") for reason, count in result.refusals.items()),
             ("frames/s", f"{result.fps:.1f}" + _beside(result)),
             ("of a source", f"lowest {least:.2f}, median {middle:.2f}, highest {most:.2f}"),
             ("captured", f"{result.captured}, published {result.published}, unaccounted {result.unaccounted}"),

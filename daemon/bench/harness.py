@@ -239,6 +239,12 @@ def decoders(app: App) -> dict[str, int]:
     return dict(Counter(format.decoder for format in app.formats.values()))
 
 
+def refusals(app: App) -> dict[str, int]:
+    """Why sources are not decoded on the GPU, and how many."""
+    reasons = [format.decoder_reason for format in app.formats.values()]
+    return dict(Counter(reason for reason in reasons if reason))
+
+
 @contextmanager
 def probing() -> Iterator[GpuProbe]:
     with closing(open_gpu_probe()) as probe:

@@ -23,6 +23,7 @@ from daemon.bench.harness import (
     ended_well,
     latencies,
     probing,
+    refusals,
     stages,
     watch,
 )
@@ -39,6 +40,7 @@ class Streams:
     Attributes:
         up: sources of which a frame was published.
         decoders: how many sources each decoder has.
+        refusals: why not the GPU's, where that was to be taken if it could, and for how many.
         fps: published frames a second.
         received_share: detections that the subscriber got over those published, of the whole run.
         unaccounted: frames captured and neither published nor dropped, after the end.
@@ -59,6 +61,7 @@ class Streams:
     model: str
     backend: str
     decoders: dict[str, int]
+    refusals: dict[str, int]
     seconds: float
     captured: int
     published: int
@@ -102,7 +105,7 @@ def streams(load: Load, *, limits: bool = False) -> Streams:
             up = await_first_frames(app, ids)
             start_s = monotonic() - began
             window = watch(app, probe, load.seconds)
-            decoding, planned = decoders(app), sum(dict(app.memory_plan).values())
+            decoding, refused, planned = decoders(app), refusals(app), sum(dict(app.memory_plan).values())
             ended_well(app.stop())
             received = listener.received()
     counts = app.ledger.counts().values()
@@ -117,6 +120,7 @@ def streams(load: Load, *, limits: bool = False) -> Streams:
         model=f"{app.model.name} {app.model.digest}",
         backend=f"{app.model.backend}, {app.model.precision}",
         decoders=decoding,
+        refusals=refused,
         seconds=round(window.seconds, 3),
         captured=window.captured,
         published=window.published,
