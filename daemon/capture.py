@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
 _SETTLE_NS = 2_000_000_000
+_MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thread before
 
 Life = Iterator[int]
@@ -82,6 +83,7 @@ class Capture:
         seq: number of its first frame; not 0 where another process had the source before.
 
     Attributes:
+        asks_gpu: as in its configuration.
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
     """
@@ -98,7 +100,7 @@ class Capture:
         admission: Admits,
         seq: int = 0,
     ) -> None:
-        self.id = config.id
+        self.id, self.asks_gpu = config.id, config.asks_gpu
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self._source, self._board, self._ledger = source, board, ledger
@@ -314,12 +316,17 @@ class Capture:
 
 
 def share_out(captures: Sequence[Capture], threads: int, board: Board, clock: Clock) -> list[CaptureThread]:
-    """One thread for each live source, and at most so many for all recordings."""
-    sharing = [capture for capture in captures if not capture.live]
+    """One thread for each live source, and as many for recordings as do them good.
+
+    Args:
+        threads: that keep the GPU's decoder busy; recordings that the CPU decodes have more.
+    """
     groups = [(capture.id, [capture]) for capture in captures if capture.live]
-    for number in range(min(len(sharing), threads)):
-        group = sharing[number::threads]
-        groups.append((group[0].id if len(group) == 1 else f"recordings-{number}", group))
+    for on_gpu, most in ((True, threads), (False, _MOST_THREADS)):
+        sharing = [capture for capture in captures if not capture.live and capture.asks_gpu == on_gpu]
+        for number in range(min(len(sharing), most)):
+            group = sharing[number::most]
+            groups.append((group[0].id if len(group) == 1 else f"recordings-{len(groups)}", group))
     return [CaptureThread(name, group, board, clock) for name, group in groups]
 
 

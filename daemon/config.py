@@ -63,6 +63,11 @@ class SourceBase(Section, frozen=True):
     labels: list[str] | None = None
     confidence: Unit | None = None
 
+    @property
+    def asks_gpu(self) -> bool:
+        """It is to be decoded on the GPU, if that can be."""
+        return False
+
 
 class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     url: Url
@@ -74,6 +79,10 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     decode: Decode = "auto"
     decode_threads: PositiveInt = 1
     options: dict[str, str] = {}
+
+    @property
+    def asks_gpu(self) -> bool:
+        return self.decode != "cpu"
 
 
 class CameraConfig(SourceBase, frozen=True, tag="camera"):

@@ -11,11 +11,13 @@ import pytest
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture import Capture, CaptureThread
-from daemon.config import ReconnectConfig, SyntheticConfig
+from daemon.capture import Capture, CaptureThread, share_out
+from daemon.config import AvConfig, Decode, ReconnectConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
+from daemon.redact import Url
+from daemon.sources.av import AvSource
 from daemon.sources.port import Picture
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import HostImage
@@ -127,6 +129,19 @@ class Run:
     @property
     def states(self) -> list[State]:
         return [state for state, _, _ in self.said]
+
+
+def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualClock) -> None:
+    """The GPU's decoder is kept busy by a few; each on the CPU is work of its own."""
+    decodes: tuple[Decode, ...] = ("auto", "cpu")
+    configs = [AvConfig(id=f"{how}-{number}", url=Url("a.mkv"), decode=how) for how in decodes for number in range(9)]
+    ledger = Ledger([config.id for config in configs])
+    board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
+    captures = [
+        Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
+        for config in configs
+    ]
+    assert len(share_out(captures, 3, board, clock)) == 3 + 9
 
 
 def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock) -> None:
