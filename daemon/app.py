@@ -217,6 +217,8 @@ class App:
         for thread in self._capture_threads:
             if thread.ident is not None:
                 thread.join(left(2.5))
+        if self._fleet:
+            self._fleet.kill()
         self._board.close()
         for lane in self._lanes:
             if lane.ident is not None:

@@ -102,7 +102,7 @@ class BlockGone(Told, frozen=True, tag=9):
 
 
 class Uses(Told, frozen=True, tag=10):
-    """Bytes of the GPU that decoders are planned to take."""
+    """Bytes of the GPU that decoders are planned to take; told every moment, as a sign of life."""
 
     memory: int
 

@@ -74,6 +74,11 @@ class Fleet(threading.Thread):
         self._ending.set()
         os.write(self._waker, b".")
 
+    def kill(self) -> None:
+        """What still runs when the time to stop is over."""
+        for member in self._members:
+            member.kill()
+
     def run(self) -> None:
         try:
             with closing(self._offer.mapper()) as mapper:

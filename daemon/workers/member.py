@@ -56,6 +56,7 @@ _LAST_WORDS_S = 2.0  # between closing its socket and its end
 _PACKETS = 16  # of one process before the others have their turn
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
+_SILENCE_S = 30.0  # after which a process is taken for stuck; opening a GPU takes seconds
 _LIVED_S = 60.0  # after which a process that dies is replaced as fast as the first time
 
 
@@ -89,6 +90,7 @@ class _Run:
     """One process.
 
     Attributes:
+        started, heard: monotonic time of its start, and of the last that came from it, s.
         blocks: its memory, by number.
         home: places that nobody looks at any more, and that it is to be told of.
         lent: how many are looked at, or at home.
@@ -99,6 +101,7 @@ class _Run:
     process: subprocess.Popen[bytes]
     channel: Channel
     started: float
+    heard: float
     blocks: dict[int, Block] = field(default_factory=dict)
     home: deque[tuple[int, int]] = field(default_factory=deque)
     lent: int = 0
@@ -174,7 +177,7 @@ class Member:
         with theirs, held_back():
             command = [sys.executable, "-m", "daemon.workers.process", str(theirs.fileno())]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs.fileno()])
-        self._now = _Run(process, Channel(mine, FromCapture), monotonic())
+        self._now = _Run(process, Channel(mine, FromCapture), monotonic(), monotonic())
         with suppress(BrokenPipeError), process.stdin as pipe:  # type: ignore[union-attr]
             pipe.write(task)  # where it is dead already, the socket will say so
         if self._stopping:
@@ -190,6 +193,11 @@ class Member:
         for capture in self._captures.values():
             self._end(capture, capture.failure)
         self.ended = True
+
+    def kill(self) -> None:
+        """From any thread: end the process, whatever it does."""
+        if run := self._now:
+            run.process.kill()
 
     def close(self) -> None:
         """At the end of all."""
@@ -211,6 +219,7 @@ class Member:
             messages, fd = received
             if not messages:
                 return
+            run.heard = monotonic()
             for message in messages:
                 if isinstance(message, NewBlock):
                     self._on_new_block(run, message, fd)
@@ -236,7 +245,11 @@ class Member:
             self._bury(run)
 
     def revive(self) -> None:
-        """When it is time, start a new process in place of a dead one."""
+        """When it is time, end a process that is stuck, and start a new one in place of a dead one."""
+        run = self._now
+        if run and run.problem is None and monotonic() - run.heard > _SILENCE_S:
+            run.problem = f"no sign of life for {_SILENCE_S:.0f} s"
+            run.process.kill()
         if self._due is not None and monotonic() >= self._due:
             self.start()
 

@@ -71,7 +71,6 @@ class Outlet:
         self._made = 0
         self._rings: dict[str, tuple[int, Ring[HostPlace]]] = {}  # bytes of a picture
         self._retired: list[Ring[HostPlace]] = []
-        self._told_memory = 0
 
     # --- for captures ----------------------------------------------------------------------------------------------
 
@@ -134,7 +133,7 @@ class Outlet:
                 self._wake[source]()
 
     def look_around(self) -> None:
-        """Now and then: memory that is not used any more, and what decoders take."""
+        """Every moment: memory that is not used any more, and what decoders take."""
         for ring in [ring for ring in self._retired if ring.is_home]:
             self._retired.remove(ring)
             ring.all[0].block.close()
@@ -142,9 +141,7 @@ class Outlet:
             if block.pointer == 0:
                 del self._blocks[number]
                 self.tell(BlockGone(number))
-        if (memory := self._hardware.memory) != self._told_memory:
-            self._told_memory = memory
-            self.tell(Uses(memory))
+        self.tell(Uses(self._hardware.memory))
 
     # --- the thread that sends -------------------------------------------------------------------------------------
 

@@ -128,6 +128,35 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
             assert seqs == list(range(len(seqs)))
 
 
+def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.workers.member._SILENCE_S", 2.0)
+    app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True)
+    with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            receive_until(subscriber, is_state("clip-0", "up"))
+            os.kill(app.pids[1], signal.SIGSTOP)
+            told = receive_until(subscriber, is_state("clip-0", "down"))
+            assert "no sign of life for 2 s" in str(told[-1].reason)  # type: ignore[union-attr]
+            receive_until(subscriber, is_state("clip-0", "up"))
+
+
+def test_a_process_that_hangs_does_not_outlive_the_daemon(reordered: Path) -> None:
+    app = _app(_config(reordered, 2, mode="live", loop=True, decode="auto"), on_gpu=True)
+    with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq == 10)
+            pids = app.pids[1:]
+            os.kill(pids[0], signal.SIGSTOP)
+            began = monotonic()
+    assert monotonic() - began < 6
+    until = monotonic() + 5
+    while any(psutil.pid_exists(pid) for pid in pids) and monotonic() < until:
+        """The thread that reaps it is still at it."""
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
 def _has_ended(message: Message, left: set[str]) -> bool:
     """Whether the last of some sources has ended."""
     if isinstance(message, Status) and message.state == "ended":
