@@ -15,7 +15,8 @@ from daemon import systemd
 from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
-from daemon.capture import Capture, CaptureThread, share_out
+from daemon.capture import Capture
+from daemon.capture_threads import CaptureThread, share_out
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, SourceConfig
 from daemon.lane import LaneThread, keep_of
@@ -32,8 +33,8 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.tuning import allow_many_files, tune_the_interpreter
 from daemon.workers.fleet import Fleet
-from daemon.workers.member import Surroundings
 from daemon.workers.process import Begin
+from daemon.workers.remote import Surroundings
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
 
@@ -98,16 +99,7 @@ class App:
             )
             offer = find_hardware(config, self._detector.info)
             self._admission = self._make_admission(offer)
-            processes = processes_of(config, offer)
-            elsewhere = remote(config.active) if processes else []
-            self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
-            undo.callback(self._hardware.close)
-            here = [source for source in config.active if source not in elsewhere]
-            captures = self._make_captures(here, make_source)
-            self._fleet = self._make_fleet(elsewhere, processes, offer, make_source) if elsewhere else None
-            self._captures = [*captures, *(self._fleet.captures if self._fleet else ())]
-            threads = share_out(captures, self._hardware.threads, self._board, self._clock)
-            self._capture_threads: list[CaptureThread | Fleet] = [*threads, *([self._fleet] if self._fleet else [])]
+            self._make_sources(offer, make_source, undo)
             self._lanes = self._make_lanes()
             self._monitor = Monitor(
                 config.monitor,
@@ -259,6 +251,18 @@ class App:
 
     def _threads(self) -> list[threading.Thread]:
         return [*self._capture_threads, *self._lanes, self._publisher, self._monitor]
+
+    def _make_sources(self, offer: Offer | NoHardware, make_source: MakeSource, undo: ExitStack) -> None:
+        """Those that are captured here, and the processes for the others."""
+        active, processes = self._config.active, processes_of(self._config, offer)
+        elsewhere = remote(active) if processes else []
+        self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
+        undo.callback(self._hardware.close)
+        captures = self._make_captures([source for source in active if source not in elsewhere], make_source)
+        threads = share_out(captures, self._hardware.threads, self._board, self._clock)
+        self._fleet = self._make_fleet(elsewhere, processes, offer, make_source) if elsewhere else None
+        self._captures = [*captures, *(self._fleet.captures if self._fleet else ())]
+        self._capture_threads: list[CaptureThread | Fleet] = [*threads, *([self._fleet] if self._fleet else [])]
 
     def _make_captures(self, sources: Sequence[SourceConfig], make_source: MakeSource) -> list[Capture]:
         return [

@@ -14,9 +14,10 @@ import structlog
 
 from daemon.config import SourceConfig
 from daemon.sources.decoding import NoHardware
-from daemon.workers.member import Member, RemoteCapture, Surroundings
+from daemon.workers.member import Member
 from daemon.workers.memory import Mapper
 from daemon.workers.process import Begin
+from daemon.workers.remote import RemoteCapture, Surroundings
 
 log = structlog.get_logger(__name__)
 _BUSY_MS = 2  # places come home without waking anybody; a source that waits for one waits so long for the word of it

@@ -16,14 +16,8 @@ from typing import Any
 
 import structlog
 
-from daemon.admission import Admission
-from daemon.board import FrameBoard
-from daemon.capture import Announce
-from daemon.config import SourceConfig
 from daemon.errors import SourceError
 from daemon.frames import Frame
-from daemon.messages import State, VideoFormat
-from daemon.metrics import Ledger
 from daemon.signals import held_back
 from daemon.workers.channel import (
     Answer,
@@ -48,6 +42,7 @@ from daemon.workers.channel import (
 )
 from daemon.workers.memory import Block, Borrowed, HostMapper, Mapper, view
 from daemon.workers.process import Begin
+from daemon.workers.remote import RemoteCapture, Surroundings
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
@@ -58,31 +53,6 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
 _SILENCE_S = 30.0  # after which a process is taken for stuck; opening a GPU takes seconds
 _LIVED_S = 60.0  # after which a process that dies is replaced as fast as the first time
-
-
-class RemoteCapture:
-    """What the daemon knows of a source that another process captures; see `daemon.capture.Capture`."""
-
-    def __init__(self, config: SourceConfig, *, once: bool) -> None:
-        self.id, self.config, self.once = config.id, config, once
-        self.state: State = "connecting"
-        self.failure: str | None = None
-        self.format: VideoFormat | None = None
-        self.seq = 0  # of the next frame
-        self.ended = False
-
-    def check_stalled(self, after_s: float) -> None:
-        """The process that captures does, and says so."""
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What frames and states go into."""
-
-    board: FrameBoard
-    ledger: Ledger
-    announce: Announce
-    admission: Admission
 
 
 @dataclass

@@ -19,7 +19,8 @@ from typing import Any
 
 import structlog
 
-from daemon.capture import Capture, share_out
+from daemon.capture import Capture
+from daemon.capture_threads import share_out
 from daemon.clock import SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.log import logging

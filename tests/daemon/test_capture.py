@@ -11,7 +11,8 @@ import pytest
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture import Capture, CaptureThread, share_out
+from daemon.capture import Capture
+from daemon.capture_threads import CaptureThread, share_out
 from daemon.config import AvConfig, Decode, ReconnectConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat

@@ -1,0 +1,37 @@
+"""In the daemon's process: what it knows of sources that others capture, and where what they say goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daemon.admission import Admission
+from daemon.board import FrameBoard
+from daemon.capture import Announce
+from daemon.config import SourceConfig
+from daemon.messages import State, VideoFormat
+from daemon.metrics import Ledger
+
+
+class RemoteCapture:
+    """What the daemon knows of a source that another process captures; see `daemon.capture.Capture`."""
+
+    def __init__(self, config: SourceConfig, *, once: bool) -> None:
+        self.id, self.config, self.once = config.id, config, once
+        self.state: State = "connecting"
+        self.failure: str | None = None
+        self.format: VideoFormat | None = None
+        self.seq = 0  # of the next frame
+        self.ended = False
+
+    def check_stalled(self, after_s: float) -> None:
+        """The process that captures does, and says so."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What frames and states go into."""
+
+    board: FrameBoard
+    ledger: Ledger
+    announce: Announce
+    admission: Admission
