@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import cast
@@ -221,10 +220,10 @@ class RemoteAdmission:
     def __init__(self, outlet: Outlet, measured: float | None) -> None:
         self._outlet, self._measured = outlet, measured
         self._limits: dict[str, Limit] = {}
-        self._answers: dict[str, SimpleQueue[str | None]] = defaultdict(SimpleQueue)
+        self._answers: dict[str, SimpleQueue[str | None]] = {}
 
     def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None:
-        self._limits[source] = limit
+        self._limits[source], self._answers[source] = limit, SimpleQueue()
         self._outlet.tell(Connected(source, fps, format))
         if self._measured is None:
             return
@@ -242,7 +241,8 @@ class RemoteAdmission:
         return f"limited to {fps:.1f} frames/s: the detector does {self._measured or 0:.0f} in all"
 
     def answer(self, source: str, refusal: str | None) -> None:
-        self._answers[source].put(refusal)
+        if answers := self._answers.get(source):
+            answers.put(refusal)
 
     def share(self, source: str, fps: float | None) -> None:
         if limit := self._limits.get(source):

@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -98,7 +99,7 @@ class _Capturing:
             for source, seq in begin.sources
         ]
         self._threads = share_out(self._captures, hardware.threads, self._outlet, clock)
-        self._sender = threading.Thread(target=self._outlet.run, name="sender", daemon=True)
+        self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
         tune_the_interpreter()
@@ -121,6 +122,16 @@ class _Capturing:
                 self._look_around(going)
         self._outlet.end()
         self._sender.join()
+
+    def _send(self) -> None:
+        """A process that cannot tell of its frames is of no use."""
+        try:
+            self._outlet.run()
+        except Exception as error:
+            log.exception("frames cannot be handed over")
+            with suppress(OSError):
+                self._channel.send([Failed(f"{type(error).__name__}: {error}")])
+            os._exit(1)
 
     def _look_around(self, going: dict[str, Capture]) -> None:
         """Now and then."""
