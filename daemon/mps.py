@@ -1,8 +1,9 @@
 """NVIDIA's Multi-Process Service, for the daemon and its capture processes alone.
 
-Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter of the
-engine's speed beside full decoding. The service has a folder of its own, so that no other program is part of it, and
-ends with the daemon however that ends: `python -m daemon.mps FOLDER` keeps it until its standard input is closed.
+Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter to two
+fifths of the engine's speed beside full decoding (docs/benchmarks.md). The service has a folder of its own, so that no
+other program is part of it, and ends with the daemon however that ends: `python -m daemon.mps FOLDER` keeps it until
+its standard input is closed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What decoding a source takes of the GPU's memory, before it is taken.
 
-The driver's part was measured on one H200 with driver 580 (`lookout bench decode`): so many pictures of the coded size.
+The driver's part is of one H200 with driver 580 (`lookout bench decode`, and `bench streams` with 150 to 240 sources):
+so many pictures of the coded size.
 """
 
 from __future__ import annotations
