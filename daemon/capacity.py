@@ -50,12 +50,14 @@ class Limits:
         cores: of the CPU.
         memory: bytes of the GPU that may be used, and of them those that are used whatever the sources.
         bus: bytes a second to the GPU; None where there is none, or it does not tell.
+        sessions: of the GPU's decoder at once; None where it does not decode.
     """
 
     images_per_s: float
     cores: int
     memory: tuple[int, int] | None = None
     bus: float | None = None
+    sessions: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ def loads(demands: Sequence[Demand], limits: Limits) -> list[Load]:
     ]
     if decoder := sum(demand.decoder for demand in demands):
         rows.append(Load("the GPU's decoder", decoder * 100, 100, "%"))
+    if limits.sessions and (decoding := sum(demand.decoder > 0 for demand in demands)):
+        rows.append(Load("the GPU's decoder sessions", decoding, limits.sessions, "sources"))
     if limits.memory:
         most, fixed = (size / (1 << 20) for size in limits.memory)
         memory = sum(demand.memory for demand in demands) / (1 << 20)
@@ -120,6 +124,8 @@ _SUPERSEDED = (
     "machine"
 )
 _CONSEQUENCES = {
+    "the GPU's decoder sessions": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; take "
+    "another GPU for them",
     "the GPU's memory": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; use smaller batches, "
     "fewer lanes, or a larger gpu.memory_limit_mib",
     "the GPU's decoder": "Pictures beyond that will be left out undecoded, counted as late; set decode: cpu for some, "

@@ -110,7 +110,9 @@ def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
             worker.start()
         for worker in workers:
             if not worker.ready.wait(60) or worker.problem:
-                raise LookoutError(f"{options.clip}: {worker.problem or 'the decoder does not start'}")
+                problem = worker.problem or "the decoder does not start"
+                ready = sum(worker.ready.is_set() and not worker.problem for worker in workers)
+                raise LookoutError(f"{options.clip}: {problem}; {ready} of {sessions} sessions were ready")
         started = monotonic() - began
         after = _memory(probe)
         threading.Event().wait(_SETTLE_S)

@@ -77,13 +77,17 @@ def holds(load: Load, promise: Promise, step: int, on_trial: Callable[[Trial], N
 
 def largest(start: int, step: int, holds: Callable[[int], bool]) -> int:
     """The largest number that holds, to within a step; what holds for one is taken to hold for all below."""
-    good, bad, number = 0, 0, start
+    good, bad, number, stride = 0, 0, start, step
     while not bad or bad - good > step:
         if holds(number):
             good = number
         else:
             bad = number
-        number = (good + bad) // 2 if bad else number + max(step, number // 4)
+        if good and bad:
+            number = (good + bad) // 2
+        else:
+            number = max(1, number + stride if good else number - stride)
+            stride *= 2
     return good
 
 

@@ -47,6 +47,13 @@ def test_a_gpu_with_too_little_memory_says_how_many_fit() -> None:
     assert "decoded on the CPU" in verdict(rows, 20)
 
 
+def test_a_gpu_runs_out_of_decoder_sessions() -> None:
+    limits = Limits(images_per_s=10_000, cores=8, sessions=270)
+    rows = loads([Demand(30, 30, 0.0, decoder=0.003)] * 300 + [Demand(30, 30, 0.001)], limits)
+    assert rows[0].name == "the GPU's decoder sessions"
+    assert rows[0].share == pytest.approx(300 / 270)
+
+
 def test_frames_from_the_cpu_cross_the_bus() -> None:
     rows = loads([Demand(30, 30, 0.001, frame_bytes=6_000_000)] * 10, Limits(10_000, 8, bus=2e9))
     assert rows[0].name == "the bus to the GPU"

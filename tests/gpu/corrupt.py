@@ -35,15 +35,19 @@ def main() -> int:
         "max_batch": args.max_batch,
         "cache": str(args.cache.resolve()),
     }
-    died, began = 0, monotonic()
+    died, failed, began = 0, 0, monotonic()
     with tempfile.TemporaryDirectory() as folder:
         made = sorted(args.originals.iterdir()) if args.originals else originals(Path(folder))
         for first in range(0, args.count, args.at_once):
             numbers = range(first, min(first + args.at_once, args.count))
-            died += play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+            try:
+                died += play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+            except AssertionError as error:
+                failed += 1
+                sys.stdout.write(f"{numbers}: {error}\n")
             sys.stdout.write(f"{numbers.stop} mutants, {monotonic() - began:.0f} s, {died} capture processes died\n")
             sys.stdout.flush()
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

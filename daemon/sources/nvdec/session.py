@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack
 from functools import partial
 from math import ceil
@@ -30,6 +31,7 @@ _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
 _ALIGNED = 256
 _THREADS_PER_ENGINE = 0.4
+_NO_ROOM = re.compile(r"cuvidCreateDecoder.* error 2\b")  # CUDA's out of memory
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
 
 
@@ -207,4 +209,6 @@ def _refusal(error: Exception) -> UnsuitableError:
     """PyNvVideoCodec's words in one line: it says what, then a number, then its own source file."""
     lines = [line.strip(" :") for line in str(error).splitlines() if line.strip(" :")]
     words = [line.partition(":")[2].strip() for line in lines if line.startswith("Error Type")] or lines[:1]
+    if words and _NO_ROOM.search(words[0]):
+        return UnsuitableError("the GPU has no room for another decoder session")
     return UnsuitableError(f"the GPU's decoder gave up: {words[0] if words else type(error).__name__}")

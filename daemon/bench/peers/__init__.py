@@ -1,0 +1,1 @@
+"""What people use instead of Lookout, run over the same recordings."""
