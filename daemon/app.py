@@ -96,6 +96,7 @@ class App:
                 depth=config.board.depth if lossless else None,
                 max_age_ns=round(config.board.max_age_ms * 1e6),
                 lanes=self._detector.info.lanes,
+                batch=config.board.max_batch,
             )
             offer = find_hardware(config, self._detector.info)
             self._admission = self._make_admission(offer)

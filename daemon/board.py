@@ -49,6 +49,7 @@ class FrameBoard:
         max_age_ns: a live frame older than this when a lane is free is dropped as stale.
         lanes: that take from here. Where it is lossless, no batch has frames of more sources than one lane's share:
             a source is in flight once, and a batch with one frame of each would leave nothing to the others.
+        batch: frames that are taken at once, at most; None for what the lane asks for.
 
     Attributes:
         live: newer frames replace older ones.
@@ -63,7 +64,9 @@ class FrameBoard:
         depth: int | None,
         max_age_ns: int,
         lanes: int = 1,
+        batch: int | None = None,
     ) -> None:
+        self._batch = batch
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._most_sources = len(sources) if self.live else -(-len(sources) // lanes)
@@ -104,13 +107,15 @@ class FrameBoard:
             return True
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
-        """Up to `most` frames, as soon as one is there; none when the time is over or the board is closed and empty.
+        """Up to `most` frames, or as many as are given at once, as soon as one is there; none when the time is over or
+        the board is closed and empty.
 
         The sources taken from are in flight until `release`.
         """
         with self._lock:
             self._filled.wait_for(lambda: self._ready or self._closed, timeout_s)
             batch: list[Frame] = []
+            most = min(most, self._batch or most)
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
             for source in ready:
                 del self._ready[source]

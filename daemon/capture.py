@@ -192,7 +192,7 @@ class Capture:
                     self._backoff.reset()
                     self._say("up", self._admission.reason(self._share) if self._share else None, format=reader.format)
                 if image is not None:
-                    yield from self._capture(picture, image)
+                    yield from self._capture(picture, image, pacer.behind if pacer else 0)
                 image = picture = None
 
     def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
@@ -245,7 +245,7 @@ class Capture:
         self._decode = picture.decode + self._clock.monotonic_ns() - now
         return image
 
-    def _capture(self, picture: Picture, image: Image) -> Life:
+    def _capture(self, picture: Picture, image: Image, behind: int) -> Life:
         self._ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
@@ -260,6 +260,7 @@ class Capture:
             decode=self._decode,
             width=image.width,
             height=image.height,
+            behind=behind,
         )
         frame = Frame(info, image)
         if not self._board.put(frame):

@@ -117,6 +117,7 @@ class BoardConfig(Section, frozen=True):
     mode: Literal["live", "lossless"] = "live"
     max_age_ms: PositiveFloat = 1000.0
     depth: PositiveInt = 16
+    max_batch: PositiveInt | None = None
 
 
 class CurveConfig(Section, frozen=True):

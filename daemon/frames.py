@@ -21,6 +21,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
         clock: what captured_at is.
         decode: ns spent decoding it and bringing it into the form lanes accept.
         width, height: pixels.
+        behind: ns, by which a paced recording gave it later than it was due; 0 of all others.
     """
 
     source: str
@@ -33,6 +34,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
     decode: int
     width: int
     height: int
+    behind: int = 0
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -209,8 +209,11 @@ class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU through NVML; a value is null where the device cannot tell, and `reasons` says why.
 
     Attributes:
-        utilisation, decoder_utilisation: percent.
+        utilisation, decoder_utilisation, memory_controller_utilisation: percent.
         energy_j: since the driver was loaded.
+        clock_mhz: of its processors.
+        throttled: what holds the clock down now; empty if nothing does but idleness or somebody's own setting.
+        processes: that compute on it.
     """
 
     name: str
@@ -221,6 +224,10 @@ class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
     decoder_utilisation: int | None
     power_w: float | None
     energy_j: float | None
+    memory_controller_utilisation: int | None = None
+    clock_mhz: int | None = None
+    throttled: list[str] | None = None
+    processes: int | None = None
     reasons: dict[str, str]
 
 

@@ -21,8 +21,8 @@ CAUSES: tuple[str, ...] = Dropped.__struct_fields__
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
 # One frame's fate: source is an index into the ledger's ids, dropped is 0 for published or 1 + an index into
-# CAUSES, and the times are ns. A dropped frame has zeros where it never got.
-ROW = np.dtype([(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", *STAGES)])
+# CAUSES, and the times are ns; behind is that of `FrameInfo`. A dropped frame has zeros where it never got.
+ROW = np.dtype([(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", "behind", *STAGES)])
 Rows = npt.NDArray[np.void]
 _RANKS = np.array([0.5, 0.95, 0.99, 1.0])
 _MOST_ROWS = 1 << 20  # if nobody drains: 80 MiB
@@ -68,7 +68,7 @@ class Ledger:
         index, why = self._index[source], CAUSES.index(cause)
         with self._lock:
             self._dropped[index][why] += 1
-            self._append((index, 1 + why, seq, captured_at, decode, 0, 0, 0, 0, 0))
+            self._append((index, 1 + why, seq, captured_at, 0, decode, 0, 0, 0, 0, 0))
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
         """The same for a frame at hand."""
@@ -78,7 +78,7 @@ class Ledger:
         """A frame's message was handed to the socket."""
         index = self._index[frame.source]
         row = (
-            index, 0, frame.seq, frame.captured_at,
+            index, 0, frame.seq, frame.captured_at, frame.behind,
             latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
         )  # fmt: skip
         with self._lock:

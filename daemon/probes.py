@@ -13,6 +13,8 @@ from daemon.messages import GpuMetrics, ProcessMetrics
 
 _LANE_BYTES_PER_S = (0.0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9)  # of PCIe, by generation
 _REACHED = 0.8
+# NVML's bits; of the others one is idleness, and the rest are somebody's settings.
+_THROTTLES = {"power cap": 0x4, "hardware slowdown": 0x8, "heat": 0x20 | 0x40, "power brake": 0x80}
 
 
 class ProcessProbe:
@@ -105,8 +107,16 @@ class NvmlProbe:
             decoder_utilisation=None if decoder is None else int(decoder[0]),
             power_w=None if power is None else power / 1000,
             energy_j=None if energy is None else energy / 1000,
+            memory_controller_utilisation=None if busy is None else int(busy.memory),
+            clock_mhz=ask("clock_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            throttled=ask("throttled", lambda: self._throttled(handle)),
+            processes=ask("processes", lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
             reasons=reasons,
         )
+
+    def _throttled(self, handle: Any) -> list[str]:
+        reasons = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        return [name for name, bit in _THROTTLES.items() if reasons & bit]
 
     def _own_memory(self, handle: Any) -> int:
         """Of this process, bytes; 0 where it has none, or where a container hides its pid from the driver."""

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
     from calibration.evaluate import Evaluation
     from daemon.bench.churn import Churned
+    from daemon.bench.compare import Change
     from daemon.bench.decode import DecodeRates
     from daemon.bench.efficiency import Efficiency
     from daemon.bench.engine import EngineRate
-    from daemon.bench.holds import Held, Trial
+    from daemon.bench.once import Played
     from daemon.bench.overhead import Overhead
-    from daemon.bench.replay import Replayed
+    from daemon.bench.peers.loop import LoopRate
+    from daemon.bench.result import Case
     from daemon.bench.streams import Streams
+    from daemon.bench.verify import Verified
 
 
 def write_json(path: Path | None, figures: DataclassInstance) -> None:
@@ -41,8 +44,8 @@ def write_json(path: Path | None, figures: DataclassInstance) -> None:
         raise LookoutError(f"--json {path} cannot be written: {error.strerror}") from error
 
 
-def replayed(result: Replayed) -> None:
-    """Of `lookout bench replay`."""
+def played(result: Played) -> None:
+    """Of `lookout bench once`."""
     console = Console()
     causes = ", ".join(f"{count} {cause}" for cause, count in result.dropped_by_cause.items() if count)
     _pairs(
@@ -158,10 +161,11 @@ def streamed(result: Streams) -> None:
     usage = result.usage
     _pairs(
         Console(),
-        f"{result.sources} sources, {result.mode}, {result.seconds:.1f} s",
+        f"{result.sources} sources, {result.loop} loop, {result.seconds:.1f} s",
         [
-            ("model", f"{result.model} on {result.backend}"),
-            ("up", f"{result.up}, decoded by {result.decoders}, after {result.start_s:.1f} s"),
+            ("model", f"{result.model} on {result.backend}, {result.precision}"),
+            ("up", f"{result.up}, decoded by {result.decoders}, after {result.warmth.start_s:.1f} s"),
+            ("rate", f"{'steady' if result.warmth.steady else 'not steady'} after {result.warmth.warm_s:.1f} s more"),
             *(("not by the GPU", f"{count}: {reason}") for reason, count in result.refusals.items()),
             ("frames/s", f"{result.fps:.1f}" + _beside(result)),
             ("of a source", f"lowest {least:.2f}, median {middle:.2f}, highest {most:.2f}"),
@@ -170,7 +174,7 @@ def streamed(result: Streams) -> None:
             ("dropped", f"{result.dropped_share:.4%}" + (f" ({dropped})" if dropped else "")),
             ("latency, ms", ", ".join(f"{name} {value:.2f}" for name, value in result.latency_ms.items())),
             ("worst second", f"p99 {result.worst_second_ms:.2f} ms"),
-            ("stages, p50/p99", ", ".join(f"{name} {low:.2f}/{high:.2f}" for name, (low, high) in stages)),
+            ("stages, p50/p99", ", ".join(f"{name} {row['p50']:.2f}/{row['p99']:.2f}" for name, row in stages)),
             ("CPU", f"{usage.cpu_ms_per_frame:.3f} ms a frame, {usage.threads} threads, {usage.rss_mib:.0f} MiB"),
             ("by thread, us", ", ".join(f"{kind} {spent:.0f}" for kind, spent in usage.cpu_us_by_thread.items())),
             ("GPU", f"{_unless_none(usage.gpu_percent, '{:.0f} %')}, decoder "
@@ -191,23 +195,57 @@ def _beside(result: Streams) -> str:
     )
 
 
-def trial(result: Trial) -> None:
-    """One number of sources, as soon as it is known."""
-    Console().print(
-        f"{result.sources} sources: {result.fps:.1f} frames/s, {result.dropped_percent:.3f} % dropped, "
-        f"p50 {result.p50_ms:.2f}, p99 {result.p99_ms:.2f} ms: {'held' if result.kept else 'not held'}",
-        highlight=False,
+def trial(case: Case) -> None:
+    """One number of sources of `lookout bench capacity`, as soon as it is known."""
+    figures = {name: case.value(name) or 0.0 for name in ("fps", "dropped", "p50", "p99")}
+    said(
+        f"{case.load['sources']} sources: {figures['fps']:.1f} frames/s, {100 * figures['dropped']:.3f} % dropped, "
+        f"p50 {figures['p50']:.2f}, p99 {figures['p99']:.2f} ms: {'held' if case.kept else 'not held'}"
     )
 
 
-def held(result: Held) -> None:
-    """Of `lookout bench holds`."""
-    promise = result.promise
-    Console().print(
-        f"{result.largest} sources hold for {result.seconds:.0f} s: at most {promise.dropped_percent:g} % dropped, "
-        f"p50 {promise.p50_ms:g} and p99 {promise.p99_ms:g} ms captured to sent",
-        highlight=False,
+def looped(result: LoopRate) -> None:
+    """Of `lookout bench loop`."""
+    said(f"{result.fps:.1f} frames/s of {result.sources} sources together")
+
+
+def compared(changes: list[Change]) -> None:
+    """Of `lookout bench compare`."""
+    table = Table("sources", "lanes", "metric", "old", "new", "new / old", "noise", "chance", "verdict")
+    colours = {"better": "green", "worse": "red", "unknown": "yellow"}
+    for change in changes:
+        table.add_row(
+            str(change.case["sources"]),
+            str(change.case["lanes"]),
+            change.metric,
+            f"{change.old:.5g}",
+            f"{change.new:.5g}",
+            _unless_none(change.ratio, "{:.4f}"),
+            f"{change.noise:.1%}",
+            f"{change.chance:.3f}",
+            change.verdict,
+            style=colours.get(change.verdict),
+        )
+    Console().print(table)
+
+
+def verified(result: Verified) -> None:
+    """Of `lookout bench verify`."""
+    _pairs(
+        Console(),
+        f"{result.share:.4%} of the boxes agree",
+        [
+            ("frames of both", f"{result.frames}; only the first has {result.only_a}, only the second {result.only_b}"),
+            ("boxes", f"{result.boxes_a} and {result.boxes_b}, of which {result.matched} match"),
+            ("of those that match", f"mean IoU {result.mean_iou:.4f}, confidence {result.confidence_shift:+.4f}"),
+            *(("differs", frame) for frame in result.differing),
+        ],
     )
+
+
+def said(line: str) -> None:
+    """A line by itself."""
+    Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def churned(result: Churned) -> None:

@@ -61,11 +61,12 @@ class Pacer:
     """Holds a recording to its own pace by its pictures' times.
 
     Attributes:
-        late: ns, by which the last picture came after it was due.
+        late: ns, by which the last picture came after it was due, by the present count.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.late = 0
+        self._due = 0  # of the last picture, before a new count was started for it
         self._clock = clock
         self._anchor: tuple[int, int] | None = None  # monotonic ns and pts of the same moment
 
@@ -73,14 +74,21 @@ class Pacer:
         """When a picture is due, monotonic ns; one without a time at once. To be asked once for each, in order."""
         now = self._clock.monotonic_ns()
         if pts is None:
+            self._due = now
             return now
         if self._anchor is None:
             self._anchor = (now, pts)
         due = self._anchor[0] + pts - self._anchor[1]
+        self._due = due
         if now - due > _LATE_NS:
             self._anchor, due = (now, pts), now
         self.late = max(0, now - due)
         return due
+
+    @property
+    def behind(self) -> int:
+        """ns from when the last picture was due until now."""
+        return max(0, self._clock.monotonic_ns() - self._due)
 
 
 class Lag:

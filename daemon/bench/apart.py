@@ -6,13 +6,20 @@ import json
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from daemon.bench.harness import Load
+import msgspec
+
+from daemon.bench.load import Load
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
+
+if TYPE_CHECKING:
+    from daemon.bench.streams import Streams
 
 
 @dataclass(frozen=True)
@@ -34,30 +41,25 @@ def limits_of(load: Load) -> Limits:
     Raises:
         LookoutError: one of them failed.
     """
-    decoded = _measured("decode", str(load.clip), {"sessions": load.sources})
-    ran = _measured("engine", str(load.model or demo_model()), _engine(load))
+    decoded = measured("decode", [str(load.clip)], {"sessions": load.sources})
+    ran = measured("engine", [str(load.model or demo_model())], _engine(load))
     return Limits(decoded["rates"][0]["fps"], ran["images_per_s"])
 
 
-def streams_of(load: Load) -> dict[str, Any]:
-    """The figures of `lookout bench streams`, see `daemon.bench.streams.Streams`.
+def streams_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> list[Streams]:
+    """`lookout bench streams`, so many at once.
 
     Raises:
-        LookoutError: it failed.
+        LookoutError: one of them failed.
     """
-    rest = {
-        "sources": load.sources,
-        "paced": load.paced,
-        "seconds": load.seconds,
-        "model": load.model,
-        "backend": load.backend,
-        "lanes": load.lanes,
-        "decode": load.decode,
-        "processes": load.processes,
-        "mps": load.mps,
-        "memory-limit": load.memory_limit,
-    }
-    return _measured("streams", str(load.clip), {**_engine(load), **rest})
+    from daemon.bench.streams import Streams
+
+    options = {field.name.replace("_", "-"): getattr(load, field.name) for field in fields(load)}
+    options["frames-out"] = frames_out
+    clip = str(options.pop("clip"))
+    with ThreadPoolExecutor(copies) as pool:
+        runs = list(pool.map(lambda _: measured("streams", [clip], options), range(copies)))
+    return [msgspec.convert(run, Streams) for run in runs]
 
 
 def _engine(load: Load) -> dict[str, object]:
@@ -70,11 +72,16 @@ def _engine(load: Load) -> dict[str, object]:
     }
 
 
-def _measured(command: str, argument: str, options: dict[str, object]) -> dict[str, Any]:
-    """What a benchmark writes. Of options, None is left out and True is a flag."""
+def measured(command: str, arguments: Sequence[str], options: dict[str, object]) -> dict[str, Any]:
+    """What a benchmark, or `lookout evaluate`, writes. Of options, None is left out and True is a flag.
+
+    Raises:
+        LookoutError: it failed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
-        call = [sys.executable, "-m", "daemon", "bench", command, argument, "--json", str(file)]
+        group = [] if command == "evaluate" else ["bench"]
+        call = [sys.executable, "-m", "daemon", *group, command, *arguments, "--json", str(file)]
         for name, value in options.items():
             if value is True:
                 call.append(f"--{name}")
@@ -82,6 +89,7 @@ def _measured(command: str, argument: str, options: dict[str, object]) -> dict[s
                 call += [f"--{name}", str(value)]
         done = subprocess.run(call, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise LookoutError(f"bench {command}: {done.stderr.strip() or done.stdout.strip()}")
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise LookoutError(f"bench {command}: {said[-1] if said else f'exit code {done.returncode}'}")
         figures: dict[str, Any] = json.loads(file.read_text())
         return figures

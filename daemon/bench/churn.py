@@ -14,8 +14,10 @@ from time import monotonic
 import numpy as np
 
 from daemon.app import App
-from daemon.bench.harness import Load, Window, await_first_frames, config_of, ended_well, latencies, probing, watch
+from daemon.bench.harness import Window, ended_well, probing, warm_up, watch
+from daemon.bench.latency import Rowset
 from daemon.bench.listener import listening
+from daemon.bench.load import Load, config_of
 from daemon.client import Subscriber
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
@@ -50,7 +52,7 @@ class Churned:
     Attributes:
         victims: sources that broke, in turns.
         settled, ended: after the first tenth of the drops, and after all.
-        quiet_p99_ms, churning_p99_ms: of the sources that did not break, captured to sent: before, and meanwhile.
+        quiet_p99_ms, churning_p99_ms: of the sources that did not break, due to sent: before, and meanwhile.
         quiet_fps, churning_fps: of the slowest of them.
     """
 
@@ -87,7 +89,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         with listening(app.endpoint):
             churning = _Churning(app, flag, drops, probe)
             app.start()
-            await_first_frames(app, ids)
+            warm_up(app, ids)
             quiet = watch(app, probe, load.seconds)
             churning.start()
             window = _watch_while(app, probe, churning.is_alive)
@@ -105,8 +107,8 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         seconds=round(window.seconds, 2),
         settled=churning.marks[0],
         ended=churning.marks[-1],
-        quiet_p99_ms=latencies(others, quiet)[0]["p99"],
-        churning_p99_ms=latencies(others, window)[0]["p99"],
+        quiet_p99_ms=Rowset(others, quiet, app.ledger.sources, paced=True).latency()["p99"],
+        churning_p99_ms=Rowset(others, window, app.ledger.sources, paced=True).latency()["p99"],
         quiet_fps=round(min(quiet.rates(ids[victims:])), 3),
         churning_fps=round(min(window.rates(ids[victims:])), 3),
     )
@@ -119,7 +121,7 @@ def _watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window
     while going():
         last = watch(app, probe, 0.25)
     seconds = (last.end - first.begin) / 1e9
-    return Window(first.begin, last.end, seconds, first.before, last.after, last.usage)
+    return Window(first.begin, last.end, seconds, first.before, last.after, last.usage, last.samples)
 
 
 class _Churning(threading.Thread):

@@ -17,7 +17,7 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from daemon.bench.replay import ReplayOptions, replay
+from daemon.bench.once import OnceOptions, once
 from daemon.config import AvConfig
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
@@ -68,12 +68,12 @@ def efficiency(options: EfficiencyOptions) -> Efficiency:
         for _ in range(options.rounds):
             rates["bare"].append(_rate(lambda: _bare(detector, lane, frames, options.max_batch), len(frames)))
             rates["infer"].append(_rate(lambda: _infer(detector, inputs, len(frames)), len(frames)))
-            replayed = replay(
-                ReplayOptions(
+            played = once(
+                OnceOptions(
                     (options.clip,), model, options.labels, max_batch=options.max_batch, threads=options.threads
                 )
             )
-            rates["lookout"].append(replayed.fps)
+            rates["lookout"].append(played.fps)
     fps = {side: median(values) for side, values in rates.items()}
     return Efficiency(
         frames=len(frames),

@@ -1,18 +1,20 @@
 """A subscriber in a process of its own, which counts the detections that arrive.
 
-python -m daemon.bench.listener ENDPOINT
+python -m daemon.bench.listener ENDPOINT [FILE], which records them, see `daemon.bench.recording`
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import zmq
 
-from daemon.messages import topic
+from daemon.bench.recording import line_of, lines_file
+from daemon.messages import Detections, decode, topic
 
 MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
 _SILENCE_MS = 2_000
@@ -30,9 +32,9 @@ class Listener:
 
 
 @contextmanager
-def listening(endpoint: str) -> Iterator[Listener]:
-    """Within, every detection published is received."""
-    command = [sys.executable, "-m", __spec__.name, endpoint]
+def listening(endpoint: str, record: Path | None = None) -> Iterator[Listener]:
+    """Within, every detection published is received, and recorded if there is a file for it."""
+    command = [sys.executable, "-m", __spec__.name, endpoint, *([str(lines_file(record))] if record else [])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Listener(process)
@@ -40,7 +42,7 @@ def listening(endpoint: str) -> Iterator[Listener]:
             process.kill()
 
 
-def _listen(endpoint: str) -> int:
+def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> int:
     context = zmq.Context()
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, MESSAGES)
@@ -50,7 +52,7 @@ def _listen(endpoint: str) -> int:
     while socket.poll(_SILENCE_MS if count else _PATIENCE_MS):
         while True:
             try:
-                socket.recv_multipart(zmq.NOBLOCK)
+                note(socket.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 break
             count += 1
@@ -59,5 +61,18 @@ def _listen(endpoint: str) -> int:
     return count
 
 
+def _main(endpoint: str, record: str | None = None) -> int:
+    if record is None:
+        return _listen(endpoint, lambda _: None)
+    with Path(record).open("wb") as file:
+
+        def write(parts: list[bytes]) -> None:
+            message = decode(parts[0], parts[1])
+            if isinstance(message, Detections):
+                file.write(line_of(message))
+
+        return _listen(endpoint, write)
+
+
 if __name__ == "__main__":
-    sys.stdout.write(f"{_listen(sys.argv[1])}\n")
+    sys.stdout.write(f"{_main(*sys.argv[1:])}\n")

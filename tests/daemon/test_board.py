@@ -20,9 +20,11 @@ IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
 class Board:
     """A board with a shorthand for frames."""
 
-    def __init__(self, clock: ManualClock, depth: int | None = None, lanes: int = 1) -> None:
+    def __init__(self, clock: ManualClock, depth: int | None = None, lanes: int = 1, batch: int | None = None) -> None:
         self.clock, self.ledger = clock, Ledger(["a", "b", "c"])
-        self.board = FrameBoard(["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes)
+        self.board = FrameBoard(
+            ["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes, batch=batch
+        )
         self._seq = 0
 
     def put(self, *sources: str) -> bool:
@@ -63,6 +65,13 @@ def test_lossless_leaves_sources_for_the_other_lane(clock: ManualClock) -> None:
     board.put("a", "b", "c", "a", "b", "c", "a", "b", "c")
     assert _names(board.take(4)) == [("a", 0), ("b", 1), ("a", 3), ("b", 4)]
     assert _names(board.take(4)) == [("c", 2), ("c", 5), ("c", 8)]
+
+
+def test_no_more_are_taken_at_once_than_is_allowed(clock: ManualClock) -> None:
+    board = Board(clock, batch=2)
+    board.put("a", "b", "c")
+    assert _names(board.take(8)) == [("a", 0), ("b", 1)]
+    assert _names(board.take(1)) == [("c", 2)]
 
 
 def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:

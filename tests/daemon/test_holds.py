@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.bench.holds import largest
+from daemon.bench.capacity import largest
 
 
 @given(limit=st.integers(0, 2000), start=st.integers(1, 2000), step=st.integers(1, 20))

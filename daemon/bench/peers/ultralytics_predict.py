@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--model", default="yolov8n.yaml")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--half", action="store_true", help="FP16.")
+    parser.add_argument("--auto", action="store_true", help="The first GPU and FP16, or the CPU if there is none.")
     parser.add_argument("--newest", action="store_true", help="Skip what came while it was busy, which is its default.")
     parser.add_argument("--device", default="0", help="Or cpu.")
     args = parser.parse_args()
@@ -36,6 +37,9 @@ def main() -> int:
     import torch
     import ultralytics
 
+    if args.auto:
+        args.half = torch.cuda.is_available()
+        args.device = "0" if args.half else "cpu"
     with tempfile.TemporaryDirectory() as folder:
         listed = Path(folder) / "clips.streams"
         listed.write_text(f"{args.clip.resolve()}\n" * args.sources)

@@ -1,0 +1,98 @@
+"""`lookout bench compare`: whether a new result is better, worse, or the same as far as the repeats can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from statistics import median
+from typing import Literal
+
+from daemon.bench.result import METRICS, Case, Report
+from daemon.errors import LookoutError
+
+Verdict = Literal["better", "worse", "same", "unknown"]
+_ALPHA = 0.05
+_COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
+_MOST = 8  # repeats of each side that are looked at: there are 12,870 ways to part them
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of one case.
+
+    Attributes:
+        old, new: medians of the repeats.
+        ratio: new over old; None if the old is 0.
+        chance: that two results of one and the same thing differ by as much, as far as their order tells.
+        noise: half the range of the repeats over the median, of the side that has more.
+    """
+
+    case: dict[str, object]
+    metric: str
+    old: float
+    new: float
+    ratio: float | None
+    chance: float
+    noise: float
+    verdict: Verdict
+
+
+def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
+    """Metric by metric, for every case that both have.
+
+    A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
+    taken together, and if it differs by more than `least`, a share of the old. With fewer than five repeats of each
+    there is no telling: "unknown".
+
+    Raises:
+        LookoutError: they have no case in common.
+    """
+    pairs = [(case, other) for case in old.cases for other in new.cases if _alike(case, other)]
+    if not pairs:
+        raise LookoutError("nothing to compare: no configuration is in both files")
+    changes = []
+    for case, other in pairs:
+        both = {name: (case.values(name), other.values(name)) for name in _COMPARED}
+        measured = {name: sides for name, sides in both.items() if all(sides)}
+        changes += [_change(case, name, *sides, len(measured), least) for name, sides in measured.items()]
+    return changes
+
+
+def chance_of(old: Sequence[float], new: Sequence[float]) -> float:
+    """Two-sided, of the rank sum being as far from its mean (Mann and Whitney), by counting all ways to part them."""
+    everything = [*old, *new]
+    ranks = [
+        sum(other < value for other in everything) + (sum(other == value for other in everything) + 1) / 2
+        for value in everything
+    ]
+    expected = len(old) * (len(everything) + 1) / 2
+    seen = abs(sum(ranks[: len(old)]) - expected) - 1e-9
+    ways = [abs(sum(picked) - expected) >= seen for picked in combinations(ranks, len(old))]
+    return sum(ways) / len(ways)
+
+
+def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], metrics: int, least: float) -> Change:
+    old, new = old[:_MOST], new[:_MOST]
+    before, after = median(old), median(new)
+    ratio = after / before if before else None
+    chance = chance_of(old, new)
+    level = _ALPHA / metrics
+    verdict: Verdict = "same"
+    if 2 / comb(len(old) + len(new), len(old)) > level:  # the least that chance can be
+        verdict = "unknown"
+    elif chance <= level and (ratio is None or abs(ratio - 1) > least) and after != before:
+        verdict = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
+    return Change(
+        case.load, name, before, after, ratio, round(chance, 4), round(max(_noise(old), _noise(new)), 4), verdict
+    )
+
+
+def _alike(case: Case, other: Case) -> bool:
+    return case.copies == other.copies and bool(case.repeats) and bool(other.repeats) and case.load == other.load
+
+
+def _noise(values: Sequence[float]) -> float:
+    middle = median(values)
+    return (max(values) - min(values)) / 2 / abs(middle) if middle else 0.0

@@ -1,0 +1,91 @@
+"""What benchmarks of the whole daemon run: one recording as many sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from daemon.bench.listener import MESSAGES
+from daemon.config import (
+    AvConfig,
+    BoardConfig,
+    Config,
+    Decode,
+    GpuConfig,
+    ModelConfig,
+    MonitorConfig,
+    PublisherConfig,
+    ReconnectConfig,
+    check,
+)
+from daemon.messages import Encoding
+from daemon.paths import demo_model
+from daemon.redact import Url
+from detectors.factory import Backend
+from detectors.port import Precision
+
+_DEPTH = 8
+
+
+@dataclass(frozen=True)
+class Load:
+    """See `lookout bench streams --help`."""
+
+    clip: Path
+    sources: int = 28
+    paced: bool = False
+    seconds: float = 20.0
+    model: Path | None = None
+    labels: str | None = None
+    backend: Backend = "auto"
+    precision: Precision = "auto"
+    builder_level: int = 3
+    cache: Path | None = None
+    lanes: int = 2
+    max_batch: int = 32
+    batch: int | None = None
+    decode: Decode = "auto"
+    memory_limit: int | None = None
+    processes: int | None = None
+    mps: Literal["auto", "off"] = "auto"
+    encoding: Encoding = "json"
+
+
+def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
+    """The daemon's configuration; the recording is looped for ever."""
+    return check(
+        Config(
+            model=ModelConfig(
+                path=load.model or demo_model(),
+                labels=load.labels,
+                backend=load.backend,
+                max_batch=load.max_batch,
+                precision=load.precision,
+                builder_level=load.builder_level,
+                cache=load.cache,
+            ),
+            gpu=GpuConfig(memory_limit_mib=load.memory_limit, mps=load.mps),
+            capture_processes="auto" if load.processes is None else load.processes,
+            sources=[
+                AvConfig(
+                    id=f"clip-{number}",
+                    url=Url(str(load.clip)),
+                    pace="realtime" if load.paced else "fast",
+                    loop=True,
+                    decode=load.decode,
+                )
+                for number in range(load.sources)
+            ],
+            lanes=load.lanes,
+            reconnect=reconnect or ReconnectConfig(),
+            board=BoardConfig(mode="live" if load.paced else "lossless", depth=_DEPTH, max_batch=load.batch),
+            publisher=PublisherConfig(
+                endpoint="tcp://127.0.0.1:*",
+                encoding=load.encoding,
+                high_water_mark=MESSAGES,
+                wait_for_subscriber_s=20,
+            ),
+            monitor=MonitorConfig(interval_s=60),
+        )
+    )

@@ -1,0 +1,57 @@
+"""Options that commands of `lookout bench` share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from daemon.bench.load import Load
+
+MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
+LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
+BATCH = click.option("--max-batch", default=8, show_default=True)
+THREADS = click.option("--threads", default=0, show_default=True, help="CPU threads of one inference, 0 for all cores.")
+JSON_FILE = click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file.")
+PACED = click.option(
+    "--paced/--lossless",
+    default=False,
+    help="At the clip's own pace and live, or every frame as fast as possible.  [default: lossless]",
+)
+
+_LOAD = [
+    click.argument("clip", required=False, type=click.Path(path_type=Path)),
+    click.option("--sources", default=28, show_default=True, type=click.IntRange(1), help="Of the one clip, looped."),
+    click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state."),
+    MODEL,
+    LABELS,
+    click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
+    click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"])),
+    click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5)),
+    click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines."),
+    click.option("--lanes", default=2, show_default=True),
+    click.option("--max-batch", default=32, show_default=True, help="That the engine is made for."),
+    click.option("--batch", type=click.IntRange(1), help="That a lane takes at most.  [default: --max-batch]"),
+    click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
+    click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),
+    click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"])),
+    click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
+    click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
+]
+
+
+def takes_load(command: Callable[..., int]) -> Callable[..., int]:
+    for option in reversed(_LOAD):
+        command = option(command)
+    return command
+
+
+def load_of(wishes: Mapping[str, Any]) -> Load:
+    """Of the options of `takes_load`; a drawn street where no recording is named."""
+    from daemon.bench.drawn import street
+    from daemon.bench.load import Load
+
+    return Load(**{**wishes, "clip": wishes["clip"] or street()})

@@ -1,0 +1,270 @@
+"""The file of a benchmark: what was run, on what, and everything that was measured."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+from daemon.bench.load import Load
+from daemon.bench.streams import Streams
+from daemon.errors import LookoutError
+from daemon.paths import demo_model
+from daemon.probes import open_gpu_probe
+
+SCHEMA = "lookout.bench/1"
+_PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "onnxruntime", "tensorrt", "cuda-python",
+             "PyNvVideoCodec", "pyzmq", "msgspec")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What it ran on.
+
+    Attributes:
+        packages: by name; those that are installed.
+        gpu, driver: None without.
+        files: SHA-256 of the recording and the model, by name.
+        command: the arguments of the command.
+    """
+
+    made_at: str
+    host: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    python: str
+    packages: dict[str, str]
+    gpu: str | None
+    driver: str | None
+    files: dict[str, str]
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration and its repeats.
+
+    Attributes:
+        load: see `daemon.bench.load.Load`.
+        copies: daemons at once; a repeat has a run of each.
+        failed: why there are no runs.
+        kept: of a search: whether it did what was asked.
+    """
+
+    load: dict[str, Any]
+    repeats: list[list[Streams]] = field(default_factory=list)
+    copies: int = 1
+    failed: str | None = None
+    kept: bool | None = None
+
+    def values(self, name: str) -> list[float]:
+        """A metric of each repeat, see METRICS; those that have it."""
+        found = [METRICS[name].of(runs) for runs in self.repeats]
+        return [value for value in found if value is not None]
+
+    def value(self, name: str) -> float | None:
+        """The median of the repeats."""
+        values = self.values(name)
+        return median(values) if values else None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Something else over the same recording; a limit is a part of the hardware by itself.
+
+    Attributes:
+        note: how it was run, or why it was not.
+    """
+
+    name: str
+    kind: Literal["peer", "limit"]
+    fps: list[float]
+    note: str
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """By `lookout evaluate`, with the same model and backend."""
+
+    ap: float
+    ap50: float
+    images: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """One file."""
+
+    kind: Literal["replay", "sweep", "capacity", "peers"]
+    environment: Environment
+    cases: list[Case]
+    peers: list[Peer] = field(default_factory=list)
+    accuracy: Accuracy | None = None
+    promise: dict[str, float] | None = None
+    schema: Literal["lookout.bench/1"] = "lookout.bench/1"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader must know before believing a figure."""
+        return [remark for case in self.cases for remark in _remarks(case)]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a repeat.
+
+    Attributes:
+        sign: 1 if more is better, -1 if less is.
+        path: where a run has it.
+        sums: over copies at once; otherwise the worst of them.
+    """
+
+    title: str
+    unit: str
+    sign: int
+    path: str
+    sums: bool = False
+
+    def of(self, runs: Sequence[Streams]) -> float | None:
+        """None if no run has it."""
+        values = [value for value in (_look(run, self.path) for run in runs) if value is not None]
+        if not values:
+            return None
+        if self.sums:
+            return sum(values)
+        return min(values) if self.sign > 0 else max(values)
+
+
+METRICS = {
+    "fps": Metric("throughput", "frames/s", 1, "fps", sums=True),
+    "p50": Metric("latency p50", "ms", -1, "latency_ms.p50"),
+    "p99": Metric("latency p99", "ms", -1, "latency_ms.p99"),
+    "dropped": Metric("dropped", "of captured", -1, "dropped_share"),
+    "cpu": Metric("CPU", "ms a frame", -1, "usage.cpu_ms_per_frame"),
+    "rss": Metric("RSS", "MiB", -1, "usage.rss_mib"),
+    "gpu_memory": Metric("GPU memory", "MiB", -1, "gpu_mib"),
+    "joules": Metric("energy", "J a frame", -1, "joules_per_frame"),
+    "start": Metric("first detections", "s", -1, "start_up.first_detections_s"),
+}
+
+
+def load_of(load: Load) -> dict[str, Any]:
+    """As it is written: paths by their names, which are the same elsewhere."""
+    rows = {item.name: getattr(load, item.name) for item in fields(load)}
+    return {name: value.name if isinstance(value, Path) and name != "cache" else value for name, value in rows.items()
+            if name != "cache"}  # fmt: skip
+
+
+def environment_of(load: Load) -> Environment:
+    """Found out now."""
+    gpu = driver = None
+    probe = open_gpu_probe()
+    with suppress(Exception):
+        import pynvml
+
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+    rows = probe.read()
+    gpu = rows[0].name if rows else None
+    probe.close()
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    files = [load.clip, load.model or demo_model()]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return Environment(
+        made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        host=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(memory, 1),
+        python=platform.python_version(),
+        packages=packages,
+        gpu=gpu,
+        driver=driver,
+        files={file.name: _sha256(file) for file in files},
+        command=["lookout", *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])],
+    )
+
+
+def read(path: Path) -> Report:
+    """A file of `write`.
+
+    Raises:
+        LookoutError: it cannot be read, or is something else.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Report)
+    except OSError as error:
+        raise LookoutError(f"{path} cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise LookoutError(f"{path} is not a file of lookout bench ({SCHEMA}): {error}") from error
+
+
+def write(path: Path, report: Report) -> None:
+    """As JSON.
+
+    Raises:
+        LookoutError: it cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
+    except OSError as error:
+        raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _look(run: Streams, path: str) -> float | None:
+    value: Any = run
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else getattr(value, name)
+    return None if value is None else float(value)
+
+
+def _remarks(case: Case) -> list[str]:
+    load = case.load
+    name = f"{load['sources']} sources, {load['lanes']} lanes, batches up to {load['batch'] or load['max_batch']}"
+    runs = [run for repeat in case.repeats for run in repeat]
+    found = [f"{name}: failed: {case.failed}"] if case.failed else []
+    if throttled := sorted({reason for run in runs for reason in run.usage.throttled}):
+        found.append(f"{name}: the GPU's clock was held down by {', '.join(throttled)}")
+    if any(run.busy_before for run in runs) and case.copies == 1:
+        found.append(f"{name}: another process used the GPU")
+    if any(not run.warmth.steady for run in runs):
+        found.append(f"{name}: the rate was not steady when a run began")
+    if any(run.warmth.up < run.sources for run in runs):
+        found.append(f"{name}: not every source came up")
+    if any(run.unaccounted for run in runs):
+        found.append(f"{name}: frames are unaccounted for")
+    if any(run.received_share < 1 for run in runs):
+        found.append(f"{name}: the subscriber did not receive every message")
+    if runs and len(case.repeats) < 5:
+        found.append(f"{name}: fewer than 5 repeats, so that the spread says little")
+    return found
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise LookoutError(f"{path} cannot be read: {error.strerror}") from error

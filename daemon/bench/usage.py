@@ -1,0 +1,174 @@
+"""What some seconds of the daemon cost: CPU, input and output, memory, the GPU, power."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from time import monotonic, thread_time
+
+import psutil
+
+from daemon.messages import GpuMetrics
+from daemon.probes import GpuProbe, ProcessProbe
+
+_SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The GPU at one moment; None for what it does not tell.
+
+    Attributes:
+        at_s: since the window began.
+    """
+
+    at_s: float
+    gpu_percent: float | None
+    decoder_percent: float | None
+    memory_mib: float | None
+    power_w: float | None
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was used in a window. What is of a GPU is None where there is none, or where it does not tell.
+
+    Attributes:
+        cpu_ms_per_frame: of the daemon's processes, over frames captured.
+        cpu_us_by_thread: the same by kind of thread, microseconds; what is not Python's is "others", and capture
+            processes are one kind.
+        bench_cpu_ms_per_frame: the same of what measures: this loop, without the subscriber.
+        rss_mib, threads, open_files: of the processes together.
+        context_switches_per_s: of all their threads.
+        io_wait_percent: of the whole machine's CPU time.
+        read_mib_per_s: from disks and whatever stands for them; what was in memory already is not in it.
+        gpu_percent, decoder_percent, memory_controller_percent, clock_mhz: means.
+        power_w, peak_power_w: mean, and the highest sample.
+        energy_j: by the card's own counter, of the window.
+        gpu_bytes: of the GPU's memory, by everybody on it; the most seen.
+        throttled: what held its clock down at some moment.
+        gpu_processes: that computed on it, the most seen.
+    """
+
+    cpu_ms_per_frame: float
+    cpu_us_by_thread: dict[str, float]
+    bench_cpu_ms_per_frame: float
+    rss_mib: float
+    threads: int
+    open_files: int
+    context_switches_per_s: float
+    io_wait_percent: float
+    read_mib_per_s: float
+    gpu_percent: float | None
+    decoder_percent: float | None
+    memory_controller_percent: float | None
+    clock_mhz: float | None
+    power_w: float | None
+    peak_power_w: float | None
+    energy_j: float | None
+    gpu_bytes: int | None
+    throttled: list[str]
+    gpu_processes: int | None
+
+
+class Meter:
+    """Reads before, meanwhile (`sample`), and after (`usage`).
+
+    Args:
+        pids: the daemon's processes now.
+    """
+
+    def __init__(self, pids: Callable[[], Iterable[int]], probe: GpuProbe) -> None:
+        self._pids, self._probe = pids, probe
+        self._processes = ProcessProbe(pids)
+        self._began, self._own = monotonic(), thread_time()
+        self._cpu, self._switches, self._read = self._cpu_by_thread(), self._context_switches(), self._read_bytes()
+        self._machine = psutil.cpu_times()
+        self._gpus: list[GpuMetrics] = []
+        self.samples: list[Sample] = []
+        self.sample()
+
+    def sample(self) -> None:
+        for gpu in (self._probe.read() or [])[:1]:
+            self._gpus.append(gpu)
+            used = gpu.memory_used_bytes
+            self.samples.append(
+                Sample(
+                    round(monotonic() - self._began, 3),
+                    gpu.utilisation,
+                    gpu.decoder_utilisation,
+                    None if used is None else round(used / (1 << 20), 1),
+                    gpu.power_w,
+                )
+            )
+
+    def usage(self, captured: int) -> Usage:
+        """Since this was made, in which so many frames were captured."""
+        self.sample()
+        seconds, own = monotonic() - self._began, thread_time() - self._own
+        spent, gpus, frames = self._cpu_by_thread(), self._gpus, max(1, captured)
+        used = self._processes.read()
+        machine = psutil.cpu_times()
+        total = sum(machine[:8]) - sum(self._machine[:8])  # what guests had is in others' already
+        energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
+        powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
+        return Usage(
+            cpu_ms_per_frame=round(sum(spent[kind] - self._cpu[kind] for kind in spent) * 1000 / frames, 4),
+            cpu_us_by_thread={kind: round((spent[kind] - self._cpu[kind]) / frames * 1e6, 1) for kind in sorted(spent)},
+            bench_cpu_ms_per_frame=round(own * 1000 / frames, 4),
+            rss_mib=round(used.rss_bytes / (1 << 20), 1),
+            threads=used.threads,
+            open_files=used.open_files,
+            context_switches_per_s=round((self._context_switches() - self._switches) / seconds, 1),
+            io_wait_percent=round(100 * (machine.iowait - self._machine.iowait) / max(total, 1e-9), 2),
+            read_mib_per_s=round((self._read_bytes() - self._read) / seconds / (1 << 20), 3),
+            gpu_percent=_mean(gpu.utilisation for gpu in gpus),
+            decoder_percent=_mean(gpu.decoder_utilisation for gpu in gpus),
+            memory_controller_percent=_mean(gpu.memory_controller_utilisation for gpu in gpus),
+            clock_mhz=_mean(gpu.clock_mhz for gpu in gpus),
+            power_w=_mean(powers),
+            peak_power_w=round(max(powers), 1) if powers else None,
+            energy_j=round(energies[-1] - energies[0], 2) if energies else None,
+            gpu_bytes=max((gpu.memory_used_bytes for gpu in gpus if gpu.memory_used_bytes is not None), default=None),
+            throttled=sorted({reason for gpu in gpus for reason in gpu.throttled or ()}),
+            gpu_processes=max((gpu.processes for gpu in gpus if gpu.processes is not None), default=None),
+        )
+
+    def _cpu_by_thread(self) -> defaultdict[str, float]:
+        """Seconds by the first word of a thread's name."""
+        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        kinds: defaultdict[str, float] = defaultdict(float)
+        for pid in self._pids():
+            with suppress(psutil.Error):
+                for row in psutil.Process(pid).threads():
+                    name = names.get(row.id, "others") if pid == os.getpid() else "processes"
+                    kinds[re.split(r"[-_]", name)[0]] += row.user_time + row.system_time
+        return kinds
+
+    def _context_switches(self) -> int:
+        """Of all threads; psutil's figure is that of a process's first."""
+        total = 0
+        for pid in self._pids():
+            for task in Path(f"/proc/{pid}/task").glob("*/status"):
+                with suppress(OSError):  # it has just ended
+                    total += sum(int(count) for count in _SWITCHES.findall(task.read_text()))
+        return total
+
+    def _read_bytes(self) -> int:
+        total = 0
+        for pid in self._pids():
+            with suppress(psutil.Error):
+                total += psutil.Process(pid).io_counters().read_bytes
+        return total
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(mean(known), 1) if known else None
