@@ -1,5 +1,6 @@
 # make demo      see Lookout work, on any machine with Python 3.10 or later; ends by itself
 # make run       run config.yaml until Ctrl-C
+# make bench     measure Lookout here, on a drawn street; writes a report into bench-results in under three minutes
 # make test      everything that needs no GPU
 # make lint      what CI checks before the tests
 
@@ -10,13 +11,16 @@ PYTEST_ARGS ?=
 # CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_ARGS ?=
 
-.PHONY: demo run test lint format schemas clean
+.PHONY: demo run bench test lint format schemas clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
 
 run: $(VENV)/base
 	@$(BIN)/lookout run -c config.yaml
+
+bench: $(VENV)/bench
+	@$(BIN)/lookout bench replay --sources 4 --lanes 1 --max-batch 8 --seconds 8
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -44,6 +48,10 @@ $(BIN)/python:
 $(VENV)/base: $(BIN)/python pyproject.toml
 	@echo "Installing Lookout into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e .
+	@touch $@
+
+$(VENV)/bench: $(VENV)/base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[bench]'
 	@touch $@
 
 $(VENV)/dev: $(VENV)/base

@@ -211,7 +211,8 @@ def looped(result: LoopRate) -> None:
 
 def compared(changes: list[Change]) -> None:
     """Of `lookout bench compare`."""
-    table = Table("sources", "lanes", "metric", "old", "new", "new / old", "noise", "chance", "verdict")
+    table = Table("sources", "lanes", "metric", "old", "new", "new / old", "noise")
+    table.add_column("", no_wrap=True)
     colours = {"better": "green", "worse": "red", "unknown": "yellow"}
     for change in changes:
         table.add_row(
@@ -222,7 +223,6 @@ def compared(changes: list[Change]) -> None:
             f"{change.new:.5g}",
             _unless_none(change.ratio, "{:.4f}"),
             f"{change.noise:.1%}",
-            f"{change.chance:.3f}",
             change.verdict,
             style=colours.get(change.verdict),
         )

@@ -26,17 +26,16 @@ if os.environ.get("LOOKOUT_FORBID_SKIP"):
     settings.load_profile("ci")
 
 
+_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium")} | {"systemd": "systemd-analyze"}
+
+
 def _missing(thing: str) -> str | None:
     if thing == "data":
         return None if DATA.is_dir() else f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"
-    if thing == "ffmpeg":
-        return None if shutil.which("ffmpeg") else "ffmpeg is missing: apt install ffmpeg"
-    if thing == "systemd":
-        return None if shutil.which("systemd-analyze") else "systemd-analyze is missing: apt install systemd"
+    if thing in _PROGRAMS:
+        return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
     if thing == "bindings":
         return None if BINDINGS.is_dir() else f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"
-    if thing == "g++":
-        return None if shutil.which("g++") else "a C++ compiler is missing: apt install g++"
     if thing == "rtsp":
         return _missing("ffmpeg") or rtsp.why_not()
     raise ValueError(f"unknown need {thing!r}")

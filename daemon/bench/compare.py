@@ -26,7 +26,7 @@ class Change:
         old, new: medians of the repeats.
         ratio: new over old; None if the old is 0.
         chance: that two results of one and the same thing differ by as much, as far as their order tells.
-        noise: half the range of the repeats over the median, of the side that has more.
+        noise: from the least to the most of the repeats, over their median, of the side that has more.
     """
 
     case: dict[str, object]
@@ -43,8 +43,8 @@ def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
     """Metric by metric, for every case that both have.
 
     A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
-    taken together, and if it differs by more than `least`, a share of the old. With fewer than five repeats of each
-    there is no telling: "unknown".
+    taken together, and if it differs by more than the noise, and by more than `least` of the old. With too few repeats,
+    fewer than five of each for six metrics, there is no telling: "unknown".
 
     Raises:
         LookoutError: they have no case in common.
@@ -78,15 +78,13 @@ def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], m
     before, after = median(old), median(new)
     ratio = after / before if before else None
     chance = chance_of(old, new)
-    level = _ALPHA / metrics
+    level, noise = _ALPHA / metrics, max(_noise(old), _noise(new))
     verdict: Verdict = "same"
     if 2 / comb(len(old) + len(new), len(old)) > level:  # the least that chance can be
         verdict = "unknown"
-    elif chance <= level and (ratio is None or abs(ratio - 1) > least) and after != before:
+    elif chance <= level and abs(after - before) > max(least, noise) * abs(before):
         verdict = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
-    return Change(
-        case.load, name, before, after, ratio, round(chance, 4), round(max(_noise(old), _noise(new)), 4), verdict
-    )
+    return Change(case.load, name, before, after, ratio, round(chance, 4), round(noise, 4), verdict)
 
 
 def _alike(case: Case, other: Case) -> bool:
@@ -95,4 +93,4 @@ def _alike(case: Case, other: Case) -> bool:
 
 def _noise(values: Sequence[float]) -> float:
     middle = median(values)
-    return (max(values) - min(values)) / 2 / abs(middle) if middle else 0.0
+    return (max(values) - min(values)) / abs(middle) if middle else 0.0

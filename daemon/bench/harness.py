@@ -22,7 +22,7 @@ _TICK_S = 0.25
 _STEP_S = 0.5
 _STEPS = 6
 _SPREAD = 0.05
-_MOST_WARM_S = 30.0
+_MOST_WARM_S = 12.0
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from daemon.bench.usage import Sample
 from daemon.metrics import STAGES, Rows
 
 RANKS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
-_EDGES_PER_DECADE = 20
+_EDGES_PER_DECADE = 50
 _LEAST_MS, _DECADES = 0.1, 6
 
 Milliseconds = npt.NDArray[np.float64]

@@ -200,9 +200,9 @@ def test_keys_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.needs("ffmpeg")
-def test_bench_replay_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_once_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
-    assert invoke(["bench", "replay", str(clip), "--sources", "2", "--json", str(out)]) == 0
+    assert invoke(["bench", "once", str(clip), "--sources", "2", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert figures["captured"] == figures["published"] == 90
     assert figures["dropped"] == 0
@@ -213,9 +213,9 @@ def test_bench_replay_writes_its_figures(clip: Path, tmp_path: Path, capsys: pyt
 
 @pytest.mark.needs("ffmpeg")
 def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["bench", "replay", str(clip), str(tmp_path / "gone.mp4")]) == 2
+    assert invoke(["bench", "once", str(clip), str(tmp_path / "gone.mp4")]) == 2
     assert "No such file" in _one_line(capsys)
-    assert invoke(["bench", "replay", str(clip), "--json", "/nowhere/x.json"]) == 2
+    assert invoke(["bench", "once", str(clip), "--json", "/nowhere/x.json"]) == 2
     assert "cannot be written" in _one_line(capsys)
 
 

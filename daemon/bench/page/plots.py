@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from daemon.bench.sweep import batch_of, knee
 INK, SOFT, LINE = "#1c2733", "#6b7885", "#dfe4e9"
 BLUE, ORANGE, GREEN, RED, VIOLET = "#2767c5", "#d9822b", "#2f9e6b", "#c4314b", "#7a58c1"
 _SERIES = (BLUE, ORANGE, GREEN, VIOLET, RED, SOFT)
+_NAMES = re.compile(r' id="[a-z0-9_.]+_\d+"')  # of groups; they are the same in every plot, and nothing refers to them
 _STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": ["sans-serif"],
@@ -53,6 +55,7 @@ def latency(runs: Sequence[Streams]) -> str:
         axes.set_xscale("log")
         axes.set_xlim(edges[max(0, first - 2)], edges[min(len(edges) - 1, last + 3)])
         _plain_numbers(axes.xaxis)
+        axes.set_ylim(top=1.35 * axes.get_ylim()[1])
         top = axes.get_ylim()[1]
         for name, colour, height in (("p50", INK, 0.97), ("p99", ORANGE, 0.85), ("p99.9", RED, 0.73)):
             value = float(np.median([run.latency_ms[name] for run in runs]))
@@ -114,7 +117,7 @@ def timeline(run: Streams) -> str:
                 known = [np.nan if value is None else value for value in values]
                 axes.plot(at, known, color=colour, linewidth=1.6, label=name or None)
             axes.set_ylabel(unit)
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
             if any(name for name, _, _ in series):
                 axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
         grid[0].set_title("Second by second, first run")
@@ -140,11 +143,11 @@ def sweep(cases: Sequence[Case]) -> str:
         axes.set_xscale("log", base=2)
         axes.set_xticks(batches, [str(batch) for batch in batches])
         axes.minorticks_off()
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
         axes.set_xlabel("frames that a lane takes at once, at most")
         axes.set_ylabel("frames/s")
         axes.set_title("Throughput by batch; ringed: the smallest batch within 5 % of the best")
-        axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        _name_lines(axes)
         figure.tight_layout()
     return out[0]
 
@@ -167,7 +170,7 @@ def tradeoff(cases: Sequence[Case]) -> str:
         axes.set_xlabel("frames/s")
         axes.set_ylabel("p99, ms")
         axes.set_title("Latency against throughput; numbers are batches")
-        axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        _name_lines(axes)
         figure.tight_layout()
     return out[0]
 
@@ -192,6 +195,7 @@ def capacity(cases: Sequence[Case], promise: dict[str, float]) -> str:
             axes.set_ylim(bottom=-0.05 * max([*values, limit or 0.0, 1e-3]))
         above.set_title("Live sources: green held what was promised (dashed)")
         below.set_xlabel("sources")
+        below.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
         figure.align_ylabels()
         figure.tight_layout()
     return out[0]
@@ -211,7 +215,7 @@ def bars(lookout: float, peers: Sequence[Peer]) -> str:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", labelcolor=INK)
         axes.set_xlabel("frames/s")
-        axes.set_title("In turns, over the same recording; grey: a limit of the hardware")
+        axes.set_title("In turns; grey: a limit of the hardware")
         figure.tight_layout()
     return out[0]
 
@@ -237,12 +241,19 @@ def _words(name: str, value: object) -> str:
     return f"{value} {name if value != 1 else name.rstrip('s')}"
 
 
+def _name_lines(axes: Any) -> None:
+    """Beside the plot, where there are several."""
+    if len(axes.get_legend_handles_labels()[1]) > 1:
+        axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
+
+
 def _cycle() -> Iterator[str]:
     while True:
         yield from _SERIES
 
 
 def _plain_numbers(axis: Any) -> None:
+    axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(mpl.ticker.NullFormatter())
 
@@ -261,4 +272,4 @@ def _figure(name: str, width: float, height: float) -> Iterator[tuple[Figure, li
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
         text = file.getvalue()
-        out.append(text[text.index("<svg") :])
+        out.append(_NAMES.sub("", text[text.index("<svg") :]))

@@ -22,9 +22,12 @@ _TITLES = {"replay": "Replay", "sweep": "Sweep", "capacity": "Capacity", "peers"
 
 @dataclass(frozen=True)
 class Table:
+    """Of text, the first column of which names the rows."""
+
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    notes: bool = False  # the last column is prose
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def _peers(report: Report) -> Page:
         )
         for peer in report.peers
     ]
-    table = Table("Sides", ("", "", "frames/s", "spread", "Lookout is so many times it", ""), rows)
+    table = Table("Sides", ("", "", "frames/s", "spread", "Lookout is so many times it", ""), rows, notes=True)
     headline = f"{_load(case)}; {len(case.repeats)} turns of each. {_loop(_runs(case)[0])}"
     drawn = [("peers", _plots().bars(ours, report.peers))]
     return Page(_TITLES["peers"], headline, _tiles(case), report.remarks, [table, _metrics(case)], _drawn(drawn))

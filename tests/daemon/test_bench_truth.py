@@ -1,0 +1,144 @@
+"""`lookout bench streams` over a detector of a known service time with a known fault: its figures are the queue's."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from daemon.bench.compare import compare as compare_reports
+from daemon.bench.load import Load
+from daemon.bench.recording import Row, read
+from daemon.bench.result import Case, Report, environment_of, load_of
+from daemon.bench.streams import Streams, streams
+from detectors.factory import Backend
+from detectors.fake.detector import FakeDetector
+from detectors.port import Detector, Options
+from tests.support import clips
+
+pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
+_STALL_S = 0.2
+_EVERY = 100
+_DEPTH = 8  # of the board where it is lossless
+
+
+class Faulty(FakeDetector):
+    """Takes `service_s` for a batch, and 200 ms more for every hundredth.
+
+    Attributes:
+        served: UTC ns at which each batch began and ended, as the queue's truth is to be made of.
+    """
+
+    def __init__(self, options: Options, service_s: float) -> None:
+        super().__init__(options, service_s, self._serve)
+        self.served: list[tuple[int, int]] = []
+
+    def _serve(self, seconds: float) -> None:
+        fault = _STALL_S if len(self.served) % _EVERY == _EVERY - 1 else 0.0
+        began = time.time_ns()
+        time.sleep(seconds + fault)
+        self.served.append((began, time.time_ns()))
+
+
+def run(load: Load, service_s: float, record: Path) -> tuple[Streams, Faulty]:
+    made: list[Faulty] = []
+
+    def open_faulty(_: Backend, options: Options) -> Detector:
+        made.append(Faulty(options, service_s))
+        return made[0]
+
+    return streams(load, open_detector=open_faulty, frames_out=record), made[0]
+
+
+def compare(found: Streams, truth_ns: list[int], ranks: dict[str, float]) -> None:
+    for name, rank in ranks.items():
+        assert found.latency_ms[name] == pytest.approx(np.percentile(truth_ns, rank) / 1e6, rel=0.05), name
+
+
+def test_a_closed_loop_shows_the_queue_it_fills(tmp_path: Path, clip: Path) -> None:
+    """The truth is a queue of eight, which is filled up whenever a frame is taken and half of it is empty."""
+    load = Load(clip, sources=1, seconds=9.0, backend="fake", lanes=1, max_batch=1)
+    found, detector = run(load, 0.02, tmp_path / "frames.jsonl")
+    assert found.loop == "closed"
+    compare(found, _closed_loop(detector.served), {"p50": 50, "p95": 95, "p99": 99})
+    assert found.fps == pytest.approx(1 / (0.02 + _STALL_S / _EVERY), rel=0.1)
+
+
+def _closed_loop(served: list[tuple[int, int]]) -> list[int]:
+    """Latency of each frame, ns: there is one in hand, captured when the one before had found room."""
+    start = served[0][0]
+    waiting = deque([start] * _DEPTH)
+    in_hand = start
+    latencies = []
+    for begin, end in served:
+        latencies.append(end - waiting.popleft())
+        if len(waiting) <= _DEPTH // 2:
+            while len(waiting) < _DEPTH:
+                waiting.append(in_hand)
+                in_hand = begin
+    return latencies[2 * _DEPTH :]
+
+
+def test_an_open_loop_counts_from_when_a_frame_was_due(tmp_path: Path) -> None:
+    """The lane takes the newest frame that is due when it is free; those between are superseded and said to be."""
+    fps = 20
+    clip = clips.pattern(tmp_path / "clip.mkv", seconds=3, fps=fps)
+    load = Load(clip, sources=1, paced=True, seconds=14.0, backend="fake", lanes=1, max_batch=1)
+    record = tmp_path / "frames.jsonl"
+    found, detector = run(load, 0.025, record)
+    assert found.loop == "open"
+    rows = [row for row in read(record) if row.dropped is None]
+    due = _due(rows[0], fps)
+    truth = []
+    for begin, end in detector.served:
+        number = int((begin - due(0)) * fps // 1_000_000_000)
+        truth.append(end - due(number))
+    compare(found, truth, {"p50": 50, "p90": 90, "p99.9": 99.9, "max": 100})
+    lost = round(_STALL_S * fps) - 1
+    assert found.dropped["superseded"] == pytest.approx(14.0 * fps / (_EVERY + lost) * lost, rel=0.35)
+    assert found.asked_fps == fps
+
+
+def _due(first: Row, fps: int) -> Callable[[int], int]:
+    """When each frame of a source was due, UTC ns: the first was when it was there."""
+    assert first.seq == 0
+    return lambda number: first.captured_at + round(number * 1e9 / fps)
+
+
+def test_a_lane_that_is_5_percent_slower_is_found(clip: Path) -> None:
+    load = Load(clip, sources=1, seconds=1.5, backend="fake", lanes=1, max_batch=1)
+
+    class Slow(FakeDetector):
+        service = 0.02
+
+        def __init__(self, options: Options) -> None:
+            super().__init__(options, self.service)
+
+    class Slower(Slow):
+        service = 0.021
+
+    def report(kind: type[Slow]) -> Report:
+        runs = [[streams(load, open_detector=lambda _, options: kind(options))] for _ in range(5)]
+        return Report("replay", environment_of(load), [Case(load_of(load), runs)])
+
+    old = report(Slow)
+    verdicts = {change.metric: change.verdict for change in compare_reports(old, report(Slower))}
+    assert verdicts["fps"] == "worse"
+    assert verdicts["rss"] == "same"
+
+
+def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path) -> None:
+    """The recording has every frame once, published or dropped, and its times are those of the run."""
+    record = tmp_path / "frames.jsonl"
+    load = Load(clip, sources=2, paced=True, seconds=2.0, backend="fake", lanes=1, max_batch=2)
+    found, _ = run(load, 0.01, record)
+    rows = list(read(record))
+    for source in ("clip-0", "clip-1"):
+        seqs = sorted(row.seq for row in rows if row.source == source)
+        assert seqs == list(range(len(seqs)))
+    published = [row.latency.total / 1e6 for row in rows if row.latency]
+    assert np.percentile(published, 50) == pytest.approx(found.latency_ms["p50"], rel=0.2)

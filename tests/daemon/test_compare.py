@@ -1,0 +1,90 @@
+"""When two results are the same, and when they are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from daemon.bench.compare import chance_of, compare
+from daemon.bench.result import Case, Environment, Report
+from daemon.bench.sweep import batch_of, knee
+
+_ON = Environment("", "", "", 1, 1.0, "", {}, None, None, {}, [])
+_METRICS = ("fps", "p50", "p99", "cpu", "rss", "joules")
+
+
+class Given(Case):
+    """A case whose figures are given."""
+
+    def values(self, name: str) -> list[float]:
+        found: dict[str, list[float]] = self.load["figures"]
+        return found.get(name, [])
+
+
+def report(figures: dict[str, list[float]]) -> Report:
+    case = Given({"sources": 1, "lanes": 1, "batch": None, "max_batch": 1}, repeats=[[]])
+    return Report("replay", _ON, [_with(case, figures)])
+
+
+def _with(case: Case, figures: dict[str, list[float]]) -> Case:
+    class Load(dict[str, object]):
+        """Equal to any other: figures are not part of what was asked for."""
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None
+
+    return replace(case, load=Load({**case.load, "figures": figures}))
+
+
+def noisy(rng: np.random.Generator, factor: float = 1.0) -> dict[str, list[float]]:
+    return {name: (100 * factor * (1 + 0.03 * rng.standard_normal(5))).tolist() for name in _METRICS}
+
+
+def test_the_same_thing_is_the_same_in_19_of_20() -> None:
+    """Six metrics with a noise of 3 %, of which none may be called better or worse."""
+    rng = np.random.default_rng(5)
+    same = [
+        all(change.verdict == "same" for change in compare(report(noisy(rng)), report(noisy(rng)))) for _ in range(400)
+    ]
+    assert sum(same) / len(same) >= 0.95
+
+
+def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
+    old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
+    new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}
+    verdicts = {change.metric: change.verdict for change in compare(report(old), report(new))}
+    assert verdicts == {"fps": "worse", "p99": "better"}
+
+
+def test_a_difference_too_small_to_matter_is_none() -> None:
+    old, new = {"fps": [100.0, 100.1, 100.2, 100.3, 100.4]}, {"fps": [101.0, 101.1, 101.2, 101.3, 101.4]}
+    assert compare(report(old), report(new))[0].verdict == "same"
+    assert compare(report(old), report(new), least=0.005)[0].verdict == "better"
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(3, "unknown"), (4, "worse"), (5, "worse")])
+def test_few_repeats_cannot_tell(count: int, verdict: str) -> None:
+    old, new = [100.0, 101, 102, 103, 104][:count], [50.0, 51, 52, 53, 54][:count]
+    assert compare(report({"fps": old}), report({"fps": new}))[0].verdict == verdict
+
+
+def test_chance_is_that_of_mann_and_whitney() -> None:
+    """Of 252 ways to part ten, two are complete orders; ties share their ranks."""
+    assert chance_of([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
+    assert chance_of([1, 1, 1], [1, 1, 1]) == 1.0
+    assert chance_of([1, 4], [2, 3]) == 1.0
+
+
+def test_the_knee_is_the_smallest_batch_near_the_best() -> None:
+    rates = {1: 100.0, 2: 180.0, 4: 290.0, 8: 300.0, 16: 298.0}
+    cases = [
+        replace(_with(Case({"batch": batch, "max_batch": 16}, repeats=[[]]), {"fps": [fps]}))
+        for batch, fps in rates.items()
+    ]
+    found = knee([Given(case.load, case.repeats) for case in cases])
+    assert found is not None
+    assert batch_of(found) == 4
