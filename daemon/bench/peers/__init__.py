@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from daemon.bench.result import Case, Peer, Report, environment_of, load_of
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
 
+_OURS = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 _SCRIPT = Path(__file__).with_name("ultralytics_predict.py")
 
 
@@ -93,12 +96,17 @@ def _opencv(load: Load) -> float:
 
 
 def _ultralytics(load: Load, how: Ultralytics) -> float:
-    call = [str(how.python), str(_SCRIPT), str(load.clip.resolve()), "--sources", str(load.sources)]
+    call = [str(how.python), str(_SCRIPT.resolve()), str(load.clip.resolve()), "--sources", str(load.sources)]
     call += ["--seconds", str(load.seconds), "--model", how.model, "--auto"]
     if how.model.endswith(".yaml"):
         call += ["--weights", str((load.model or demo_model()).resolve())]
+    # What this process needs is not for another interpreter; and what needs no download is not to look for one.
+    surroundings = {name: value for name, value in os.environ.items() if name not in _OURS}
+    if how.model.endswith(".yaml"):
+        surroundings["YOLO_OFFLINE"] = "1"
     try:
-        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=folder, env=surroundings)
     except OSError as error:
         raise LookoutError(f"{how.python}: {error.strerror}") from error
     lines = done.stdout.strip().splitlines()
