@@ -18,6 +18,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import structlog
 
 from daemon.signals import held_back, leave_to_the_daemon
@@ -76,6 +77,7 @@ def _keep(folder: Path) -> int:
     leave_to_the_daemon()
     environment = {**os.environ, _WHERE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     pause = threading.Event()
+    servers: list[psutil.Process] = []
     with subprocess.Popen(
         [_CONTROL, "-f"],
         env=environment,
@@ -95,6 +97,9 @@ def _keep(folder: Path) -> int:
             sys.stdout.write("ready\n")
             sys.stdout.flush()
             sys.stdin.read()
+            # It has begun a server in a session of its own, which a client that was killed may keep from ending.
+            with suppress(psutil.Error):
+                servers = psutil.Process(control.pid).children(recursive=True)
             with suppress(subprocess.SubprocessError):
                 quitting = f"quit -t {_QUIT_S}\n"
                 subprocess.run([_CONTROL], env=environment, input=quitting, text=True, timeout=2 * _QUIT_S, check=False)
@@ -102,6 +107,9 @@ def _keep(folder: Path) -> int:
         finally:
             if control.poll() is None:
                 os.killpg(control.pid, signal.SIGKILL)
+            for server in psutil.wait_procs(servers, timeout=_SOON_S)[1]:
+                with suppress(psutil.Error):
+                    server.kill()
             shutil.rmtree(folder, ignore_errors=True)
     return 0
 

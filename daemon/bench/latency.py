@@ -87,9 +87,13 @@ class Rowset:
         return summary(self._total)
 
     def stages(self) -> dict[str, dict[str, float]]:
-        """The same of each stage, and of what was behind before: decode is before a frame is captured."""
+        """The same of what a frame was behind when it was captured, of each stage, and of all from then until it was
+        sent; decode comes before."""
+        if not len(self._total):
+            return {}
         names = ("behind", *(stage for stage in STAGES if stage != "total"))
-        return {name: summary(self._published[name] / 1e6) for name in names} if len(self._total) else {}
+        rows = {name: summary(self._published[name] / 1e6) for name in names}
+        return {**rows, "captured to sent": summary(self._published["total"] / 1e6)}
 
     def worst_second(self) -> float:
         """The highest p99 of any second."""

@@ -73,6 +73,23 @@ def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
     assert _gone(int(control.read_text()))
 
 
+def test_a_server_that_does_not_end_is_killed(control: Path) -> None:
+    """As one may whose client was killed in the middle of its work."""
+    program = control.with_name("nvidia-cuda-mps-control")
+    server = 'setsid sh -c \'trap "" INT TERM; echo $$ > "$LOOKOUT_TEST_PID.server"; exec sleep 60\' &\n    mkfifo'
+    program.write_text(_CONTROL.replace("mkfifo", server))
+    mps = Mps()
+    assert mps.reason is None
+    told = control.with_name("pid.server")
+    until = monotonic() + 5
+    while not (told.exists() and told.read_text().strip()) and monotonic() < until:
+        """It writes its process id."""
+    pid = int(told.read_text())
+    assert psutil.pid_exists(pid)
+    mps.close()
+    assert _gone(pid)
+
+
 def test_somebody_elses_is_left_alone(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(_WHERE, "/somewhere")
     mps = Mps()
