@@ -254,6 +254,18 @@ def test_pacer_tells_how_late_a_picture_is(clock: ManualClock) -> None:
     clock.advance(0.35)
     pacer.due(100_000_000)
     assert pacer.late == 250_000_000
+    clock.advance(0.05)
+    assert pacer.behind == 300_000_000
+
+
+def test_a_stall_is_not_forgotten_when_the_pace_starts_anew(clock: ManualClock) -> None:
+    """The count of what is late begins again, so as not to race; the frame itself was due when it was."""
+    pacer = Pacer(clock)
+    pacer.due(0)
+    clock.advance(3.1)
+    pacer.due(100_000_000)
+    assert pacer.late == 0
+    assert pacer.behind == 3_000_000_000
 
 
 def test_lag_is_what_a_camera_has_fallen_behind_its_best() -> None:
