@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,11 @@ class SystemClock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         return event.wait(max(0.0, seconds))
+
+
+def utc_text(utc_ns: int) -> str:
+    """A time of `Clock.utc_ns` as people read it, to the second."""
+    return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).isoformat(timespec="seconds")
 
 
 def process_age_s() -> float:

@@ -143,6 +143,20 @@ def bus_bytes_per_s(index: int) -> float | None:
     return float(_LANE_BYTES_PER_S[min(generation, len(_LANE_BYTES_PER_S) - 1)] * lanes * _REACHED)
 
 
+def driver_version() -> str | None:
+    """Of the GPU's driver; None where there is none to ask."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # noqa: BLE001 - without bindings or a driver there is none
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def open_gpu_probe() -> GpuProbe:
     """NVML, or the reason why not."""
     try:

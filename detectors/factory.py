@@ -13,6 +13,8 @@ from detectors.port import BackendUnavailableError, Detector, Options, cache_fol
 if TYPE_CHECKING:
     from detectors.trt.engine import EngineStore
 Backend = Literal["auto", "trt", "cpu", "fake"]
+# By the names under which they are installed: what decodes and detects, and whose versions change figures.
+PACKAGES = ("onnxruntime", "tensorrt", "cuda-python", "PyNvVideoCodec")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -19,13 +18,14 @@ import msgspec
 
 from daemon.bench.load import Load
 from daemon.bench.streams import Streams
+from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
-from daemon.probes import open_gpu_probe
+from daemon.probes import driver_version, open_gpu_probe
+from detectors.factory import PACKAGES
 
 SCHEMA = "lookout.bench/1"
-_PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "onnxruntime", "tensorrt", "cuda-python",
-             "PyNvVideoCodec", "pyzmq", "msgspec")  # fmt: skip
+_PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", *PACKAGES)
 
 
 @dataclass(frozen=True)
@@ -169,14 +169,8 @@ def load_of(load: Load) -> dict[str, Any]:
 
 def environment_of(load: Load) -> Environment:
     """Found out now."""
-    gpu = driver = None
     probe = open_gpu_probe()
-    with suppress(Exception):
-        import pynvml
-
-        driver = str(pynvml.nvmlSystemGetDriverVersion())
     rows = probe.read()
-    gpu = rows[0].name if rows else None
     probe.close()
     packages = {}
     for name in _PACKAGES:
@@ -185,15 +179,15 @@ def environment_of(load: Load) -> Environment:
     files = [load.clip, load.model or demo_model()]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
     return Environment(
-        made_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        made_at=utc_text(SystemClock().utc_ns()),
         host=f"{platform.system()} {platform.release()} {platform.machine()}",
         cpu=_cpu(),
         cores=len(os.sched_getaffinity(0)),
         memory_gib=round(memory, 1),
         python=platform.python_version(),
         packages=packages,
-        gpu=gpu,
-        driver=driver,
+        gpu=rows[0].name if rows else None,
+        driver=driver_version(),
         files={file.name: _sha256(file) for file in files},
         command=["lookout", *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])],
     )

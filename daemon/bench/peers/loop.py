@@ -14,7 +14,7 @@ import cv2
 
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
-from detectors.cpu.detector import CpuDetector
+from detectors.factory import open_detector
 from detectors.port import HostImage, Options
 
 _MOST_BATCH = 8
@@ -40,7 +40,7 @@ def loop(clip: Path, sources: int, seconds: float, model: Path | None, labels: s
     captures = [cv2.VideoCapture(str(clip)) for _ in range(min(sources, _MOST_BATCH))]
     if not all(capture.isOpened() for capture in captures):
         raise LookoutError(f"{clip} cannot be opened by OpenCV")
-    detector = CpuDetector(Options(model or demo_model(), labels=labels, max_batch=len(captures)))
+    detector = open_detector("cpu", Options(model or demo_model(), labels=labels, max_batch=len(captures)))
     turns = cycle(captures)
     with closing(detector), closing(detector.lane()) as lane:
         lane.detect([_read(capture, clip) for capture in captures])
