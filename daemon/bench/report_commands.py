@@ -211,13 +211,13 @@ COMMANDS = (replay, sweep, capacity, peers, report, compare, verify)
 
 
 def _check_pages() -> None:
-    from daemon.bench.page.render import check_installed
+    from daemon.bench.pages import check_installed
 
     check_installed()
 
 
 def _save(report: Report, out: Path) -> int:
-    from daemon.bench.page.render import save
+    from daemon.bench.pages import save
     from daemon.report import said
 
     for path in save(report, out):

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import platform
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -18,38 +12,11 @@ import msgspec
 
 from daemon.bench.load import Load
 from daemon.bench.streams import Streams
-from daemon.clock import SystemClock, utc_text
+from daemon.environment import Environment, found_out
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
-from daemon.probes import driver_version, open_gpu_probe
-from detectors.factory import PACKAGES
 
 SCHEMA = "lookout.bench/1"
-_PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", *PACKAGES)
-
-
-@dataclass(frozen=True)
-class Environment:
-    """What it ran on.
-
-    Attributes:
-        packages: by name; those that are installed.
-        gpu, driver: None without.
-        files: SHA-256 of the recording and the model, by name.
-        command: the arguments of the command.
-    """
-
-    made_at: str
-    host: str
-    cpu: str
-    cores: int
-    memory_gib: float
-    python: str
-    packages: dict[str, str]
-    gpu: str | None
-    driver: str | None
-    files: dict[str, str]
-    command: list[str]
 
 
 @dataclass(frozen=True)
@@ -169,28 +136,7 @@ def load_of(load: Load) -> dict[str, Any]:
 
 def environment_of(load: Load) -> Environment:
     """Found out now."""
-    probe = open_gpu_probe()
-    rows = probe.read()
-    probe.close()
-    packages = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            packages[name] = version(name)
-    files = [load.clip, load.model or demo_model()]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
-    return Environment(
-        made_at=utc_text(SystemClock().utc_ns()),
-        host=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpu=_cpu(),
-        cores=len(os.sched_getaffinity(0)),
-        memory_gib=round(memory, 1),
-        python=platform.python_version(),
-        packages=packages,
-        gpu=rows[0].name if rows else None,
-        driver=driver_version(),
-        files={file.name: _sha256(file) for file in files},
-        command=["lookout", *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])],
-    )
+    return found_out([load.clip, load.model or demo_model()])
 
 
 def read(path: Path) -> Report:
@@ -247,18 +193,3 @@ def _remarks(case: Case) -> list[str]:
     if runs and len(case.repeats) < 5:
         found.append(f"{name}: fewer than 5 repeats, so that the spread says little")
     return found
-
-
-def _cpu() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise LookoutError(f"{path} cannot be read: {error.strerror}") from error

@@ -154,7 +154,7 @@ def _build(order: _Order) -> Built:
 def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
     if not in_graph:
         return bool(parser.parse_from_file(path))
-    from detectors.trt.half import to_half
+    from detectors.half import to_half
 
     return bool(parser.parse(to_half(onnx.load(path)).SerializeToString()))
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from daemon.bench.compare import chance_of, compare
-from daemon.bench.result import Case, Environment, Report
+from daemon.bench.result import Case, Report
 from daemon.bench.sweep import batch_of, knee
+from daemon.environment import Environment
 
 _ON = Environment("", "", "", 1, 1.0, "", {}, None, None, {}, [])
 _METRICS = ("fps", "p50", "p99", "cpu", "rss", "joules")

@@ -10,11 +10,11 @@ import onnxruntime as ort
 import pytest
 
 from daemon.sources.scene import Scene
+from detectors.half import tail, to_half
 from detectors.heads import recognise
 from detectors.letterbox import fit, preprocess
 from detectors.matching import match
 from detectors.port import Wanted
-from detectors.trt.half import tail, to_half
 from tests.support.daemon import DEMO_MODEL
 
 HALF, FLOAT = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,33 +12,12 @@ from daemon.bench.result import METRICS, Case, Report, write
 from daemon.bench.streams import Streams
 from daemon.bench.sweep import batch_of, knee
 from daemon.errors import LookoutError
+from daemon.page import Page, Table, check_pages, filled, number, write_pages
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 _TITLES = {"replay": "Replay", "sweep": "Sweep", "capacity": "Capacity", "peers": "Beside others"}
-
-
-@dataclass(frozen=True)
-class Table:
-    """Of text, the first column of which names the rows."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    notes: bool = False  # the last column is prose
-
-
-@dataclass(frozen=True)
-class Page:
-    """What both forms show."""
-
-    title: str
-    headline: str
-    tiles: list[tuple[str, str, str]]
-    remarks: list[str]
-    tables: list[Table]
-    plots: list[tuple[str, str]] = field(default_factory=list)
 
 
 def save(report: Report, folder: Path) -> list[Path]:
@@ -49,12 +27,9 @@ def save(report: Report, folder: Path) -> list[Path]:
         LookoutError: they cannot be written, or what draws them is not installed.
     """
     stem = folder / report.kind
-    paths = [stem.with_suffix(suffix) for suffix in (".json", ".md", ".html")]
-    write(paths[0], report)
-    page = _page(report)
-    paths[1].write_text(_template("page.md").render(page=page, report=report))
-    paths[2].write_text(_template("page.html").render(page=page, report=report))
-    return paths
+    figures = stem.with_suffix(".json")
+    write(figures, report)
+    return [figures, *write_pages(stem, _page(report), report.environment)]
 
 
 def check_installed() -> None:
@@ -64,7 +39,7 @@ def check_installed() -> None:
         LookoutError: says what is missing.
     """
     _plots()
-    _template("page.html")
+    check_pages()
 
 
 def _page(report: Report) -> Page:
@@ -86,7 +61,7 @@ def _replay(report: Report) -> Page:
         tables.append(Table("Accuracy", ("AP", "AP50", "photos"), [row]))
     copies = f", {case.copies} daemons at once" if case.copies > 1 else ""
     headline = f"{_load(case)}{copies}; {len(case.repeats)} repeats of {runs[0].seconds:.0f} s. {_loop(runs[0])}"
-    return Page(_TITLES["replay"], headline, _tiles(case), report.remarks, _filled(tables), _drawn(drawn))
+    return Page(_TITLES["replay"], headline, _tiles(case), report.remarks, filled(tables), _drawn(drawn))
 
 
 def _sweep(report: Report) -> Page:
@@ -100,13 +75,13 @@ def _sweep(report: Report) -> Page:
             str(case.load["lanes"]),
             str(batch_of(case)),
             _runs(case)[0].precision,
-            _number(case.value("fps")),
+            number(case.value("fps")),
             _spread(case, "fps"),
-            _number(case.value("p50")),
-            _number(case.value("p99")),
-            _number(case.value("gpu_memory")),
-            _number(case.value("joules")),
-            _number(case.value("cpu")),
+            number(case.value("p50")),
+            number(case.value("p99")),
+            number(case.value("gpu_memory")),
+            number(case.value("joules")),
+            number(case.value("cpu")),
         )
         for case in done
     ]
@@ -115,13 +90,13 @@ def _sweep(report: Report) -> Page:
     tiles = []
     if best and bend:
         tiles = [
-            ("best", _number(best.value("fps")), f"frames/s, {_load(best)}"),
-            ("knee", str(batch_of(bend)), f"the smallest batch within 5 %: {_number(bend.value('fps'))} frames/s"),
+            ("best", number(best.value("fps")), f"frames/s, {_load(best)}"),
+            ("knee", str(batch_of(bend)), f"the smallest batch within 5 %: {number(bend.value('fps'))} frames/s"),
         ]
     drawn = [("knee", plots.sweep(cases)), ("tradeoff", plots.tradeoff(cases))] if done else []
     headline = f"{len(done)} configurations, {max((len(case.repeats) for case in done), default=0)} repeats each"
     return Page(
-        _TITLES["sweep"], headline, tiles, _few(report), _filled([Table("Configurations", head, rows)]), _drawn(drawn)
+        _TITLES["sweep"], headline, tiles, _few(report), filled([Table("Configurations", head, rows)]), _drawn(drawn)
     )
 
 
@@ -132,13 +107,13 @@ def _capacity(report: Report) -> Page:
         (
             str(case.load["sources"]),
             "held" if case.kept else "not held",
-            _number(case.value("fps")),
-            _number(100 * (case.value("dropped") or 0.0)),
-            _number(case.value("p50")),
-            _number(case.value("p99")),
-            _number(_runs(case)[0].source_fps[0]),
-            _number(_runs(case)[0].usage.decoder_percent),
-            _number(_runs(case)[0].usage.power_w),
+            number(case.value("fps")),
+            number(100 * (case.value("dropped") or 0.0)),
+            number(case.value("p50")),
+            number(case.value("p99")),
+            number(_runs(case)[0].source_fps[0]),
+            number(_runs(case)[0].usage.decoder_percent),
+            number(_runs(case)[0].usage.power_w),
         )
         for case in sorted(report.cases, key=lambda case: int(case.load["sources"]))
     ]
@@ -154,12 +129,12 @@ def _capacity(report: Report) -> Page:
 def _peers(report: Report) -> Page:
     case = report.cases[0]
     ours = case.value("fps") or 0.0
-    rows = [("Lookout", "", _number(ours), _spread(case, "fps"), "1", "every frame, boxes received by a subscriber")]
+    rows = [("Lookout", "", number(ours), _spread(case, "fps"), "1", "every frame, boxes received by a subscriber")]
     rows += [
         (
             peer.name,
             peer.kind,
-            _number(median(peer.fps)) if peer.fps else "",
+            number(median(peer.fps)) if peer.fps else "",
             _half_range(peer.fps),
             f"{ours / median(peer.fps):.3g}" if peer.fps and median(peer.fps) else "",
             peer.note,
@@ -173,7 +148,7 @@ def _peers(report: Report) -> Page:
 
 
 def _tiles(case: Case) -> list[tuple[str, str, str]]:
-    rows = [(METRICS[name].title, _number(case.value(name)), METRICS[name].unit) for name in
+    rows = [(METRICS[name].title, number(case.value(name)), METRICS[name].unit) for name in
             ("fps", "p50", "p99", "dropped", "cpu", "joules", "gpu_memory")]  # fmt: skip
     return [row for row in rows if row[1]]
 
@@ -183,16 +158,16 @@ def _metrics(case: Case) -> Table:
     for name, metric in METRICS.items():
         values = case.values(name)
         if values:
-            figures = (_number(figure) for figure in (median(values), min(values), max(values)))
+            figures = (number(figure) for figure in (median(values), min(values), max(values)))
             rows.append((metric.title, metric.unit, *figures, _spread(case, name)))
     return Table("Medians of the repeats", ("", "", "median", "least", "most", "spread"), rows)
 
 
 def _latencies(runs: Sequence[Streams]) -> Table:
     ranks = list(runs[0].latency_ms)
-    rows = [("total", *(_number(median(run.latency_ms[rank] for run in runs)) for rank in ranks))]
+    rows = [("total", *(number(median(run.latency_ms[rank] for run in runs)) for rank in ranks))]
     rows += [
-        (name, *(_number(median(run.stages_ms[name][rank] for run in runs)) for rank in ranks))
+        (name, *(number(median(run.stages_ms[name][rank] for run in runs)) for rank in ranks))
         for name in runs[0].stages_ms
     ]
     return Table("Latency, ms", ("", *ranks), rows if ranks else [])
@@ -211,7 +186,7 @@ def _gpu(runs: Sequence[Streams]) -> Table:
         "memory, MiB": [run.gpu_mib for run in runs],
         "memory planned, MiB": [run.planned_mib or None for run in runs],
     }
-    rows = [(name, _number(median(known))) for name, values in named.items()
+    rows = [(name, number(median(known))) for name, values in named.items()
             if (known := [value for value in values if value is not None])]  # fmt: skip
     return Table("GPU", ("", "median"), rows)
 
@@ -227,7 +202,7 @@ def _cpu(runs: Sequence[Streams]) -> Table:
         "RSS, MiB": [run.usage.rss_mib for run in runs],
         "open files": [run.usage.open_files for run in runs],
     }
-    rows = [(name, _number(median(values))) for name, values in named.items()]
+    rows = [(name, number(median(values))) for name, values in named.items()]
     return Table("CPU, input and output", ("", "median"), rows)
 
 
@@ -240,13 +215,13 @@ def _start(runs: Sequence[Streams]) -> Table:
            for name in runs[0].start_up.parts},
         "rate steady, after that": [run.warmth.warm_s for run in runs],
     }  # fmt: skip
-    rows = [(name, _number(values[0]), _number(median(values))) for name, values in named.items()]
+    rows = [(name, number(values[0]), number(median(values))) for name, values in named.items()]
     return Table("Start-up, s", ("", "first run", "median"), rows)
 
 
 def _sources(run: Streams) -> Table:
     rows = [
-        (id, _number(row.fps), str(row.dropped), _number(row.p50_ms), _number(row.p99_ms))
+        (id, number(row.fps), str(row.dropped), number(row.p50_ms), number(row.p99_ms))
         for id, row in sorted(run.by_source.items(), key=lambda item: item[1].fps)
     ]
     return Table("Sources, first run, slowest first", ("", "frames/s", "dropped", "p50, ms", "p99, ms"), rows)
@@ -290,37 +265,13 @@ def _half_range(values: Sequence[float]) -> str:
     return f"± {100 * (max(values) - min(values)) / 2 / middle:.1f} %" if len(values) > 1 and middle else ""
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    if value == 0 or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}"
-
-
-def _filled(tables: Sequence[Table]) -> list[Table]:
-    return [table for table in tables if table.rows]
-
-
 def _drawn(plots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(name, svg) for name, svg in plots if svg]
 
 
 def _plots() -> ModuleType:
     try:
-        from daemon.bench.page import plots
+        from daemon.bench import plots
     except ImportError as error:
         raise LookoutError(f"reports need {error.name}: pip install 'lookoutd[bench]'") from error
     return plots
-
-
-def _template(name: str):  # type: ignore[no-untyped-def]
-    try:
-        from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError as error:
-        raise LookoutError("reports need jinja2: pip install 'lookoutd[bench]'") from error
-    loader = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(
-        loader=loader, undefined=StrictUndefined, autoescape=name.endswith("html"), trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template(f"{name}.j2")

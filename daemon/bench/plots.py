@@ -2,44 +2,16 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
 
 from daemon.bench.result import Case, Peer
 from daemon.bench.streams import Streams
 from daemon.bench.sweep import batch_of, knee
-
-INK, SOFT, LINE = "#1c2733", "#6b7885", "#dfe4e9"
-BLUE, ORANGE, GREEN, RED, VIOLET = "#2767c5", "#d9822b", "#2f9e6b", "#c4314b", "#7a58c1"
-_SERIES = (BLUE, ORANGE, GREEN, VIOLET, RED, SOFT)
-_NAMES = re.compile(r' id="[a-z0-9_.]+_\d+"')  # of groups; they are the same in every plot, and nothing refers to them
-_STYLE: Any = {
-    "svg.fonttype": "none",
-    "font.family": ["sans-serif"],
-    "font.size": 10,
-    "text.color": INK,
-    "axes.edgecolor": LINE,
-    "axes.labelcolor": SOFT,
-    "axes.titlesize": 11,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": LINE,
-    "grid.linewidth": 0.7,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "legend.frameon": False,
-}
+from daemon.page.draw import BLUE, GREEN, INK, LINE, ORANGE, RED, SERIES, SOFT, VIOLET, figure_of, plain_numbers
 
 
 def latency(runs: Sequence[Streams]) -> str:
@@ -49,12 +21,12 @@ def latency(runs: Sequence[Streams]) -> str:
     if not counts.sum():
         return ""
     first, last = np.flatnonzero(counts)[[0, -1]]
-    with _figure("latency", 7.2, 3.2) as (figure, out):
+    with figure_of("latency", 7.2, 3.2) as (figure, out):
         axes = figure.subplots()
         axes.stairs(100 * counts / counts.sum(), edges, fill=True, color=BLUE, alpha=0.85)
         axes.set_xscale("log")
         axes.set_xlim(edges[max(0, first - 2)], edges[min(len(edges) - 1, last + 3)])
-        _plain_numbers(axes.xaxis)
+        plain_numbers(axes.xaxis)
         axes.set_ylim(top=1.35 * axes.get_ylim()[1])
         top = axes.get_ylim()[1]
         for name, colour, height in (("p50", INK, 0.97), ("p99", ORANGE, 0.85), ("p99.9", RED, 0.73)):
@@ -73,7 +45,7 @@ def stages(runs: Sequence[Streams]) -> str:
     names = [name for name in runs[0].stages_ms if any(run.stages_ms[name]["max"] for run in runs if run.stages_ms)]
     if not names:
         return ""
-    with _figure("stages", 7.2, 0.42 * len(names) + 1.0) as (figure, out):
+    with figure_of("stages", 7.2, 0.42 * len(names) + 1.0) as (figure, out):
         axes = figure.subplots()
         for row, name in enumerate(reversed(names)):
             middle, high = (float(np.median([run.stages_ms[name][rank] for run in runs])) for rank in ("p50", "p99"))
@@ -87,7 +59,7 @@ def stages(runs: Sequence[Streams]) -> str:
         axes.set_xscale("log")
         low, most = axes.get_xlim()
         axes.set_xlim(low, most * 6)
-        _plain_numbers(axes.xaxis)
+        plain_numbers(axes.xaxis)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("ms")
         axes.set_title("Where the time goes: p50 and p99 of each stage")
@@ -110,7 +82,7 @@ def timeline(run: Streams) -> str:
     shown = [row for row in rows if any(value is not None for _, values, _ in row[1] for value in values)]
     if len(at) < 2 or not shown:
         return ""
-    with _figure("timeline", 7.2, 1.15 * len(shown) + 0.6) as (figure, out):
+    with figure_of("timeline", 7.2, 1.15 * len(shown) + 0.6) as (figure, out):
         grid = figure.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (unit, series) in zip(grid, shown):
             for name, values, colour in series:
@@ -129,7 +101,7 @@ def timeline(run: Streams) -> str:
 
 def sweep(cases: Sequence[Case]) -> str:
     """Throughput by batch, a line for each of the other settings; the knee is ringed."""
-    with _figure("sweep", 7.2, 3.6) as (figure, out):
+    with figure_of("sweep", 7.2, 3.6) as (figure, out):
         axes = figure.subplots()
         for colour, (name, group) in zip(_cycle(), _groups(cases).items()):
             ordered = sorted(group, key=batch_of)
@@ -154,7 +126,7 @@ def sweep(cases: Sequence[Case]) -> str:
 
 def tradeoff(cases: Sequence[Case]) -> str:
     """Latency against throughput."""
-    with _figure("tradeoff", 7.2, 3.6) as (figure, out):
+    with figure_of("tradeoff", 7.2, 3.6) as (figure, out):
         axes = figure.subplots()
         for colour, (name, group) in zip(_cycle(), _groups(cases).items()):
             ordered = sorted(group, key=batch_of)
@@ -166,7 +138,7 @@ def tradeoff(cases: Sequence[Case]) -> str:
             for case, x, y in zip(ordered, fps, p99):
                 axes.annotate(str(batch_of(case)), (x, y), (3, 4), textcoords="offset points", fontsize=8, color=colour)
         axes.set_yscale("log")
-        _plain_numbers(axes.yaxis)
+        plain_numbers(axes.yaxis)
         axes.set_xlabel("frames/s")
         axes.set_ylabel("p99, ms")
         axes.set_title("Latency against throughput; numbers are batches")
@@ -180,7 +152,7 @@ def capacity(cases: Sequence[Case], promise: dict[str, float]) -> str:
     ordered = sorted(cases, key=lambda case: int(case.load["sources"]))
     numbers = [int(case.load["sources"]) for case in ordered]
     colours = [GREEN if case.kept else RED for case in ordered]
-    with _figure("capacity", 7.2, 3.6) as (figure, out):
+    with figure_of("capacity", 7.2, 3.6) as (figure, out):
         above, below = figure.subplots(2, 1, sharex=True)
         for axes, name, limit, unit, scale in (
             (above, "p99", promise.get("p99_ms"), "p99, ms", 1.0),
@@ -206,7 +178,7 @@ def bars(lookout: float, peers: Sequence[Peer]) -> str:
     rows = [("Lookout", lookout, BLUE)]
     rows += [(row.name, float(np.median(row.fps)), ORANGE if row.kind == "peer" else LINE) for row in peers if row.fps]
     rows.sort(key=lambda row: row[1])
-    with _figure("bars", 7.2, 0.45 * len(rows) + 0.9) as (figure, out):
+    with figure_of("bars", 7.2, 0.45 * len(rows) + 0.9) as (figure, out):
         axes = figure.subplots()
         axes.barh([name for name, _, _ in rows], [fps for _, fps, _ in rows], color=[colour for _, _, colour in rows])
         for number, (_, fps, _) in enumerate(rows):
@@ -249,27 +221,4 @@ def _name_lines(axes: Any) -> None:
 
 def _cycle() -> Iterator[str]:
     while True:
-        yield from _SERIES
-
-
-def _plain_numbers(axis: Any) -> None:
-    axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(mpl.ticker.NullFormatter())
-
-
-@contextmanager
-def _figure(name: str, width: float, height: float) -> Iterator[tuple[Figure, list[str]]]:
-    """A figure to draw in; its SVG is in the list afterwards.
-
-    Args:
-        name: makes its ids its own among those on a page, and the same every time.
-    """
-    out: list[str] = []
-    with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):
-        figure = Figure(figsize=(width, height))
-        yield figure, out
-        file = io.StringIO()
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-        text = file.getvalue()
-        out.append(_NAMES.sub("", text[text.index("<svg") :]))
+        yield from SERIES

@@ -1,4 +1,4 @@
-"""FP16 written into the graph, for a TensorRT that takes precision from there alone."""
+"""FP16 written into the graph, for a backend that takes precision from there alone."""
 
 from __future__ import annotations
 

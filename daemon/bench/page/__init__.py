@@ -1,1 +1,0 @@
-"""A benchmark's file as something to read: Markdown, and one HTML page that needs nothing else."""

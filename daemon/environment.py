@@ -1,0 +1,91 @@
+"""What a report was made on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from daemon.clock import SystemClock, utc_text
+from daemon.errors import LookoutError
+from daemon.probes import driver_version, open_gpu_probe
+from detectors.factory import PACKAGES
+
+_PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What it ran on.
+
+    Attributes:
+        packages: by name; those that are installed.
+        gpu, driver: None without.
+        files: SHA-256 of the recording and the model, by name.
+        command: the arguments of the command.
+    """
+
+    made_at: str
+    host: str
+    cpu: str
+    cores: int
+    memory_gib: float
+    python: str
+    packages: dict[str, str]
+    gpu: str | None
+    driver: str | None
+    files: dict[str, str]
+    command: list[str]
+
+
+def found_out(files: Sequence[Path]) -> Environment:
+    """The environment of now.
+
+    Args:
+        files: those that figures depend on.
+
+    Raises:
+        LookoutError: one cannot be read.
+    """
+    probe = open_gpu_probe()
+    rows = probe.read()
+    probe.close()
+    packages = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            packages[name] = version(name)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return Environment(
+        made_at=utc_text(SystemClock().utc_ns()),
+        host=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpu=_cpu(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_gib=round(memory, 1),
+        python=platform.python_version(),
+        packages=packages,
+        gpu=rows[0].name if rows else None,
+        driver=driver_version(),
+        files={file.name: _sha256(file) for file in files},
+        command=["lookout", *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])],
+    )
+
+
+def _cpu() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise LookoutError(f"{path} cannot be read: {error.strerror}") from error
