@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ class Evaluation:
         ap50, ap75: at one IoU.
         ap_small, ap_medium, ap_large: by area of the object.
         images, boxes: how much truth there was.
+        classes: AP of each class that has truth, by name.
     """
 
     ap: float
@@ -34,6 +35,7 @@ class Evaluation:
     ap_large: float
     images: int
     boxes: int
+    classes: dict[str, float] = field(default_factory=dict)
 
 
 def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
@@ -55,13 +57,30 @@ def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
         categories = _categories(detector.info.labels, truth.cats)
         found = _detect_all(detector, images, truth.imgs, categories)
         if not found:
-            return Evaluation(0, 0, 0, 0, 0, 0, len(truth.imgs), len(truth.anns))
+            names = {truth.cats[row["category_id"]]["name"] for row in truth.anns.values()}
+            return Evaluation(0, 0, 0, 0, 0, 0, len(truth.imgs), len(truth.anns), dict.fromkeys(sorted(names), 0.0))
         scores = COCOeval(truth, truth.loadRes(found), "bbox")
         scores.evaluate()
         scores.accumulate()
         scores.summarize()
     ap, ap50, ap75, small, medium, large = (round(float(value), 4) for value in scores.stats[:6])
-    return Evaluation(ap, ap50, ap75, small, medium, large, len(truth.imgs), len(truth.anns))
+    # (IoU, recall, class, area, limit), -1 where there is no truth; all areas, the largest limit.
+    precision = scores.eval["precision"][:, :, :, 0, -1]
+    classes = {
+        str(truth.cats[category]["name"]): round(float(values[values > -1].mean()), 4)
+        for category, values in zip(scores.params.catIds, precision.transpose(2, 0, 1))
+        if (values > -1).any()
+    }
+    return Evaluation(ap, ap50, ap75, small, medium, large, len(truth.imgs), len(truth.anns), classes)
+
+
+def photos_of(images: Path, annotations: Path) -> list[Path]:
+    """The photos that annotations name, in their order.
+
+    Raises:
+        DetectorError: the annotations cannot be read.
+    """
+    return [images / str(photo["file_name"]) for photo in _read(annotations)["images"]]
 
 
 def _detect_all(
@@ -74,6 +93,12 @@ def _detect_all(
             if image is None:
                 raise DetectorError(
                     f"photo {folder / photo['file_name']} cannot be read: is --images the right folder?"
+                )
+            told, seen = (photo.get("width"), photo.get("height")), (image.shape[1], image.shape[0])
+            if None not in told and told != seen:
+                raise DetectorError(
+                    f"photo {folder / photo['file_name']} is {seen[0]}x{seen[1]}, the annotations say "
+                    f"{told[0]}x{told[1]}: they are of other photos"
                 )
             (found,), _ = lane.detect([HostImage(image)])  # type: ignore[arg-type]
             for box, confidence, class_id in zip(

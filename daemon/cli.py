@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import Any, cast, get_args
 
 import click
 
 from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.errors import LookoutError
-from detectors.port import DetectorError
+from detectors.port import DetectorError, Precision
 
 USER_ERROR = 2
 _CONFIG = click.option(
@@ -158,6 +158,115 @@ def evaluate(
     return 0
 
 
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "origins",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A clip, a folder of clips or photos, or a configuration whose sources are read; may be given more than once.",
+)
+@click.option(
+    "--precision",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "int8", "fp16", "fp8"]),
+    help="auto: the fastest that passes.",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("calibrated"), show_default=True, help="Folder.")
+@click.option(
+    "--images", type=click.Path(path_type=Path), help="Labelled photos, to judge by; else by the float model."
+)
+@click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option("--max-ap-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="With labels.")
+@click.option(
+    "--min-agreement",
+    default=0.95,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Without: the share of boxes that the float model has too.",
+)
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "minmax", "percentile", "entropy"]),
+    help="Of finding INT8's ranges.",
+)
+@click.option(
+    "--max-float",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of the layers that may stay in float.",
+)
+@click.option("--frames", "count", default=128, show_default=True, type=click.IntRange(1), help="To calibrate with.")
+@click.option("--held-out", default=48, show_default=True, type=click.IntRange(1), help="To compare on.")
+@click.option("--min-frames", "least", default=32, show_default=True, type=click.IntRange(1), help="Fewer are refused.")
+@click.option("--seconds", default=60.0, show_default=True, help="Of each live source.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@click.option("--confidence", default=0.25, show_default=True, help="That you run with.")
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--threads", default=0, show_default=True, help="Of the CPU, 0 for all.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+def calibrate(
+    model: Path,
+    origins: tuple[Path, ...],
+    images: Path | None,
+    annotations: Path | None,
+    count: int,
+    held_out: int,
+    least: int,
+    seconds: float,
+    seed: int,
+    backend: str,
+    **wishes: Any,
+) -> int:
+    """Make MODEL in a lower precision, measure what that costs, and refuse it where it costs too much."""
+    try:
+        from calibration.calibrate import Wishes
+        from daemon.calibrate import Gathering
+        from daemon.calibrate import calibrate as run_calibrate
+    except ImportError as error:
+        raise LookoutError(f"{error.name} is not installed: pip install 'lookoutd[calibrate]'") from error
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from detectors.factory import Backend
+    from detectors.port import Options, Wanted
+
+    if (images is None) != (annotations is None):
+        raise click.UsageError("--images and --annotations go together")
+    options = Options(
+        model,
+        labels=wishes["labels"],
+        input_size=wishes["input_size"] or None,
+        wanted=Wanted(wishes["confidence"]),
+        max_batch=wishes["max_batch"],
+        threads=wishes["threads"],
+        builder_level=wishes["level"],
+        cache=wishes["cache"],
+    )
+    wanted = Wishes(
+        options,
+        wishes["precision"],
+        wishes["out"],
+        labelled=(images, annotations) if images and annotations else None,
+        method=wishes["method"],
+        max_ap_drop=wishes["max_ap_drop"],
+        min_agreement=wishes["min_agreement"],
+        most_float=wishes["max_float"],
+    )
+    gathering = Gathering(origins, count, held_out, least, seconds, seed)
+    with logging(LogConfig(level="warning", format="console")):
+        return run_calibrate(wanted, gathering, cast("Backend", backend))
+
+
 cli.add_command(bench)
 
 
@@ -174,7 +283,7 @@ _CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Cache fo
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), help="What this configuration needs, instead of MODEL."
 )
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"]))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 @click.option(
     "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
@@ -197,7 +306,7 @@ def build(
     from daemon.config import LogConfig, load
     from daemon.log import logging
     from daemon.plan import options_of
-    from detectors.port import Options, Precision
+    from detectors.port import Options
 
     if (model is None) == (config is None):
         raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")

@@ -11,6 +11,9 @@ from detectors.port import DetectorError
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FLOAT_INPUTS = (("Resize", 1), ("Resize", 2))  # region and scales are FP32
 _LARGEST = float(np.finfo(np.float16).max)
+_LEAST_SCALE = 2.0**-14  # of quantisation: below it FP16 loses digits
+_QUANTISING = ("QuantizeLinear", "DequantizeLinear")
+_QUANTISING_OPSET = 19  # the first that quantises FP16
 
 
 def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -27,6 +30,7 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
         raise DetectorError("a model with branches or loops cannot be turned into FP16: set model.precision: fp32")
     types = _types(model)
     _constants_to_initializers(graph)
+    _modernise(model)
     after = tail(graph)
     body = [node for number, node in enumerate(graph.node) if number not in after]
     _halve_weights(graph, body)
@@ -79,10 +83,30 @@ def _constants_to_initializers(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
+def _modernise(model: onnx.ModelProto) -> None:
+    """A quantised model at the opset that quantises FP16, its operators in that opset's spelling."""
+    version = next(entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    graph = model.graph
+    if version.version >= _QUANTISING_OPSET or not any(node.op_type in _QUANTISING for node in graph.node):
+        return
+    for node in graph.node:
+        if node.op_type == "Split" and len(node.input) < 2:
+            node.attribute.append(helper.make_attribute("num_outputs", len(node.output)))
+        axes = next((row for row in node.attribute if row.name == "axes"), None)
+        if node.op_type.startswith("Reduce") and axes is not None:
+            name = f"{node.output[0]}_axes"
+            graph.initializer.append(numpy_helper.from_array(np.array(axes.ints, np.int64), name))
+            node.input.append(name)
+            node.attribute.remove(axes)
+    version.version = _QUANTISING_OPSET
+    model.ir_version = max(model.ir_version, 9)
+
+
 def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
     """FP16 copies of the constants that these nodes read; the others keep theirs."""
     floats = {weight.name: weight for weight in graph.initializer if weight.data_type == TensorProto.FLOAT}
     halves: dict[str, str] = {}
+    scales = {node.input[1] for node in body if node.op_type in _QUANTISING}
     for node in body:
         for place, name in enumerate(node.input):
             if name in floats and (node.op_type, place) not in _FLOAT_INPUTS:
@@ -90,6 +114,8 @@ def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
                 node.input[place] = halves[name]
     for name, half in halves.items():
         values = np.clip(numpy_helper.to_array(floats[name]), -_LARGEST, _LARGEST).astype(np.float16)
+        if name in scales:
+            values = np.maximum(values, np.float16(_LEAST_SCALE))
         graph.initializer.append(numpy_helper.from_array(values, half))
     used = {name for node in graph.node for name in node.input}
     kept = [weight for weight in graph.initializer if weight.name in used]

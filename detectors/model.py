@@ -32,6 +32,18 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+def quantised(content: bytes, metadata: Mapping[str, str]) -> str | None:
+    """What the quantised layers of an ONNX file compute in, "int8" or "fp8"; None for a float model.
+
+    Who made the file may have written it there; otherwise the name of the operator that all such files have is
+    looked for, which needs no parser.
+    """
+    told = metadata.get("lookout.precision")
+    if told in ("int8", "fp8"):
+        return told
+    return "int8" if b"DequantizeLinear" in content else None
+
+
 def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options: Options) -> tuple[int, int]:
     """Width and height of a model's input, pixels.
 

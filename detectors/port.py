@@ -73,7 +73,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     lease: object = None
 
 
-Precision = Literal["auto", "fp32", "fp16"]
+Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
 Image = HostImage | DeviceImage
 """What a lane accepts. Pictures on a device are for the backend that runs there."""
@@ -126,7 +126,7 @@ class Options:
         max_batch: at most so many pictures a batch.
         threads: CPU threads of one inference, 0 for all cores.
         precision: of the arithmetic; auto is the backend's best that keeps the model's accuracy, and is told in
-            `ModelInfo.precision`.
+            `ModelInfo.precision`. int8 and fp8 are in the file or are not: asking for them only makes sure.
         builder_level: how long a backend that builds engines looks for the fastest, 0-5.
         cache: folder for what is built from the model; None for the usual one, see `cache_folder`.
         lanes: how many will be made.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from daemon.bench.options import BATCH, JSON_FILE, LABELS, MODEL, PACED, THREADS, load_of, takes_load
 from daemon.bench.report_commands import COMMANDS
+from detectors.port import Precision
 
 
 @click.group()
@@ -123,7 +124,7 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
 @bench.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @LABELS
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"]))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
 @click.option("--max-batch", default=32, show_default=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from detectors.port import Precision
 
 if TYPE_CHECKING:
     from daemon.bench.load import Load
@@ -29,7 +31,7 @@ _LOAD = [
     MODEL,
     LABELS,
     click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
-    click.option("--precision", default="auto", show_default=True, type=click.Choice(["auto", "fp32", "fp16"])),
+    click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision))),
     click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5)),
     click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines."),
     click.option("--lanes", default=2, show_default=True),

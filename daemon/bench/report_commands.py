@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
 from daemon.bench.options import PACED, load_of, takes_load
+from detectors.port import Precision
 
 if TYPE_CHECKING:
     from daemon.bench.result import Report
@@ -110,8 +111,10 @@ def sweep(
 
     _check_pages()
     asked: list[Any] = [word for word in precisions.split(",") if word]
-    if unknown := set(asked) - {"auto", "fp32", "fp16"}:
-        raise click.UsageError(f"--precisions: unknown {sorted(unknown)[0]}; known are auto, fp32 and fp16")
+    if unknown := set(asked) - set(get_args(Precision)):
+        raise click.UsageError(
+            f"--precisions: unknown {sorted(unknown)[0]}; known are {', '.join(get_args(Precision))}"
+        )
     load, grid = load_of(wishes), Grid(batches, lane_counts, asked, source_counts)
     with _progress("configurations", len(grid.loads(load))) as advance:
 

@@ -15,8 +15,9 @@ from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, fit
-from detectors.model import input_size, read, sha256
+from detectors.model import input_size, quantised, read, sha256
 from detectors.port import DetectorError, HostImage, Image, ModelInfo, Options, StageTimes, on_host
+from detectors.verdict import note
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -30,7 +31,8 @@ class CpuDetector:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        digest = sha256(read(options.path))[:12]
+        content = read(options.path)
+        digest = sha256(content)
         self._session = _session(options)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
@@ -39,10 +41,11 @@ class CpuDetector:
         self.input = inputs[0].name
         self.dtype: np.dtype[Any] = _DTYPES[inputs[0].type]
         self.fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
-        own = "fp16" if self.dtype == np.float16 else "fp32"
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        integers = quantised(content, metadata)
+        own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
             raise DetectorError(f"{options.path} is {own}, which the CPU runs as it is: set model.precision: auto")
-        metadata = self._session.get_modelmeta().custom_metadata_map
         width, height = input_size(inputs[0].shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
         # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up.
@@ -55,14 +58,14 @@ class CpuDetector:
             raise DetectorError(f"{options.path}: {error}") from error
         self.info = ModelInfo(
             name=options.path.stem,
-            digest=digest,
+            digest=digest[:12],
             precision=own,
             backend="cpu",
             head=self.head.name,
             input_size=(width, height),
             labels=labels,
             max_batch=batch,
-            notes=notes,
+            notes=(*notes, *(note(options.path, integers, digest) if integers else ())),
             lanes=options.lanes,
         )
 

@@ -129,7 +129,7 @@ def _build(order: _Order) -> Built:
     maker = trt.Builder(logger)
     network = seam.make_network(trt, maker)
     parser = trt.OnnxParser(network, logger)
-    if not _parse(parser, order.onnx, in_graph=recipe.precision == "fp16" and seam.is_strongly_typed(trt)):
+    if not _parse(parser, order.onnx, in_graph=recipe.precision != "fp32" and seam.is_strongly_typed(trt)):
         words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
         raise DetectorError(f"{recipe.builder} cannot read {order.onnx}: {words}")
     config = maker.create_builder_config()

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import structlog
@@ -16,7 +16,7 @@ import structlog
 from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.model import input_size, read, sha256
+from detectors.model import input_size, quantised, read, sha256
 from detectors.nvrtc import compile_cubin
 from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
@@ -25,6 +25,7 @@ from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest, Recipe
 from detectors.trt.staging import Copiers
+from detectors.verdict import note
 
 try:
     import onnx
@@ -106,13 +107,13 @@ class TrtDetector:
         self.info = ModelInfo(
             name=options.path.stem,
             digest=model.digest[:12],
-            precision=_precision(options),
+            precision=model.precision,
             backend="trt",
             head=self.head.name,
             input_size=model.size,
             labels=labels,
             max_batch=options.max_batch,
-            notes=(*notes, *more),
+            notes=(*notes, *more, *(note(options.path, model.precision, model.digest) if model.integers else ())),
             lanes=options.lanes,
             memory=self.needs.rows(options.lanes, options.max_batch),
             startup=watch.laps,
@@ -167,7 +168,7 @@ class TrtDetector:
             builder=f"TensorRT {seam.version_of(trt)}",
             gpu=self.device.name,
             architecture=self.device.architecture,
-            precision=_precision(options),
+            precision=model.precision,
             max_batch=options.max_batch,
             input_size=model.size,
             level=options.builder_level,
@@ -207,6 +208,8 @@ class _Model:
     """What the ONNX file says of itself.
 
     Attributes:
+        integers: what its quantised layers compute in, None for a float model.
+        precision: what its engine is to compute in.
         size: width and height of the input.
         batch: the one size its graph is for, or None if it is for any.
     """
@@ -226,12 +229,19 @@ class _Model:
             )
         self.digest = sha256(content)
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
+        self.integers = quantised(content, self.metadata)
+        self.precision = _precision(options, self.integers)
         self.size = input_size(dims, self.metadata, options)
         self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
 
 
-def _precision(options: Options) -> seam.Precision:
-    return "fp16" if options.precision == "auto" else options.precision
+def _precision(options: Options, integers: str | None) -> seam.Precision:
+    if options.precision == "auto":
+        return cast("seam.Precision", integers or "fp16")
+    if options.precision != integers and (integers or options.precision in ("int8", "fp8")):
+        what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
+        raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")
+    return options.precision
 
 
 def _tensors(engine: Any) -> tuple[str, str, tuple[int, ...]]:

@@ -25,6 +25,8 @@ import structlog
 
 from detectors.port import DetectorError
 from detectors.trt.recipe import Manifest, Recipe
+from detectors.verdict import Verdict
+from detectors.verdict import find as find_verdict
 
 log = structlog.get_logger(__name__)
 _HEARTBEAT_S = 10.0
@@ -146,6 +148,15 @@ class EngineStore:
                     path.unlink()
         return freed
 
+    def judge(self, verdict: Verdict) -> None:
+        """Put a verdict into the manifest of each engine of its model and precision."""
+        for entry in self.entries():
+            about = entry.manifest and (entry.manifest.recipe["onnx_sha256"], entry.manifest.recipe["precision"])
+            if entry.manifest and about == (verdict.onnx_sha256, verdict.precision):
+                manifest = msgspec.structs.replace(entry.manifest, verdict=verdict)
+                with locked(entry.plan.with_suffix(".lock")):
+                    write_whole(entry.plan.with_suffix(".json"), manifest.file)
+
     def _entry(self, plan: Path) -> Entry:
         key, used = plan.stem.rpartition("-")[2], plan.stat().st_mtime_ns
         try:
@@ -198,6 +209,7 @@ def _make(onnx: Path, recipe: Recipe, build: Build) -> tuple[bytes, Manifest]:
         road=built.road,
         seconds=round(monotonic() - started, 1),
         built_by=f"uid {os.getuid()} on {socket.gethostname()}, lookoutd {_own_version()}",
+        verdict=find_verdict(onnx, recipe.onnx_sha256),
     )
     log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=len(built.plan))
     return built.plan, manifest.sealed(built.plan)

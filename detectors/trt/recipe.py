@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from detectors.trt import seam
+from detectors.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         road: how its precision was reached.
         seconds: that it took to build.
         built_by: user id, machine, and Lookout's version.
+        verdict: on the accuracy of its precision, where somebody measured it; see `detectors.verdict`.
         plan_sha256, plan_bytes: of the plan.
     """
 
@@ -71,6 +73,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     road: str
     seconds: float
     built_by: str = ""
+    verdict: Verdict | None = None
     plan_sha256: str = ""
     plan_bytes: int = 0
 

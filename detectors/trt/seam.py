@@ -4,6 +4,8 @@
 |---|---|---|---|
 | networks | explicit batch by a flag | strongly typed by a flag | always strongly typed |
 | FP16 | builder flag | in the graph | in the graph |
+| INT8 | pairs in the graph and builder flags | in the graph | in the graph |
+| FP8 | never | in the graph | in the graph |
 | contexts sharing a profile | a preview feature | always | always |
 | progress of a build | none | IProgressMonitor | IProgressMonitor |
 | memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 |
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 from detectors.port import BackendUnavailableError
 
-Precision = Literal["fp32", "fp16"]
+Precision = Literal["fp32", "fp16", "int8", "fp8"]
 _OLDEST = (8, 6)
 
 
@@ -55,8 +57,14 @@ def set_precision(trt: Any, config: Any, network: Any, precision: Precision) -> 
     if precision == "fp32":
         return "FP32 as the graph has it"
     if is_strongly_typed(trt):
-        return "FP16 in the graph, strongly typed"
+        words = {"int8": "INT8 and FP16", "fp8": "FP8 and FP16"}.get(precision, "FP16")
+        return f"{words} in the graph, strongly typed"
+    if precision == "fp8":
+        raise BackendUnavailableError(f"TensorRT {version_of(trt)} builds no FP8: 10 and later do; use int8 or fp16")
     config.set_flag(flags.FP16)
+    if precision == "int8":  # the pairs say which layers; the input is theirs to round
+        config.set_flag(flags.INT8)
+        return "INT8 in the graph, and what is faster in FP16 by builder flags"
     network.get_input(0).dtype = trt.float16
     return "FP16 by builder flag"
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import cv2
 import pytest
 
 from daemon.cli import invoke
-from daemon.sources.scene import LABELS, Scene
 from tests.support.daemon import DEMO_MODEL
+from tests.support.streets import labelled_streets
 
 EXPECTED = {"yolox_nano": 0.3722, "yolov5n": 0.3361, "yolov8n": 0.4490}
 
@@ -28,25 +27,7 @@ def test_real_models_reach_their_accuracy(model: str, data: Path, tmp_path: Path
 
 @pytest.fixture
 def streets(tmp_path: Path) -> tuple[Path, Path]:
-    """Eight drawn photos and their truth in COCO's form, with no more than it needs."""
-    truth: dict[str, list[dict[str, object]]] = {"images": [], "annotations": [], "categories": []}
-    truth["categories"] = [{"id": 10 + number, "name": label} for number, label in enumerate(LABELS)]
-    for seed in range(8):
-        scene = Scene(640, 360, seed=5000 + seed)
-        cv2.imwrite(str(tmp_path / f"{seed}.png"), scene.draw(3))
-        truth["images"].append({"id": seed, "file_name": f"{seed}.png", "width": 640, "height": 360})
-        for box in scene.truth(3):
-            x0, y0, x1, y1 = box.xyxy
-            truth["annotations"].append(
-                {
-                    "id": len(truth["annotations"]) + 1,
-                    "image_id": seed,
-                    "category_id": 10 + LABELS.index(box.label),
-                    "bbox": [x0, y0, x1 - x0, y1 - y0],
-                }
-            )
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
-    return tmp_path, tmp_path / "truth.json"
+    return labelled_streets(tmp_path, 8)
 
 
 def _evaluate(images: Path, annotations: Path, *more: str) -> int:

@@ -1,0 +1,90 @@
+"""What a model sees beside what another sees on the same frames: for users without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from detectors.detections import Detections
+from detectors.matching import match
+from detectors.port import DetectorError
+
+_LEAST_IOU = 0.5
+_LENIENCY = 0.7  # a box at 0.24 is not missing because the threshold is 0.25
+_LEAST_BOXES = 30
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Boxes of two models, the first taken for true.
+
+    Attributes:
+        share: of the boxes that either has, those that both have.
+        matched, missed, new: boxes; `new` are those that only the second has.
+        mean_iou: of matched boxes.
+        confidence_shift: second minus first, mean over matched boxes.
+    """
+
+    share: float
+    matched: int
+    missed: int
+    new: int
+    mean_iou: float
+    confidence_shift: float
+    frames: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One frame's part."""
+
+    frame: int
+    missed: list[int]
+    new: list[int]
+
+
+def threshold(confidence: float) -> float:
+    """With what to detect for a comparison at a confidence."""
+    return confidence * _LENIENCY
+
+
+def compare(
+    first: Sequence[Detections], second: Sequence[Detections], confidence: float
+) -> tuple[Agreement, list[Difference]]:
+    """Both as detected with `threshold(confidence)`; boxes below the confidence only count as somebody's match.
+
+    Raises:
+        DetectorError: there is too little to see for the comparison to mean anything.
+    """
+    ious: list[float] = []
+    shifts: list[float] = []
+    rows: list[Difference] = []
+    for number, (true, found) in enumerate(zip(first, second)):
+        pairs = match(true.xyxy, true.class_id, found.xyxy, found.class_id, _LEAST_IOU)
+        counted = [pair for pair in pairs if max(true.confidence[pair[0]], found.confidence[pair[1]]) >= confidence]
+        ious += [pair[2] for pair in counted]
+        shifts += [float(found.confidence[pair[1]] - true.confidence[pair[0]]) for pair in counted]
+        rows.append(
+            Difference(
+                number,
+                missed=_alone(true, {pair[0] for pair in pairs}, confidence),
+                new=_alone(found, {pair[1] for pair in pairs}, confidence),
+            )
+        )
+    missed, new = sum(len(row.missed) for row in rows), sum(len(row.new) for row in rows)
+    if len(ious) + missed < _LEAST_BOXES:
+        raise DetectorError(
+            f"the float model sees {len(ious) + missed} objects in {len(first)} frames, too few to compare by: "
+            "give frames with more to see, or labelled photos (--images, --annotations)"
+        )
+    share = len(ious) / (len(ious) + missed + new)
+    figures = (float(np.mean(values)) if values else 0.0 for values in (ious, shifts))
+    mean_iou, shift = (round(value, 4) for value in figures)
+    return Agreement(round(share, 4), len(ious), missed, new, mean_iou, shift, len(first)), rows
+
+
+def _alone(boxes: Detections, matched: set[int], confidence: float) -> list[int]:
+    sure = np.flatnonzero(boxes.confidence >= confidence)
+    return [int(number) for number in sure if int(number) not in matched]

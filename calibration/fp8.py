@@ -1,0 +1,58 @@
+"""FP8 pairs in the graph, by NVIDIA's ModelOpt, which brings torch and six gigabytes; TensorRT 10 and 11 build them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from calibration.graph import Graph
+from calibration.quantize import mark
+from detectors.port import DetectorError
+
+
+def why_not() -> str | None:
+    """What is missing, None if nothing is."""
+    return None if find_spec("modelopt") else "FP8 is made by ModelOpt: pip install 'nvidia-modelopt[onnx]'"
+
+
+def to_fp8(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]]) -> onnx.ModelProto:
+    """An FP8 copy, the head left as it is.
+
+    Args:
+        inputs: (b, 3, height, width) each.
+
+    Raises:
+        DetectorError: ModelOpt is not installed, or fails.
+    """
+    if reason := why_not():
+        raise DetectorError(reason)
+    from modelopt.onnx.quantization import quantize
+
+    graph = Graph(model)
+    with tempfile.TemporaryDirectory(prefix="lookout-") as folder:
+        source, target = Path(folder) / "float.onnx", Path(folder) / "fp8.onnx"
+        onnx.save(model, str(source))
+        try:
+            quantize(
+                str(source),
+                quantize_mode="fp8",
+                calibration_data={model.graph.input[0].name: np.concatenate(list(inputs))},
+                calibration_eps=["cpu"],
+                high_precision_dtype="fp32",
+                nodes_to_exclude=[f"^{graph.layer_of(node)}$" for node in graph.head],
+                output_path=str(target),
+            )
+            result = onnx.load(str(target))
+        except Exception as error:  # its own have no common base
+            raise DetectorError(
+                f"ModelOpt cannot make FP8 of this model: {str(error).splitlines()[0][:160]}"
+            ) from error
+    mark(result, "fp8")
+    return result

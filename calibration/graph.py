@@ -1,0 +1,158 @@
+"""What a model's graph tells by its structure: where its head begins, which additions are residual, what is integer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import numpy_helper
+
+WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_SHAPING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+
+
+class Graph:
+    """A view of a graph; made again when nodes come or go.
+
+    Attributes:
+        nodes: in their order, which is topological.
+        constants: names of the tensors that are values in the file.
+        producer: the node that makes a tensor.
+        readers: the nodes that read a tensor.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.model = model
+        self.nodes: Sequence[onnx.NodeProto] = model.graph.node
+        self.constants = {tensor.name for tensor in model.graph.initializer}
+        self.constants |= {node.output[0] for node in self.nodes if node.op_type == "Constant"}
+        self.producer = {name: node for node in self.nodes for name in node.output}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    @property
+    def weighted(self) -> list[onnx.NodeProto]:
+        """Layers with weights of their own, in their order; a product of two activations is none."""
+        return [node for node in self.nodes if node.op_type in WEIGHTED and self.is_weight(node.input[1])]
+
+    def is_weight(self, name: str) -> bool:
+        """A value of the file, as it is or through quantise and dequantise."""
+        return self.origin(name) in self.constants
+
+    def origin(self, name: str) -> str:
+        """The tensor before quantise and dequantise; itself, if it passes through none."""
+        node = self.producer.get(name)
+        while node is not None and node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+            name = node.input[0]
+            node = self.producer.get(name)
+        return name
+
+    @property
+    def head(self) -> list[onnx.NodeProto]:
+        """The weighted layers that nothing but arithmetic follows: their output is boxes and scores, in which a step of
+        1/127 of the largest is pixels. A layer that takes an expectation over a softmax is arithmetic too, and is
+        part of the head with those before it.
+        """
+        weights = {node.output[0] for node in self.weighted}
+        found: dict[str, onnx.NodeProto] = {}
+        pending = [entry.name for entry in self.model.graph.output]
+        seen: set[str] = set()
+        while pending:
+            name = pending.pop()
+            node = self.producer.get(name)
+            if node is None or name in seen:
+                continue
+            seen.add(name)
+            if node.output[0] in weights:
+                found[node.output[0]] = node
+                if not self._follows_softmax(node):
+                    continue
+            pending.extend(node.input)
+        return [node for node in self.nodes if node.output and node.output[0] in found]
+
+    @property
+    def residuals(self) -> list[tuple[onnx.NodeProto, int]]:
+        """Additions of a tensor and what was computed from it, with the place of the tensor among their inputs."""
+        found = []
+        for node in self.nodes:
+            if node.op_type == "Add" and not any(self.is_weight(name) for name in node.input):
+                places = [place for place in (0, 1) if self._is_before(node.input[place], node.input[1 - place])]
+                found += [(node, places[0])] if places else []
+        return found
+
+    def layer_of(self, node: onnx.NodeProto) -> str:
+        """What people know a layer by."""
+        return str(node.name or node.output[0])
+
+    def value(self, name: str) -> npt.NDArray[np.generic] | None:
+        """Of a constant."""
+        for tensor in self.model.graph.initializer:
+            if tensor.name == name:
+                return np.asarray(numpy_helper.to_array(tensor))
+        node = self.producer.get(name)
+        if node is not None and node.op_type == "Constant" and node.attribute[0].name == "value":
+            return np.asarray(numpy_helper.to_array(node.attribute[0].t))
+        return None
+
+    def _follows_softmax(self, node: onnx.NodeProto) -> bool:
+        before = self.producer.get(node.input[0])
+        while before is not None and before.op_type in _SHAPING:
+            before = self.producer.get(before.input[0])
+        return before is not None and before.op_type == "Softmax"
+
+    def _is_before(self, tensor: str, later: str, most: int = 64) -> bool:
+        """Whether one is computed from the other, within so many nodes."""
+        tensor = self.origin(tensor)
+        pending = [later]
+        seen: set[str] = set()
+        while pending and len(seen) < most:
+            name = self.origin(pending.pop(0))
+            if name == tensor:
+                return name != self.origin(later)
+            node = self.producer.get(name)
+            if node is not None and name not in seen:
+                seen.add(name)
+                pending.extend(node.input)
+        return False
+
+
+def quantised_layers(graph: Graph) -> list[onnx.NodeProto]:
+    """The weighted layers that compute on integers."""
+    return [node for node in graph.weighted if graph.origin(node.input[0]) != node.input[0]]
+
+
+def with_float_layers(model: onnx.ModelProto, layers: Iterable[str]) -> onnx.ModelProto:
+    """A copy in which these layers, by name, read their input and weights as they were before quantising."""
+    wanted = set(layers)
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    graph = Graph(copy)
+    for node in graph.weighted:
+        if graph.layer_of(node) in wanted:
+            node.input[:] = [graph.origin(name) for name in node.input]
+    # An addition reads an integer only where a layer that is left reads the same.
+    kept = {name for node in quantised_layers(Graph(copy)) for name in node.input}
+    for node, place in graph.residuals:
+        if node.input[place] not in kept:
+            node.input[place] = graph.origin(node.input[place])
+    drop_unused(copy)
+    return copy
+
+
+def drop_unused(model: onnx.ModelProto) -> None:
+    """Remove nodes and values that nothing reads."""
+    wanted = {entry.name for entry in model.graph.output}
+    kept = []
+    for node in reversed(model.graph.node):
+        if wanted.intersection(node.output):
+            wanted.update(node.input)
+            kept.append(node)
+    values = [tensor for tensor in model.graph.initializer if tensor.name in wanted]
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(kept))
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(values)

@@ -1,0 +1,220 @@
+"""INT8 written into the graph as pairs of quantise and dequantise, which TensorRT 8.6, 10 and 11 and onnxruntime read.
+
+Symmetric, activations by tensor and weights by channel; only layers with weights read integers, and the residual input
+of additions where a layer reads the same integers anyway. What makes boxes and scores stays as it is. Between a
+convolution and the next pair nothing is quantised, so that TensorRT fuses convolution, activation and quantise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import version_converter
+
+from calibration.graph import Graph, drop_unused, quantised_layers
+from detectors.port import DetectorError
+
+Method = Literal["minmax", "entropy", "percentile"]
+METHODS: tuple[Method, ...] = ("minmax", "percentile", "entropy")
+OPSET = 17  # the newest that TensorRT 8.6 reads
+_TYPES = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_BINS, _LEVELS = 512, 128
+_PERCENTILE = 99.99
+_LEAST_SCALE = 2.0**-14  # smaller, FP16 has fewer digits of it
+INTEGER_OPS = ("ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
+_PAIR = ("QuantizeLinear", "DequantizeLinear")
+_ALREADY = (*_PAIR, *INTEGER_OPS)
+
+Ranges = dict[str, tuple[float, float]]
+"""Least and largest of each tensor."""
+
+
+def load(path: Path) -> onnx.ModelProto:
+    """A model that can be quantised, at opset 17 if it was older.
+
+    Raises:
+        DetectorError: it is no ONNX file, or was quantised before.
+    """
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as error:  # protobuf's and onnx's own have no common base
+        raise DetectorError(f"{path} is not a complete ONNX model: {str(error).splitlines()[0][:160]}") from error
+    found = sorted({node.op_type for node in model.graph.node} & set(_ALREADY))
+    if found:
+        raise DetectorError(f"{path} is quantised already ({', '.join(found)}): give the float model it was made from")
+    version = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if version < OPSET:
+        try:
+            model = version_converter.convert_version(model, OPSET)
+        except Exception as error:
+            raise DetectorError(
+                f"{path} has opset {version} and cannot be brought to {OPSET}: export it with opset {OPSET}"
+            ) from error
+    _name_nodes(model)
+    return model
+
+
+def targets(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The layers to quantise: those with weights that are not the head."""
+    graph = Graph(model)
+    head = {node.output[0] for node in graph.head}
+    return [node for node in graph.weighted if node.output[0] not in head]
+
+
+class Histograms:
+    """How often each value was seen in the tensors that are to be quantised.
+
+    Attributes:
+        largest: greatest magnitude of every activation of the model, for FP16.
+    """
+
+    def __init__(self) -> None:
+        from onnxruntime.quantization.calibrate import HistogramCollector
+
+        self._collector = HistogramCollector("entropy", False, _BINS, _LEVELS, _PERCENTILE, "same")
+
+    def collect(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+            self._collector.collect(arrays)
+
+    def ranges(self, method: Method) -> Ranges:
+        """What is to be told apart, by the method: everything, all but the rarest, or what keeps most information."""
+        if method == "minmax":
+            seen = self._collector.get_histogram_dict()
+            return {name: (float(row[2]), float(row[3])) for name, row in seen.items()}
+        self._collector.method = method
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = self._collector.compute_collection_result()
+        self._collector.method = "entropy"
+        return {name: (float(row[0]), float(row[1])) for name, row in found.items()}
+
+
+def observe(
+    model: onnx.ModelProto,
+    inputs: Iterable[npt.NDArray[Any]],
+    threads: int = 0,
+    advance: Callable[[], None] = lambda: None,
+) -> Histograms:
+    """Run a model over inputs and see what its layers read.
+
+    Args:
+        inputs: (b, 3, height, width) each, as the detector makes them.
+
+    Raises:
+        DetectorError: a value is not a number.
+    """
+    names = sorted({node.input[0] for node in targets(model)})
+    own = model.graph.input[0].name
+    session = session_of(with_outputs(model, [name for name in names if name != own]), threads)
+    histograms = Histograms()
+    wanted = [entry.name for entry in session.get_outputs() if entry.name in names]
+    for batch in inputs:
+        arrays = dict(zip(wanted, session.run(wanted, {own: batch})))
+        if own in names:
+            arrays[own] = batch
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise DetectorError(f"the model computes infinities at {name}: it cannot be quantised")
+        histograms.collect(arrays)
+        advance()
+    return histograms
+
+
+def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
+    """An INT8 copy.
+
+    Raises:
+        DetectorError: nothing in it can be quantised.
+    """
+    from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+    from onnxruntime.quantization.quant_utils import QuantType
+
+    layers = [Graph(model).layer_of(node) for node in targets(model)]
+    if not layers:
+        raise DetectorError("the model has no layer that can be quantised")
+    data = {
+        name: TensorData(lowest=np.float32(least), highest=np.float32(most)) for name, (least, most) in ranges.items()
+    }
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    quantizer = QDQQuantizer(
+        copy,
+        per_channel=True,
+        reduce_range=False,
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QInt8,
+        tensors_range=TensorsData(CalibrationMethod.MinMax, data),
+        nodes_to_quantize=layers,
+        nodes_to_exclude=[],
+        op_types_to_quantize=list(_TYPES),
+        extra_options={
+            "ActivationSymmetric": True,
+            "WeightSymmetric": True,
+            "AddQDQPairToWeight": True,
+            "QuantizeBias": False,
+            "OpTypesToExcludeOutputQuantization": list(_TYPES),
+            "MinimumRealRange": 2 * 127 * _LEAST_SCALE,
+        },
+    )
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    result: onnx.ModelProto = quantizer.model.model
+    _narrow(result, set(layers))
+    drop_unused(result)
+    mark(result, "int8")
+    return result
+
+
+def session_of(model: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession:
+    """On the CPU."""
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.log_severity_level = 4
+    return ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+
+
+def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """A copy that gives these tensors too."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    known = {entry.name for entry in copy.graph.output}
+    copy.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names if name not in known)
+    return copy
+
+
+def _narrow(model: onnx.ModelProto, layers: set[str]) -> None:
+    """Integers are read by the layers they were meant for, and by additions as their residual: the quantiser gives them
+    to whoever reads the tensor, the head among them.
+    """
+    graph = Graph(model)
+    for node in graph.nodes:
+        if graph.layer_of(node) not in layers and node.op_type not in _PAIR:
+            node.input[:] = [graph.origin(name) for name in node.input]
+    graph = Graph(model)
+    integers = {graph.origin(node.input[0]): node.input[0] for node in quantised_layers(graph)}
+    for node, place in graph.residuals:
+        node.input[place] = integers.get(node.input[place], node.input[place])
+
+
+def mark(model: onnx.ModelProto, precision: str) -> None:
+    """Write into the file what its layers compute in, for who opens it."""
+    entry = next((row for row in model.metadata_props if row.key == "lookout.precision"), None)
+    if entry is None:
+        entry = model.metadata_props.add(key="lookout.precision")
+    entry.value = precision
+
+
+def _name_nodes(model: onnx.ModelProto) -> None:
+    """The quantiser goes by names, which some exporters leave out."""
+    for node in model.graph.node:
+        node.name = node.name or f"{node.op_type}_of_{node.output[0]}"

@@ -1,0 +1,200 @@
+"""`lookout calibrate`: frames from wherever they are, a run of `calibration`, and a page of what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import cast
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from calibration.calibrate import Calibration, Outcome, Stage, Wishes
+from calibration.frames import FrameSet, Sampler, Seen, photos
+from daemon.calibration_page import page_of
+from daemon.clock import SystemClock, utc_text
+from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
+from daemon.environment import Environment, found_out
+from daemon.errors import DecodeError, LookoutError, SourceError
+from daemon.page import check_pages, number, write_pages
+from daemon.probes import open_gpu_probe
+from daemon.redact import Url
+from daemon.sources.factory import make_source
+from detectors.factory import Backend, availability, open_detector
+from detectors.port import on_host
+
+_CONFIGS = (".yaml", ".yml")
+_CLIPS = (".mp4", ".mkv", ".mov", ".avi", ".ts")
+_SCHEMA = "lookout.calibration/1"
+_MOST_ERRORS = 100
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Which frames; see `lookout calibrate --help`."""
+
+    origins: tuple[Path, ...]
+    count: int = 128
+    held_out: int = 48
+    least: int = 32
+    seconds: float = 60.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """The file."""
+
+    environment: Environment
+    outcome: Outcome
+    seconds: float
+    schema: str = _SCHEMA
+
+
+def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
+    """Run it; 0 if the precision that was asked for may be deployed, otherwise 1.
+
+    Raises:
+        LookoutError: frames cannot be had, or files cannot be written.
+        DetectorError: the model cannot be used or judged.
+    """
+    check_pages()
+    began = monotonic()
+    if backend == "auto":
+        backend = cast("Backend", next(row.backend for row in availability() if row.available))
+    wishes = replace(wishes, backend=backend)
+    if wishes.labelled:
+        gathering = replace(gathering, held_out=0)
+    environment = found_out([wishes.options.path])
+    console = Console(stderr=True)
+    probe = open_gpu_probe()
+    with _progress(console) as stage, closing(probe):
+        frames = _gather(gathering, wishes.folder / "frames", stage)
+
+        def energy() -> float | None:
+            rows = probe.read() or []
+            return rows[wishes.options.device].energy_j if wishes.options.device < len(rows) else None
+
+        run = Calibration(
+            wishes,
+            lambda options: open_detector(backend, options),
+            lambda options: open_detector("cpu", options),
+            frames,
+            energy,
+            stage,
+            utc_text(SystemClock().utc_ns()),
+        )
+        outcome = run.run()
+    report = CalibrationReport(environment, outcome, round(monotonic() - began, 1))
+    paths = _write(wishes.folder, report)
+    _say(outcome, wishes.folder, paths)
+    wanted = [trial for trial in outcome.trials if trial.precision == wishes.precision]
+    return 0 if all(trial.accepted for trial in wanted) else 1
+
+
+def _gather(gathering: Gathering, folder: Path, stage: Stage) -> FrameSet:
+    """Look at every frame of every origin, keep some."""
+    sources = [row for origin in gathering.origins for row in _sources(origin, gathering.seconds)]
+    sampler = Sampler(gathering.count, gathering.held_out, gathering.seed)
+    with stage("frames of each source", len(sources)) as advance:
+        for read in sources:
+            sampler.take(read(), len(sources))
+            advance()
+    return sampler.choose(folder, gathering.least)
+
+
+def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[Seen]]]:
+    """What reads each source of an origin: a folder of photos or clips, a clip, or a configuration."""
+    if not origin.exists():
+        raise LookoutError(f"--from {origin} does not exist: name a clip, a folder, or a configuration")
+    if origin.is_dir():
+        clips = sorted(
+            path for path in origin.iterdir() if path.suffix.lower() in (".mp4", ".mkv", ".mov", ".avi", ".ts")
+        )
+        return [_clip(clip, seconds) for clip in clips] or [lambda: photos(origin)]
+    if origin.suffix.lower() in _CONFIGS:
+        return [_reading(source, seconds) for source in load(origin).active]
+    return [_clip(origin, seconds)]
+
+
+def _clip(path: Path, seconds: float) -> Callable[[], Iterator[Seen]]:
+    return _reading(AvConfig(id=path.stem, url=Url(str(path)), pace="fast", decode="cpu"), seconds)
+
+
+def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen]]:
+    """Its frames, as the daemon would see them: a recording's all, a camera's of so many seconds."""
+    if isinstance(config, AvConfig):
+        config = msgspec.structs.replace(config, decode="cpu", pace="fast", loop=False)
+    elif isinstance(config, SyntheticConfig):
+        config = msgspec.structs.replace(config, frames=config.frames or round(seconds * config.fps))
+
+    def read() -> Iterator[Seen]:
+        source = make_source(config)
+        until = monotonic() + seconds
+        index = errors = 0
+        try:
+            with closing(source.open()) as reader:
+                while not source.live or monotonic() < until:
+                    try:
+                        picture = reader.read()
+                        if picture is None:
+                            return
+                        bgr = on_host(picture.load()).bgr
+                    except DecodeError as error:
+                        errors += 1
+                        if errors > _MOST_ERRORS:
+                            raise SourceError(f"too many pictures cannot be decoded: {error}") from error
+                        continue
+                    yield Seen(config.id, index, np.asarray(bgr))
+                    index += 1
+        except SourceError as error:
+            raise LookoutError(f"--from: {config.id}: {error}") from error
+
+    return read
+
+
+def _write(folder: Path, report: CalibrationReport) -> list[Path]:
+    figures = folder / "calibration.json"
+    try:
+        figures.write_bytes(msgspec.json.format(msgspec.json.encode(asdict(report)), indent=1) + b"\n")
+    except OSError as error:
+        raise LookoutError(f"{figures} cannot be written: {error.strerror}") from error
+    return [figures, *write_pages(folder / "calibration", page_of(report.outcome, report.seconds), report.environment)]
+
+
+def _say(outcome: Outcome, folder: Path, paths: Sequence[Path]) -> None:
+    console = Console()
+    table = Table("precision", "", outcome.measure, "frames/s", "p50 of one, ms", "file")
+    for trial in outcome.trials:
+        verdict = "[green]passes[/green]" if trial.accepted else "[red]refused[/red]"
+        speed = trial.speed
+        rate, latency = (number(speed.fps), number(speed.latency_ms)) if speed else ("", "")
+        table.add_row(trial.precision, verdict, number(trial.value), rate, latency, trial.file or "")
+    console.print(table)
+    for trial in outcome.trials[1:]:
+        console.print(f"{trial.precision}: {trial.reason}", highlight=False, soft_wrap=True, markup=False)
+    chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
+    console.print(f"run {outcome.chosen} ({chosen.file}): {outcome.why}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"in {folder}: {', '.join(path.name for path in paths)}", highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Stage]:
+    """A bar for what is under way, and a line for what is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+
+        @contextmanager
+        def stage(name: str, steps: int) -> Iterator[Callable[[], None]]:
+            task = progress.add_task(name, total=steps or None)
+            yield lambda: progress.advance(task)
+            progress.update(task, total=max(1, int(progress.tasks[task].completed)), completed=max(
+                1, int(progress.tasks[task].completed)))  # fmt: skip
+
+        yield stage

@@ -1,0 +1,153 @@
+"""The page of `lookout calibrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calibration.calibrate import Outcome, Trial
+from daemon.errors import LookoutError
+from daemon.page import Page, Table, filled, number
+
+_MOST_CLASSES = 80
+
+
+def page_of(outcome: Outcome, seconds: float) -> Page:
+    """What both forms show.
+
+    Raises:
+        LookoutError: what draws is not installed.
+    """
+    chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
+    labels = "labelled photos" if outcome.measure == "AP" else "held-out frames, beside the float model"
+    headline = (
+        f"{outcome.model} on {outcome.backend}; judged by {outcome.measure} over {labels}; {seconds:.0f} s. "
+        f"Run {outcome.chosen}: {outcome.why}."
+    )
+    tiles = [
+        ("run", outcome.chosen, chosen.file or ""),
+        *((f"{trial.precision}", number(trial.value), outcome.measure) for trial in outcome.trials if trial.value),
+    ]
+    remarks = [f"{trial.precision}: {trial.reason}" for trial in outcome.trials if not trial.accepted]
+    tables = [
+        _precisions(outcome),
+        _agreement(outcome.trials),
+        *(_path(trial, outcome.measure) for trial in outcome.trials),
+        *(_costs(trial) for trial in outcome.trials),
+        _classes(outcome.trials),
+        _portable(outcome.trials),
+        _frames(outcome),
+    ]
+    return Page(f"Calibration of {outcome.model}", headline, tiles, remarks, filled(tables), _drawn(outcome))
+
+
+def _precisions(outcome: Outcome) -> Table:
+    head = ("", "", outcome.measure, "AP50", "frames/s", "least", "most", "p50 of one, ms", "file or plan, MiB",
+            "memory, MiB", "W", "J a frame", "layers in float")  # fmt: skip
+    rows = []
+    for trial in outcome.trials:
+        speed, accuracy = trial.speed, trial.score.accuracy if trial.score else None
+        rows.append(
+            (
+                trial.precision,
+                "passes" if trial.accepted else "refused",
+                number(trial.value),
+                number(accuracy.ap50) if accuracy else "",
+                number(speed.fps) if speed else "",
+                number(speed.least) if speed else "",
+                number(speed.most) if speed else "",
+                number(speed.latency_ms) if speed else "",
+                number(speed.weights / (1 << 20)) if speed else "",
+                number(speed.memory / (1 << 20)) if speed and speed.memory else "",
+                number(speed.watts) if speed else "",
+                number(speed.joules) if speed else "",
+                str(len(trial.float_layers)) if trial.layers else "",
+            )
+        )
+    return Table("Precisions", head, rows)
+
+
+def _agreement(trials: Sequence[Trial]) -> Table:
+    head = ("", "agree", "matched", "missed", "new", "mean IoU", "confidence shift", "frames")
+    rows = [
+        (
+            trial.precision,
+            f"{found.share:.4f}",
+            str(found.matched),
+            str(found.missed),
+            str(found.new),
+            f"{found.mean_iou:.4f}",
+            f"{found.confidence_shift:+.4f}",
+            str(found.frames),
+        )
+        for trial in trials[1:]
+        if trial.score and (found := trial.score.agreement)
+    ]
+    return Table("Beside the float model", head, rows)
+
+
+def _path(trial: Trial, measure: str) -> Table:
+    rows = [(f"ranges by {name}", "", number(value)) for name, value in trial.methods.items()]
+    rows += [
+        (
+            f"{trial.method}, {step.layers} of the dearest layers in float",
+            "enough" if step.kept else "",
+            number(step.score),
+        )
+        for step in trial.steps
+    ]
+    return Table(f"{trial.precision}: what was tried", ("", "", measure), rows)
+
+
+def _costs(trial: Trial) -> Table:
+    floats = set(trial.float_layers)
+    rows = [(row.layer, number(row.noise), "float" if row.layer in floats else "") for row in trial.costs]
+    return Table(f"{trial.precision}: what each layer costs alone", ("", "noise over signal before the head", ""), rows)
+
+
+def _classes(trials: Sequence[Trial]) -> Table:
+    judged = [trial for trial in trials if trial.score and trial.score.accuracy]
+    if len(judged) < 2:
+        return Table("Classes", (), [])
+    first, *others = [(trial.precision, trial.score.accuracy.classes) for trial in judged if trial.score
+                      and trial.score.accuracy]  # fmt: skip
+    head = ("", first[0], *(f"{name}, difference" for name, _ in others))
+    rows = [
+        (name, f"{value:.3f}", *(f"{classes.get(name, 0.0) - value:+.3f}" for _, classes in others))
+        for name, value in first[1].items()
+    ]
+    rows.sort(key=lambda row: min(float(cell) for cell in row[2:]))
+    return Table("AP by class, the greatest loss first", head, rows[:_MOST_CLASSES])
+
+
+def _portable(trials: Sequence[Trial]) -> Table:
+    rows = [
+        (trial.precision, reader, "; ".join(problems) or "nothing found")
+        for trial in trials
+        for reader, problems in trial.portable.items()
+    ]
+    return Table("The file, by the rules of each TensorRT", ("", "TensorRT", "problems"), rows, notes=True)
+
+
+def _frames(outcome: Outcome) -> Table:
+    frames = outcome.frames
+    rows = [
+        ("calibrated with", str(frames.count(held_out=False))),
+        ("held out", str(frames.count(held_out=True))),
+        ("sources", str(frames.sources)),
+        ("looked at", str(frames.seen)),
+        ("unusable", str(frames.unusable)),
+        ("left out", str(frames.alike)),
+        ("seed", str(frames.seed)),
+    ]
+    return Table("Frames", ("", ""), rows)
+
+
+def _drawn(outcome: Outcome) -> list[tuple[str, str]]:
+    try:
+        from daemon import calibration_plots as plots
+    except ImportError as error:
+        raise LookoutError(f"reports need {error.name}: pip install 'lookoutd[calibrate]'") from error
+    drawn = [("tradeoff", plots.tradeoff(outcome))]
+    drawn += [(f"layers-{trial.precision}", plots.layers(trial)) for trial in outcome.trials if trial.costs]
+    drawn += [(f"path-{trial.precision}", plots.path(trial, outcome)) for trial in outcome.trials if trial.steps]
+    return [(name, svg) for name, svg in drawn if svg]

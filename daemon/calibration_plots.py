@@ -1,0 +1,68 @@
+"""Plots of `lookout calibrate`, as SVG."""
+
+from __future__ import annotations
+
+from calibration.calibrate import Outcome, Trial
+from daemon.page.draw import BLUE, GREEN, INK, ORANGE, RED, SOFT, figure_of
+
+_MOST_LAYERS = 15
+
+
+def tradeoff(outcome: Outcome) -> str:
+    """Accuracy against speed; the dashed line is the budget."""
+    timed = [trial for trial in outcome.trials if trial.speed and trial.value is not None]
+    with figure_of("tradeoff", 7.2, 3.2) as (figure, out):
+        axes = figure.subplots()
+        for trial in timed:
+            chosen = trial.precision == outcome.chosen
+            rate = trial.speed.fps if trial.speed else 0.0
+            axes.plot(rate, trial.value or 0.0, "o", markersize=11 if chosen else 7, color=GREEN if chosen else BLUE)
+            axes.annotate(
+                trial.precision, (rate, trial.value or 0.0), (8, 6), textcoords="offset points", color=INK, fontsize=9
+            )
+        least = next((trial.least for trial in outcome.trials if trial.least is not None), None)
+        if least is not None:
+            axes.axhline(least, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.margins(0.15)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("frames/s")
+        axes.set_ylabel(outcome.measure)
+        axes.set_title("Accuracy against speed; green is chosen, dashed the least that passes")
+        figure.tight_layout()
+    return out[0]
+
+
+def layers(trial: Trial) -> str:
+    """What each of the dearest layers costs alone."""
+    rows = list(reversed(trial.costs[:_MOST_LAYERS]))
+    floats = set(trial.float_layers)
+    with figure_of(f"layers-{trial.precision}", 7.2, 0.26 * len(rows) + 0.9) as (figure, out):
+        axes = figure.subplots()
+        colours = [ORANGE if row.layer in floats else BLUE for row in rows]
+        axes.barh([row.layer for row in rows], [row.noise for row in rows], color=colours)
+        axes.set_xscale("log")
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", labelcolor=INK, labelsize=8)
+        axes.set_xlabel("noise over signal before the head")
+        axes.set_title(f"{trial.precision}: the dearest layers; orange are put back to float")
+        figure.tight_layout()
+    return out[0]
+
+
+def path(trial: Trial, outcome: Outcome) -> str:
+    """What putting so many layers back gave."""
+    rows = sorted(trial.steps, key=lambda step: step.layers)
+    with figure_of(f"path-{trial.precision}", 7.2, 2.8) as (figure, out):
+        axes = figure.subplots()
+        start = max(trial.methods.values(), default=None)
+        points = [(0, start)] if start is not None else []
+        points += [(step.layers, step.score) for step in rows]
+        axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=BLUE, markersize=4)
+        if trial.least is not None:
+            axes.axhline(trial.least, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+        axes.axhline(outcome.trials[0].value or 0.0, color=SOFT, linewidth=1)
+        axes.set_xlabel("of the dearest layers in float")
+        axes.set_ylabel(outcome.measure)
+        axes.set_title(f"{trial.precision}: layers put back; grey the float model, dashed the least that passes")
+        figure.tight_layout()
+    return out[0]
