@@ -338,12 +338,15 @@ def list_engines(cache: Path | None) -> int:
 
 @engine.command()
 @click.argument("key")
+@click.option("--layers", type=click.Path(path_type=Path), metavar="MODEL", help="Run it: layers of this ONNX file.")
 @_CACHE
-def show(key: str, cache: Path | None) -> int:
-    """Everything known of the engine whose key begins with KEY."""
+def show(key: str, layers: Path | None, cache: Path | None) -> int:
+    """Everything known of the engine whose key begins with KEY; with --layers what was fused, and the time it takes."""
     from daemon import engines
 
     engines.show(key, cache)
+    if layers:
+        engines.layers(key, layers, cache)
     return 0
 
 

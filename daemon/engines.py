@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from detectors.factory import engine_store, open_detector
-from detectors.port import Options
+from detectors.factory import engine_layers, engine_store, open_detector
+from detectors.model import read, sha256
+from detectors.port import DetectorError, Options
 
 _DAY_NS = 86_400 * 10**9
 
@@ -35,6 +37,50 @@ def show(wish: str, cache: Path | None) -> None:
         DetectorError: no one engine begins with that.
     """
     _print(engine_store(cache).find(wish))
+
+
+def layers(wish: str, model: Path, cache: Path | None) -> None:
+    """What an engine's layers are and take, the slowest first; and those that quantise and were fused with nothing.
+
+    Args:
+        model: the ONNX file it was built from.
+
+    Raises:
+        DetectorError: there is no such engine, or it is another model's; or it cannot be run here.
+    """
+    entry = engine_store(cache).find(wish)
+    recipe = entry.manifest.recipe if entry.manifest else {}
+    if sha256(read(model)) != recipe.get("onnx_sha256"):
+        raise DetectorError(f"engine {entry.key} was not built from {model}")
+    wanted = recipe["precision"]
+    options = Options(
+        model,
+        precision=wanted,
+        max_batch=recipe["max_batch"],
+        builder_level=recipe["level"],
+        input_size=tuple(recipe["input_size"]),
+        cache=cache,
+    )
+    rows = engine_layers(options)
+    known = [row for row in rows if row.milliseconds is not None]
+    total = sum(row.milliseconds or 0.0 for row in known)
+    by_type = Counter(row.precision or "unknown" for row in rows)
+    table = Table("layer", "of", "kind", "reads", "writes", "us", "%")
+    for row in sorted(rows, key=lambda row: -(row.milliseconds or 0.0)):
+        took = row.milliseconds or 0.0
+        share = f"{100 * took / total:.1f}" if total else ""
+        cells = (row.kind, row.precision or "?", row.output or "?", f"{1000 * took:.1f}", share)
+        table.add_row(row.parts[0] if row.parts else row.name, str(len(row.parts)), *cells)
+    console = Console()
+    console.print(table)
+    counts = ", ".join(f"{count} {name}" for name, count in by_type.most_common())
+    console.print(
+        f"{len(rows)} layers, by what they read: {counts}; {total:.3f} ms of a batch of {recipe['max_batch']}"
+    )
+    loose = [row.name for row in rows if row.loose]
+    console.print(
+        f"{len(loose)} that quantise or dequantise were fused with nothing{': ' * bool(loose)}{', '.join(loose)}"
+    )
 
 
 def listing(cache: Path | None) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from detectors.port import BackendUnavailableError, Detector, Options, cache_folder
 
 if TYPE_CHECKING:
+    from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
+    from detectors.trt.layers import Layer
 Backend = Literal["auto", "trt", "cpu", "fake"]
 # By the names under which they are installed: what decodes and detects, and whose versions change figures.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python", "PyNvVideoCodec")
@@ -61,6 +64,17 @@ def engine_store(cache: Path | None) -> EngineStore:
     from detectors.trt.engine import EngineStore
 
     return EngineStore(cache_folder(cache) / "engines")
+
+
+def engine_layers(options: Options) -> list[Layer]:
+    """What the layers of an engine are and take, on the GPU it is for; it is built where it is not there.
+
+    Raises:
+        BackendUnavailableError: there is no such GPU here.
+        DetectorError: the model cannot be used.
+    """
+    with closing(open_detector("trt", options)) as detector:
+        return cast("TrtDetector", detector).layers()
 
 
 def _open(backend: str, options: Options) -> Detector:

@@ -20,7 +20,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         reference: of the float model, by the same measure.
         value: of this one.
         least: what was asked for.
-        backend: where it was measured, such as "cpu" or "TensorRT 8.6.0 on NVIDIA H200".
+        backend: where it was measured, such as "cpu".
         frames: that it was measured on.
         at: when, UTC.
     """

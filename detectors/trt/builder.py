@@ -134,6 +134,7 @@ def _build(order: _Order) -> Built:
         raise DetectorError(f"{recipe.builder} cannot read {order.onnx}: {words}")
     config = maker.create_builder_config()
     config.builder_optimization_level = recipe.level
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
     seam.set_tactics(trt, config)
     seam.share_profiles(trt, config)
     seam.watch(trt, config, lambda text: _say(_Word(at=text)))

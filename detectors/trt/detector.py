@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, 
 from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
+from detectors.trt.layers import Layer, Times, inspect, with_times
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest, Recipe
 from detectors.trt.staging import Copiers
@@ -123,6 +125,27 @@ class TrtDetector:
     def lane(self) -> TrtLane:
         self.device.use()
         return TrtLane(self)
+
+    def layers(self, runs: int = 50) -> list[Layer]:
+        """The engine's layers, and what each takes of a full batch of zeros."""
+        self.device.use()
+        context, times = self.engine.create_execution_context(), Times()
+        if context is None:
+            raise DetectorError("no memory for another execution context")
+        most, spec = self.info.max_batch, self.head.spec
+        with ExitStack() as undo:
+            stream = undo.enter_context(closing(Stream()))
+            buffers = {self.input: self.needs.input(most), self.output: self.needs.output(most)}
+            for name, size in buffers.items():
+                buffer = undo.enter_context(closing(DeviceBuffer(size)))
+                buffer.clear(stream)
+                context.set_tensor_address(name, buffer.pointer)
+            context.set_input_shape(self.input, (most, 3, spec.height, spec.width))
+            context.profiler = times
+            for _ in range(runs):
+                context.execute_async_v3(stream.handle)
+                stream.synchronize()
+        return with_times(inspect(self.engine), {name: median(rows) for name, rows in times.rows.items()})
 
     def sample(self, width: int, height: int) -> DeviceImage:
         self.device.use()

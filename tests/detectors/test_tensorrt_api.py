@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import BINDINGS, ROOT
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-FILES = [ROOT / "detectors" / "trt" / name for name in ("seam.py", "builder.py", "detector.py", "lane.py")]
+FILES = [ROOT / "detectors" / "trt" / name for name in ("seam.py", "builder.py", "detector.py", "lane.py", "layers.py")]
 
 # What a name in those files is; `x.name` must then be something that TensorRT's class has.
 CLASSES = {
@@ -30,12 +30,19 @@ CLASSES = {
     "engine": "ICudaEngine",
     "_runtime": "Runtime",
     "_context": "IExecutionContext",
+    "context": "IExecutionContext",
+    "inspector": "EngineInspector",
     "timings": "ITimingCache",
     "others": "ITimingCache",
 }
 # Found by hasattr first, so they may be missing; a test below says what each version has of them.
 ASKED = {
-    "8": {("BuilderFlag", "FP16"), ("BuilderFlag", "TF32"), ("PreviewFeature", "PROFILE_SHARING_0806")},
+    "8": {
+        ("BuilderFlag", "FP16"),
+        ("BuilderFlag", "INT8"),
+        ("BuilderFlag", "TF32"),
+        ("PreviewFeature", "PROFILE_SHARING_0806"),
+    },
     "10": {
         ("", "IProgressMonitor"),
         ("IProgressMonitor", "__init__"),

@@ -1,0 +1,76 @@
+"""What engines say of their layers, in the words of 8.6 and of 11, and of one that was built without details."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import BINDINGS, ROOT
+
+pytestmark = pytest.mark.needs("bindings", "g++")
+_CONV = "/model.0/conv/Conv + PWN(PWN(/model.0/act/Sigmoid), /model.0/act/Mul)"
+_EIGHT = {
+    "Layers": [
+        {
+            "Name": _CONV,
+            "LayerType": "CaskConvolution",
+            "Inputs": [{"Name": "a", "Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"}],
+            "Outputs": [{"Name": "b", "Format/Datatype": "Channel major FP16 format where channel % 8 == 0"}],
+        },
+        {
+            "Name": "b_QuantizeLinear",
+            "LayerType": "Scale",
+            "Inputs": [{"Name": "b", "Format/Datatype": "Row major linear FP32"}],
+            "Outputs": [{"Name": "c", "Format/Datatype": "Row major Int8 format"}],
+        },
+    ],
+    "Bindings": ["images", "output0"],
+}
+_ELEVEN = {
+    "Layers": [
+        {
+            "Name": _CONV,
+            "LayerType": "CaskConvolution",
+            "Inputs": [{"Name": "a", "Format": "Row major", "DataType": "Int8"}],
+            "Outputs": [{"Name": "b", "Format": "Row major", "DataType": "Half"}],
+        },
+    ],
+    "I/O Tensors": ["images", "output0"],
+}
+_PLAIN = {"Layers": [_CONV, "Reformatting CopyNode"], "Bindings": []}
+_READ = """
+import ctypes, json, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+for library in sorted(folder.glob("lib*.so.*")):
+    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+sys.path.insert(0, str(folder))
+import tensorrt_bindings
+sys.modules["tensorrt"] = tensorrt_bindings
+from detectors.trt.layers import Times, read, with_times
+times = Times()
+for took in (1.0, 3.0):
+    times.report_layer_time("b_QuantizeLinear", took)
+rows = with_times(read(sys.stdin.read()), {name: max(row) for name, row in times.rows.items()})
+print(json.dumps([[row.kind, len(row.parts), row.precision, row.output, row.loose, row.milliseconds] for row in rows]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (_EIGHT, [["CaskConvolution", 2, "int8", "fp16", False, None], ["Scale", 1, "fp32", "int8", True, 3.0]]),
+        (_ELEVEN, [["CaskConvolution", 2, "int8", "fp16", False, None]]),
+        (_PLAIN, [["", 2, None, None, False, None], ["", 1, None, None, False, None]]),
+    ],
+    ids=["8.6", "11", "without details"],
+)
+def test_layers(said: dict[str, object], expected: list[list[object]]) -> None:
+    subprocess.run([sys.executable, str(ROOT / "tests/support/tensorrt_api.py"), str(BINDINGS / "11"), "11"],
+                   check=True, capture_output=True)  # fmt: skip
+    run = [sys.executable, "-c", _READ, str(BINDINGS / "11")]
+    done = subprocess.run(run, input=json.dumps(said), text=True, check=True, capture_output=True, cwd=ROOT)
+    assert json.loads(done.stdout) == expected
