@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import numpy as np
@@ -15,38 +16,35 @@ from daemon import systemd
 from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
-from daemon.capture import Capture
-from daemon.capture_threads import CaptureThread, share_out
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config, SourceConfig
-from daemon.lane import LaneThread, keep_of
+from daemon.config import Config
+from daemon.errors import LookoutError
+from daemon.lanes import Lanes
 from daemon.messages import VideoFormat
 from daemon.metrics import Ledger
 from daemon.monitor import Monitor, RowSink
 from daemon.mps import Mps
 from daemon.outbox import Outbox
-from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_of, processes_wished, remote, surfaces_of
+from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
+from daemon.reload import Change, difference, least_confidence
+from daemon.roster import Into, MakeSource, Roster
+from daemon.snapshots import Snapshots
+from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
-from daemon.sources.port import Source
 from daemon.tuning import allow_many_files, tune_the_interpreter
-from daemon.workers.fleet import Fleet
-from daemon.workers.process import Begin
-from daemon.workers.remote import Surroundings
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
 
 log = structlog.get_logger(__name__)
 
 STOP_S = 5.0
+PART_STUCK = 4  # exit code when one of them did not come back from a library
 PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
-_BEAT_S = 30.0  # a lane or the publisher that has not moved for so long is stuck
 _POLL_S = 0.05
 
 OpenDetector = Callable[[Backend, Options], Detector]
-MakeSource = Callable[[SourceConfig, Hardware], Source]
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
 
 
@@ -58,6 +56,12 @@ class App:
         make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
         find_hardware: what decodes on the GPU; the plan's, or a stand-in.
         sinks: takers of every frame's row, such as a benchmark.
+
+    Attributes:
+        ledger: what happened to every frame.
+        roster: the sources there are.
+        snapshots: pictures, for who asks.
+        is_ready: started, and not told to stop.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -76,36 +80,60 @@ class App:
         self._config, self._clock = config, clock or SystemClock()
         self._stopping = threading.Event()
         self._failure: str | None = None
+        self._code = PART_FAILED
+        self.is_ready = False
         ids = [source.id for source in config.active]
         lossless = config.board.mode == "lossless"
         instance = secrets.token_hex(4)
         self.ledger = Ledger(ids)
         self._mps: Mps | None = None
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=lossless)
+        self.snapshots = Snapshots()
+        self._open_detector, self._make_source = open_detector, make_source
+        self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
         with ExitStack() as undo:
             self._publisher = Publisher(config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail)
             undo.callback(self._publisher.stop, 0.0)
             if config.gpu.mps == "auto" and processes_wished(config) > 1:
                 self._share_gpu(undo)
-            self._detector = open_detector(config.model.backend, options_of(config))
-            undo.callback(self._detector.close)
+            detector = open_detector(config.model.backend, options_of(config))
+            undo.callback(detector.close)
             self._board = FrameBoard(
                 ids,
                 self.ledger,
                 self._clock,
                 depth=config.board.depth if lossless else None,
                 max_age_ns=round(config.board.max_age_ms * 1e6),
-                lanes=self._detector.info.lanes,
+                lanes=detector.info.lanes,
                 batch=config.board.max_batch,
             )
-            offer = find_hardware(config, self._detector.info)
-            self._admission = self._make_admission(offer)
-            self._make_sources(offer, make_source, undo)
-            self._lanes = self._make_lanes()
+            offer = find_hardware(config, detector.info)
+            into = Into(
+                self._board,
+                self.ledger,
+                self._publisher.announce,
+                self._publisher.forget,
+                self._make_admission(offer, detector),
+                self._fail,
+            )
+            self.roster = Roster(config, offer, make_source, into, self._clock)
+            undo.callback(self.roster.hardware.close)
+            self._lanes = Lanes(
+                detector,
+                config.active,
+                config.model.confidence,
+                least_confidence(config),
+                self._board,
+                self._outbox,
+                self.ledger,
+                self._fail,
+                self._clock,
+                self.snapshots.look,
+            )
             self._monitor = Monitor(
                 config.monitor,
                 self.ledger,
-                self._captures,
+                lambda: self.roster.captures,
                 self._publisher,
                 self._outbox,
                 lambda: self.pids,
@@ -125,30 +153,31 @@ class App:
 
     @property
     def model(self) -> ModelInfo:
-        return self._detector.info
+        return self._lanes.detector.info
 
     @property
     def formats(self) -> dict[str, VideoFormat]:
         """Of the sources that are connected."""
-        return {capture.id: capture.format for capture in self._captures if capture.format}
+        return {capture.id: capture.format for capture in self.roster.captures if capture.format}
 
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
         """Bytes of the GPU's memory by what they are for, with the sources connected now."""
-        if self._fleet is None:
-            return (*self.model.memory, ("decoding", self._hardware.memory))
-        processes = len(self._fleet.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
-        return (*self.model.memory, ("decoding", self._fleet.memory), ("capture processes", processes))
+        decoding = ("decoding", self.roster.memory)
+        if not self.roster.in_processes:
+            return (*self.model.memory, decoding)
+        processes = len(self.roster.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
+        return (*self.model.memory, decoding, ("capture processes", processes))
 
     @property
     def pids(self) -> list[int]:
         """Of this process, and of those that capture."""
-        return [os.getpid(), *(self._fleet.pids if self._fleet else ())]
+        return [os.getpid(), *self.roster.pids]
 
     @property
     def failures(self) -> dict[str, str]:
         """Recordings that could not be played to their end, and why."""
-        return {capture.id: capture.failure for capture in self._captures if capture.failure}
+        return {capture.id: capture.failure for capture in self.roster.captures if capture.failure}
 
     def run(self) -> int:
         """Start, work until told to stop or until every recording has ended, and stop; the process's exit code."""
@@ -159,7 +188,7 @@ class App:
     def start(self) -> None:
         """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads."""
         allow_many_files()  # capture processes, started from here, have it too
-        info = self._detector.info
+        info = self.model
         log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
         if self._config.model.backend == "auto":
             for row in passed_over(info.backend):
@@ -168,18 +197,15 @@ class App:
             log.warning(note)
         if info.startup:
             log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
-        for lane in self._lanes:
-            lane.start()
-        for lane in self._lanes:
-            while not lane.ready.wait(_POLL_S) and not self._stopping.is_set():
-                """Warming up."""
-        self._publisher.serve(info)
+        self._lanes.start(self._stopping)
+        self._publisher.start()
         self._monitor.start()
-        tune_the_interpreter(captures=self._fleet is None)
+        tune_the_interpreter(captures=not self.roster.in_processes)
         self._await_audience()
-        for thread in self._capture_threads:
-            thread.start()
-        log.info("ready", endpoint=self.endpoint, sources=len(self._captures), lanes=len(self._lanes), **self._age())
+        self.roster.start()
+        counts = {"sources": len(self.roster.captures), "lanes": len(self._lanes.threads)}
+        log.info("ready", endpoint=self.endpoint, **counts, **self._age())
+        self.is_ready = True
         systemd.notify("READY=1")
 
     def wait(self) -> None:
@@ -189,7 +215,7 @@ class App:
             if not seen and any(count.published for count in self.ledger.counts().values()):
                 seen = True
                 log.info("first detections published", **self._age())
-            if not any(thread.is_alive() for thread in self._capture_threads):
+            if self.roster.finished:
                 log.info("every recording has ended")
                 return
 
@@ -205,15 +231,12 @@ class App:
         def left(keep_s: float) -> float:
             return max(0.05, (deadline - self._clock.monotonic_ns()) / 1e9 - keep_s)
 
-        for thread in self._capture_threads:
-            thread.stop()
-        for thread in self._capture_threads:
-            if thread.ident is not None:
-                thread.join(left(2.5))
-        if self._fleet:
-            self._fleet.kill()
+        self.is_ready = False
+        self._control.shutdown(wait=False, cancel_futures=True)
+        self.roster.stop()
+        self.roster.join(lambda: left(2.5))
         self._board.close()
-        for lane in self._lanes:
+        for lane in self._lanes.threads:
             if lane.ident is not None:
                 lane.join(left(1.8))
         self._board.abandon()
@@ -221,7 +244,7 @@ class App:
         self._outbox.flush(left(1.3))  # so that the last report counts every frame
         self._monitor.stop(left(1.0))
         self._publisher.stop(left(0.2))
-        for part in (self._hardware, self._detector):
+        for part in (self.roster.hardware, self._lanes.detector):
             with suppress(DetectorError):  # as in lanes: the reason is told already
                 part.close()
         if self._mps:
@@ -232,8 +255,69 @@ class App:
         log.info("stopped", seconds=round(STOP_S - (deadline - self._clock.monotonic_ns()) / 1e9, 2))
         if self._failure:
             log.error("ended by a failure", reason=self._failure)
-            return PART_FAILED
+            return self._code
         return 0
+
+    # --- while it runs ---------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        """As it is now."""
+        return self._config
+
+    def reload(self, read: Callable[[Config], Config]) -> Future[Change]:
+        """Go over to another configuration, after those that wait: sources that are the same do not notice.
+
+        Args:
+            read: makes the new one from the one that is.
+
+        Returns:
+            What has changed. If it cannot be done nothing has, and the error is a LookoutError or DetectorError.
+        """
+        return self._control.submit(self._reload, read)
+
+    def _reload(self, read: Callable[[Config], Config]) -> Change:
+        systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={self._clock.monotonic_ns() // 1000}")
+        try:
+            new = read(self._config)
+            change = difference(self._config, new)
+            for source in change.added:
+                self._make_source(source, NoHardware("this is only to see whether it can be made"))
+            if change.model:
+                self._swap(new)
+            else:
+                self._lanes.wish([*change.added, *change.changed, *change.wishes])
+        except (LookoutError, DetectorError) as error:
+            log.error("reload refused: all stays as it is", reason=str(error))
+            raise
+        else:
+            leaving = [*change.removed, *(source.id for source in change.changed)]
+            if leaving:
+                self.roster.remove(leaving)
+            for id in change.removed:
+                self._lanes.forget(id)
+            for source in (*change.changed, *change.added):
+                self.roster.add(source)
+            self._config = new
+            log.info("reloaded", **change.words)
+            return change
+        finally:
+            systemd.notify("READY=1")
+
+    def _swap(self, new: Config) -> None:
+        """Another model, opened and warmed up beside the one that works."""
+        began = self._clock.monotonic_ns()
+        detector = self._open_detector(new.model.backend, options_of(new))
+        try:
+            self._lanes.swap(detector, new.active, new.model.confidence, least_confidence(new))
+        except BaseException:
+            detector.close()
+            raise
+        info = detector.info
+        seconds = round((self._clock.monotonic_ns() - began) / 1e9, 2)
+        log.info("model swapped", name=info.name, digest=info.digest, precision=info.precision, seconds=seconds)
+        for note in info.notes:
+            log.warning(note)
 
     @staticmethod
     def _age() -> dict[str, float]:
@@ -251,64 +335,15 @@ class App:
         )
 
     def _threads(self) -> list[threading.Thread]:
-        return [*self._capture_threads, *self._lanes, self._publisher, self._monitor]
+        return [*self.roster.threads, *self._lanes.threads, self._publisher, self._monitor]
 
-    def _make_sources(self, offer: Offer | NoHardware, make_source: MakeSource, undo: ExitStack) -> None:
-        """Those that are captured here, and the processes for the others."""
-        active, processes = self._config.active, processes_of(self._config, offer)
-        elsewhere = remote(active) if processes else []
-        self._hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
-        undo.callback(self._hardware.close)
-        captures = self._make_captures([source for source in active if source not in elsewhere], make_source)
-        threads = share_out(captures, self._hardware.threads, self._board, self._clock)
-        self._fleet = self._make_fleet(elsewhere, processes, offer, make_source) if elsewhere else None
-        self._captures = [*captures, *(self._fleet.captures if self._fleet else ())]
-        self._capture_threads: list[CaptureThread | Fleet] = [*threads, *([self._fleet] if self._fleet else [])]
-
-    def _make_captures(self, sources: Sequence[SourceConfig], make_source: MakeSource) -> list[Capture]:
-        return [
-            Capture(
-                source,
-                make_source(source, self._hardware),
-                self._board,
-                self.ledger,
-                self._publisher.announce,
-                self._clock,
-                self._config.reconnect,
-                self._admission,
-            )
-            for source in sources
-        ]
-
-    def _make_fleet(
-        self, sources: Sequence[SourceConfig], processes: int, offer: Offer | NoHardware, make_source: MakeSource
-    ) -> Fleet:
-        config = self._config
-        begin = Begin(
-            sources=[],
-            make_source=make_source,
-            offer=offer,
-            part=1.0,
-            live=config.board.mode == "live",
-            depth=config.board.depth,
-            places=surfaces_of(config),
-            reconnect=config.reconnect,
-            measured=self._admission.measured,
-            stall_after_s=config.monitor.stall_after_s,
-            log=config.log,
-        )
-        to = Surroundings(self._board, self.ledger, self._publisher.announce, self._admission)
-        return Fleet(sources, processes, begin, to, self._fail)
-
-    def _make_admission(self, offer: Offer | NoHardware) -> Admission:
+    def _make_admission(self, offer: Offer | NoHardware, detector: Detector) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
-        rate = measure_detector(
-            self._detector, [grey if isinstance(offer, NoHardware) else self._detector.sample(width, height)]
-        )
+        rate = measure_detector(detector, [grey if isinstance(offer, NoHardware) else detector.sample(width, height)])
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
 
         def decoder(format: VideoFormat) -> float:
@@ -318,18 +353,6 @@ class App:
             return offer.needs(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
         return Admission(mode, rate, decoder)
-
-    def _make_lanes(self) -> list[LaneThread]:
-        model = self._config.model
-        least = options_of(self._config).wanted.confidence
-        keep = {
-            source.id: keep_of(source, self._detector.info.labels, model.confidence, least)
-            for source in self._config.active
-        }
-        return [
-            LaneThread(number, self._detector, self._board, self._outbox, self.ledger, keep, self._fail, self._clock)
-            for number in range(self._detector.info.lanes)
-        ]
 
     def _await_audience(self) -> None:
         patience = self._config.publisher.wait_for_subscriber_s
@@ -341,11 +364,19 @@ class App:
                 return
 
     def _is_alive(self) -> bool:
+        """Every part has moved lately. One that has not is named, and ends the process: a library blocks it."""
         now = self._clock.monotonic_ns()
-        beats = [self._publisher.beat_ns, *(lane.beat_ns for lane in self._lanes)]
-        if self._fleet and self._fleet.is_alive():
-            beats.append(self._fleet.beat_ns)
-        return all(now - beat < _BEAT_S * 1e9 for beat in beats)
+        beats = [(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
+        beats.append(("publisher", "send", self._publisher.beat_ns))
+        if (beat_ns := self.roster.beat_ns) is not None:
+            beats.append(("capture-processes", "serve", beat_ns))
+        stuck = [(name, step, (now - beat) / 1e9) for name, step, beat in beats
+                 if now - beat > self._config.monitor.stuck_after_s * 1e9]  # fmt: skip
+        for name, step, seconds in stuck:
+            log.error("stuck", part=name, step=step, seconds=round(seconds, 1))
+            self._code = PART_STUCK
+            self._fail(f"{name} is stuck in {step!r} for {seconds:.0f} s")
+        return not stuck
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason

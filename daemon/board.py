@@ -69,13 +69,33 @@ class FrameBoard:
         self._batch = batch
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
-        self._most_sources = len(sources) if self.live else -(-len(sources) // lanes)
+        self._lanes = lanes
         self._lock = threading.Lock()
         self._queues = {source: _Queue() for source in sources}
+        self._most_sources = self._share()
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
         self._closed = False
+
+    def add(self, source: str) -> None:
+        """Frames of a source will come."""
+        with self._lock:
+            self._queues.setdefault(source, _Queue())
+            self._most_sources = self._share()
+
+    def remove(self, source: str) -> None:
+        """No more frames of a source will come; what is left of it is dropped."""
+        with self._lock:
+            queue = self._queues.pop(source, None)
+            self._ready.pop(source, None)
+            self._most_sources = self._share()
+            for frame in queue.frames if queue else ():
+                self._ledger.drop(frame.info, "shutdown")
+
+    def _share(self) -> int:
+        """Sources in one batch, at most."""
+        return len(self._queues) if self.live else -(-len(self._queues) // self._lanes)
 
     def listen(self, source: str, wake: Callable[[], None]) -> None:
         """Whom to tell when a source that had no room has some, or is settled; returns at once."""
@@ -88,9 +108,9 @@ class FrameBoard:
             give_up: where there is no room, drop it.
         """
         source = frame.info.source
-        queue = self._queues[source]
         with self._lock:
-            if self._closed:
+            queue = self._queues.get(source)
+            if self._closed or queue is None:
                 self._ledger.drop(frame.info, "shutdown")
                 return True
             if self.live and queue.frames:
@@ -148,7 +168,9 @@ class FrameBoard:
         with self._lock:
             # Who had the last place of the batch, perhaps his second, waits for the others next time.
             for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(batch))):
-                queue = self._queues[source]
+                queue = self._queues.get(source)
+                if queue is None:  # it has gone meanwhile
+                    continue
                 queue.in_flight = False
                 if queue.frames:
                     self._ready[source] = None
@@ -158,8 +180,10 @@ class FrameBoard:
 
     def is_settled(self, source: str) -> bool:
         """Nothing of a source waits here or is in flight: its results are in the outbox."""
-        queue = self._queues[source]
         with self._lock:
+            queue = self._queues.get(source)
+            if queue is None:
+                return True
             queue.wanted = bool(queue.frames) or queue.in_flight
             return not queue.wanted
 

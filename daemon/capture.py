@@ -30,6 +30,11 @@ _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it
 _SETTLE_NS = 2_000_000_000
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thread before
 
+
+def _say_nothing(*_: object, **__: object) -> None:
+    """For a source that another has taken the place of."""
+
+
 Life = Iterator[int]
 """Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
 
@@ -108,7 +113,7 @@ class Capture:
         self._new_share: float | None = None  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stopping = threading.Event()
-        self._seq = seq
+        self._seq = self._first = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
         # Written by this source's thread, read by the monitor through `check_stalled`.
@@ -126,9 +131,18 @@ class Capture:
         """Reading blocks until the source gives something."""
         return self._source.live
 
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes of it."""
+        return self._state == "ended"
+
     def stop(self) -> None:
         """Ask it to end, the next time it goes on."""
         self._stopping.set()
+
+    def disown(self) -> None:
+        """Whatever it still has to say, should its library ever return, is not to be said."""
+        self._announce = _say_nothing
 
     def life(self) -> Life:
         """From the first connection to the end."""
@@ -141,7 +155,7 @@ class Capture:
             except Exception as error:
                 log.exception("source failed in a way that is not foreseen", source=self.id)
                 reason = f"unexpected {type(error).__name__}: see the log"
-            if self._source.once and self._seq > 0:
+            if self._source.once and self._seq > self._first:
                 # Played in part: to start again would publish the same frames twice.
                 self.failure = reason
                 break

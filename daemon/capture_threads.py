@@ -48,6 +48,13 @@ class CaptureThread(threading.Thread):
             capture.stop()
         self._wake.set()
 
+    def end(self, source: str) -> None:
+        """Ask one of its sources to end, if it is one of its."""
+        for capture in self._captures:
+            if capture.id == source:
+                capture.stop()
+                self._wake.set()
+
     def run(self) -> None:
         # Time at which to go on, a number that decides between equals, and the life.
         waiting = [(0, number, capture.life()) for number, capture in enumerate(self._captures)]

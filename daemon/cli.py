@@ -74,7 +74,7 @@ def run(config: Path) -> int:
     loaded = load(config)
     with logging(loaded.log):
         app = App(loaded)
-        with stopping_on_signals(app.request_stop):
+        with stopping_on_signals(app.request_stop, lambda: app.reload(lambda _: load(config))):
             return app.run()
 
 

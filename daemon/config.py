@@ -138,6 +138,7 @@ class PublisherConfig(Section, frozen=True):
 class MonitorConfig(Section, frozen=True):
     interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0  # every frame of it is held, for percentiles
     stall_after_s: PositiveFloat = 2.0
+    stuck_after_s: PositiveFloat = 30.0
     frames_file: Path | None = None
 
 

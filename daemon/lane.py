@@ -15,26 +15,38 @@ from daemon.board import FrameBoard
 from daemon.clock import Clock
 from daemon.config import SourceConfig
 from daemon.errors import ConfigError
+from daemon.frames import Frame
+from daemon.messages import Model
 from daemon.metrics import Ledger
-from daemon.outbox import Outbox, Result
+from daemon.outbox import Outbox, Result, Served
 from detectors.detections import Detections
 from detectors.port import Detector, DetectorError, Lane
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
 
+Look = Callable[[Frame, Detections, Lane], None]
+
 
 class LaneThread(threading.Thread):
     """Owns one lane of the detector.
 
+    Args:
+        number: for its name.
+        keep: what each source wants of what is found; others may change it.
+        look: sees each batch and what was found in it, before it is handed over.
+
     Attributes:
         ready: set when the lane is warmed up.
+        go: it waits for this before it takes its first batch.
+        on_failure: told why it cannot go on.
         beat_ns: monotonic time of the last turn of the loop, for the watchdog.
+        step: what it is at.
     """
 
     def __init__(
         self,
-        number: int,
+        number: str,
         detector: Detector,
         board: FrameBoard,
         outbox: Outbox,
@@ -42,24 +54,41 @@ class LaneThread(threading.Thread):
         keep: Mapping[str, Keep | None],
         on_failure: Callable[[str], None],
         clock: Clock,
+        look: Look = lambda _frame, _found, _lane: None,
     ) -> None:
         super().__init__(name=f"lane-{number}", daemon=True)
+        info = detector.info
+        self._served = Served(Model(info.name, info.digest, info.precision, info.backend), info.labels)
+        self._look = look
+        self._retired = False
+        self.step = "open"
         self._detector, self._board, self._outbox, self._ledger = detector, board, outbox, ledger
-        self._keep, self._on_failure, self._clock = keep, on_failure, clock
-        self.ready = threading.Event()
+        self._keep, self.on_failure, self._clock = keep, on_failure, clock
+        self.ready, self.go = threading.Event(), threading.Event()
+        self.go.set()
         self.beat_ns = clock.monotonic_ns()
+
+    def retire(self) -> None:
+        """Take no more batches: others do."""
+        self._retired = True
+        self.go.set()
 
     def run(self) -> None:
         lane: Lane | None = None
         try:
             lane = self._detector.lane()
+            if not self.go.is_set():  # it takes over from others, and must be known to work
+                lane.detect([self._detector.sample(640, 360)])
             self.ready.set()
-            while not self._board.drained:
+            self.step = "wait for its turn"
+            while not self.go.wait(_IDLE_S) and not self._board.drained:
+                self.beat_ns = self._clock.monotonic_ns()
+            while not (self._retired or self._board.drained):
                 self.run_once(lane)
                 self.beat_ns = self._clock.monotonic_ns()
         except Exception as error:
             log.exception("detector failed", lane=self.name)
-            self._on_failure(f"{self.name} failed: {error}")
+            self.on_failure(f"{self.name} failed: {error}")
         finally:
             if lane:
                 with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
@@ -67,22 +96,26 @@ class LaneThread(threading.Thread):
 
     def run_once(self, lane: Lane) -> None:
         """One batch, if there is one: take, detect, hand over, release."""
+        self.step = "take"
         batch = self._board.take(self._detector.info.max_batch, _IDLE_S)
         if not batch:
             return
         taken = self._clock.monotonic_ns()
+        self.step = "detect"
         try:
             found, times = lane.detect([frame.image for frame in batch])
         except Exception:
             for frame in batch:
                 self._ledger.drop(frame.info, "detector_error")
             raise
-        self._outbox.put(
-            [
-                Result(frame.info, keep(seen) if (keep := self._keep[frame.info.source]) else seen, taken, times)
-                for frame, seen in zip(batch, found)
-            ]
-        )
+        self.step = "hand over"
+        results = []
+        for frame, seen in zip(batch, found):
+            keep = self._keep.get(frame.info.source)  # none if the source has gone meanwhile
+            kept = keep(seen) if keep else seen
+            self._look(frame, kept, lane)
+            results.append(Result(frame.info, kept, taken, times, self._served))
+        self._outbox.put(results)
         self._board.release(batch)
 
 

@@ -45,18 +45,40 @@ class Counts:
 class Ledger:
     """The accounts of all sources; safe to use from every thread.
 
-    Args:
-        sources: ids, whose order is the index in the rows.
+    A source that is gone has its account kept: frames of it may be on their way, and if it comes back it goes on.
+
+    Attributes:
+        sources: ids of all there ever were, whose order is the index in the rows.
     """
 
-    def __init__(self, sources: Sequence[str]) -> None:
-        self.sources = tuple(sources)
-        self._index = {source: index for index, source in enumerate(self.sources)}
-        self._captured = [0] * len(self.sources)
-        self._published = [0] * len(self.sources)
-        self._dropped = [[0] * len(CAUSES) for _ in self.sources]
+    def __init__(self, sources: Sequence[str] = ()) -> None:
+        self.sources: list[str] = []
+        self._index: dict[str, int] = {}
+        self._active: dict[str, None] = {}
+        self._captured: list[int] = []
+        self._published: list[int] = []
+        self._dropped: list[list[int]] = []
         self._rows = array("q")
         self._lock = threading.Lock()
+        for source in sources:
+            self.add(source)
+
+    def add(self, source: str) -> int:
+        """A source is there; how many frames of it were captured before, should it have been there already."""
+        with self._lock:
+            if source not in self._index:
+                self._index[source] = len(self.sources)
+                self.sources.append(source)
+                self._captured.append(0)
+                self._published.append(0)
+                self._dropped.append([0] * len(CAUSES))
+            self._active[source] = None
+            return self._captured[self._index[source]]
+
+    def remove(self, source: str) -> None:
+        """A source is not there any more."""
+        with self._lock:
+            self._active.pop(source, None)
 
     def captured(self, source: str) -> None:
         """A frame was captured, or a picture that should have been one was lost in decoding."""
@@ -91,12 +113,17 @@ class Ledger:
             return Dropped(*self._dropped[self._index[source]])
 
     def counts(self) -> dict[str, Counts]:
-        """All totals, taken at one moment."""
+        """Totals of the sources that are there, taken at one moment."""
         with self._lock:
             return {
                 source: Counts(self._captured[index], self._published[index], Dropped(*self._dropped[index]))
-                for index, source in enumerate(self.sources)
+                for source in self._active
+                for index in (self._index[source],)
             }
+
+    def index(self, source: str) -> int:
+        """Of a source in the rows."""
+        return self._index[source]
 
     def drain(self) -> Rows:
         """The rows since the last call, as an array of ROW."""

@@ -17,7 +17,7 @@ from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
-from daemon.metrics import CAUSES, STAGES, Counts, Ledger, Rows, percentiles, percentiles_of_each
+from daemon.metrics import CAUSES, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.outbox import Outbox, Report
 from daemon.probes import GpuProbe, ProcessProbe
 from daemon.publisher import Publisher
@@ -41,7 +41,7 @@ class Monitor(threading.Thread):
     """Owns the probes and the file of frames.
 
     Args:
-        captures: whose state is reported and watched.
+        captures: whose state is reported and watched, those that there are now.
         pids: of the daemon's processes.
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
@@ -51,7 +51,7 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         ledger: Ledger,
-        captures: Sequence[Watched],
+        captures: Callable[[], Sequence[Watched]],
         publisher: Publisher,
         outbox: Outbox,
         pids: Callable[[], Iterable[int]],
@@ -99,7 +99,7 @@ class Monitor(threading.Thread):
 
     def _turn(self, has_watchdog: bool) -> None:
         self._drain()
-        for capture in self._captures:
+        for capture in self._captures():
             capture.check_stalled(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
@@ -132,20 +132,23 @@ class Monitor(threading.Thread):
         before, self._counts = self._counts, self._ledger.counts()
         rows = np.concatenate(self._rows) if self._rows else self._ledger.drain()[:0]
         self._since, self._rows = now, []
-        states = {capture.id: capture.state for capture in self._captures}
-        latencies = percentiles_of_each(rows, rows["source"], len(self._counts))
+        states = {capture.id: capture.state for capture in self._captures()}
+        latencies = percentiles_of_each(rows, rows["source"], len(self._ledger.sources))
+        published = sum(
+            counts.published - before.get(source, counts).published for source, counts in self._counts.items()
+        )
         sources = {
             source: SourceMetrics(
-                state=states[source],
-                captured_fps=round((counts.captured - before[source].captured) / seconds, 2),
-                published_fps=round((counts.published - before[source].published) / seconds, 2),
+                state=states.get(source, "ended"),
+                captured_fps=round((counts.captured - before.get(source, counts).captured) / seconds, 2),
+                published_fps=round((counts.published - before.get(source, counts).published) / seconds, 2),
                 captured=counts.captured,
                 published=counts.published,
                 dropped=counts.dropped,
                 in_flight=counts.in_flight,
-                latency=latencies[index],
+                latency=latencies[self._ledger.index(source)],
             )
-            for index, (source, counts) in enumerate(self._counts.items())
+            for source, counts in self._counts.items()
         }
         return Metrics(
             instance=self._instance,
@@ -153,7 +156,7 @@ class Monitor(threading.Thread):
             at=self._clock.utc_ns(),
             interval_s=round(seconds, 3),
             uptime_s=round((now - self._begun) / 1e9, 3),
-            fps=round((_published(self._counts) - _published(before)) / seconds, 2),
+            fps=round(published / seconds, 2),
             latency=percentiles(rows),
             sources=sources,
             process=self._process.read(),
@@ -221,7 +224,3 @@ def describe(rows: Rows, sources: Sequence[str]) -> list[dict[str, object]]:
         line.update({"dropped": CAUSES[dropped - 1]} if dropped else zip(STAGES, stages))
         lines.append(line)
     return lines
-
-
-def _published(counts: dict[str, Counts]) -> int:
-    return sum(count.published for count in counts.values())

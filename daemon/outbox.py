@@ -10,10 +10,17 @@ from dataclasses import dataclass
 import msgspec
 
 from daemon.frames import FrameInfo
-from daemon.messages import Metrics, Status
+from daemon.messages import Metrics, Model, Status
 from daemon.metrics import Ledger
 from detectors.detections import Detections
 from detectors.port import StageTimes
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The model that found something, as messages name it, and its labels."""
+
+    model: Model
+    labels: tuple[str, ...]
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
@@ -22,20 +29,24 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         taken: monotonic ns, when the lane took the frame.
         times: of the batch.
+        served: by what.
     """
 
     frame: FrameInfo
     detections: Detections
     taken: int
     times: StageTimes
+    served: Served
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status or metrics message before it has its index: the publisher counts."""
+    """A status or metrics message before it has its index: the publisher counts. None: the topic's source is gone, and
+    who comes late need not be told of it.
+    """
 
     topic: bytes
-    message: Status | Metrics
+    message: Status | Metrics | None
 
 
 class Outbox:

@@ -11,7 +11,7 @@ import errno
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 import msgspec
 import numpy as np
@@ -28,7 +28,6 @@ from daemon.messages import (
     Latency,
     Message,
     Metrics,
-    Model,
     PublisherMetrics,
     State,
     Status,
@@ -40,7 +39,6 @@ from daemon.messages import Detections as DetectionsMessage
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Report, Result
 from detectors.detections import Detections
-from detectors.port import ModelInfo
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.1
@@ -75,8 +73,6 @@ class Publisher(threading.Thread):
         self._outbox, self._ledger, self._clock, self._instance = outbox, ledger, clock, instance
         self._on_failure = on_failure
         self._encode = encoder(config.encoding)
-        self._model = Model("", "", "", "")
-        self._labels: tuple[str, ...] = ()
         self._names: dict[str, bytes] = {}  # topic of each source
         self._index: Counter[bytes] = Counter()
         self._subscriptions: Counter[bytes] = Counter()
@@ -93,12 +89,6 @@ class Publisher(threading.Thread):
             raise
         self._put = _sender(self._socket)
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
-
-    def serve(self, model: ModelInfo) -> None:
-        """Start the thread for results of this model."""
-        self._model = Model(model.name, model.digest, model.precision, model.backend)
-        self._labels = model.labels
-        self.start()
 
     def stop(self, timeout_s: float) -> None:
         """Send what is left, close the socket and end, within the time."""
@@ -137,6 +127,10 @@ class Publisher(threading.Thread):
         level(f"source {state}", source=source, **{key: value for key, value in fields.items() if value is not None})
         self._outbox.report(Report(topic("status", source), status))
 
+    def forget(self, source: str) -> None:
+        """A source is gone, and what was announced of it is the past."""
+        self._outbox.report(Report(topic("status", source), None))
+
     def run(self) -> None:
         try:
             while not self._ending.is_set():
@@ -157,7 +151,7 @@ class Publisher(threading.Thread):
         if not items or now - self._greeted >= _GREET_NS:
             self._greeted = now
             self._greet()
-        boxes = _boxes([item.detections for item in items if isinstance(item, Result)], self._labels)
+        boxes = _boxes([item for item in items if isinstance(item, Result)])
         for item in items:
             if isinstance(item, Result):
                 self._send_result(item, next(boxes))
@@ -186,7 +180,7 @@ class Publisher(threading.Thread):
             captured_at=frame.captured_at,
             clock=frame.clock,
             image=ImageSize(frame.width, frame.height),
-            model=self._model,
+            model=result.served.model,
             detections=boxes,
             latency=latency,
             dropped=self._ledger.totals(frame.source),
@@ -196,6 +190,9 @@ class Publisher(threading.Thread):
 
     def _send_report(self, report: Report) -> None:
         message = report.message
+        if message is None:
+            self._last_status.pop(report.topic, None)
+            return
         if isinstance(message, Status):
             self._last_status[report.topic] = message
         # Structs are frozen; the index is only known here.
@@ -264,10 +261,13 @@ def _numbered(message: Status | Metrics, index: int) -> Message:
     return msgspec.structs.replace(message, index=index)
 
 
-def _boxes(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
+def _boxes(results: Sequence[Result]) -> Iterator[list[Detection]]:
     """The boxes of each frame as they go on the wire; rounded for all frames at once, which costs half as much."""
-    if not found:
-        return
+    for served, group in groupby(results, key=lambda result: result.served):  # another model may take over in between
+        yield from _boxes_of([result.detections for result in group], served.labels)
+
+
+def _boxes_of(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
     corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
     confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
     classes = np.concatenate([one.class_id for one in found]).tolist()

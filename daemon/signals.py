@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once."""
+"""SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once. SIGHUP: reload."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def leave_to_the_daemon() -> None:
 
 
 @contextmanager
-def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Within, signals call `stop`; the handlers from before come back afterwards. Main thread only."""
+def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] | None = None) -> Iterator[None]:
+    """Within, signals call `stop`, and SIGHUP `reload`; handlers from before come back afterwards. Main thread only."""
     asked = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -41,6 +41,8 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
         stop()
 
     before = {number: signal.signal(number, handle) for number in _TO_STOP}
+    if reload:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda _number, _frame: reload())
     try:
         yield
     finally:

@@ -207,6 +207,14 @@ class Lane(Protocol):
         """
         ...
 
+    def fetch(self, image: Image) -> HostImage:
+        """A picture in host memory, wherever it lies; slow where that is elsewhere.
+
+        Raises:
+            DetectorError: it cannot be had.
+        """
+        ...
+
     def close(self) -> None:
         """Release what the lane holds; a second call does nothing."""
         ...

@@ -7,6 +7,7 @@ frame it held up, and not hidden because they were captured late (coordinated om
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ class Rowset:
         paced: latency is counted from when a frame was due.
     """
 
-    def __init__(self, rows: Rows, window: Window, sources: tuple[str, ...], *, paced: bool) -> None:
+    def __init__(self, rows: Rows, window: Window, sources: Sequence[str], *, paced: bool) -> None:
         captured_at = rows["captured_at"]
         inside = rows[(captured_at >= window.begin) & (captured_at < window.end)]
         self._window, self._sources = window, sources

@@ -144,7 +144,23 @@ class Stop(Told, frozen=True, tag=4):
     pass
 
 
-ToCapture = Returned | Answer | Share | Stop
+class Add(Told, frozen=True, tag=5):
+    """Another source.
+
+    Attributes:
+        task: its configuration and the number of its first frame, pickled.
+    """
+
+    task: bytes
+
+
+class Remove(Told, frozen=True, tag=6):
+    """A source is to end; `Ended` is the answer."""
+
+    source: str
+
+
+ToCapture = Returned | Answer | Share | Stop | Add | Remove
 
 
 class Channel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -33,6 +34,7 @@ class Fleet(threading.Thread):
         processes: how many.
         begin: what each is to do; `sources` and `part` of it are its own.
         on_failure: called when this thread cannot go on.
+        seq: number of their first frames.
 
     Attributes:
         captures: of its sources.
@@ -46,9 +48,12 @@ class Fleet(threading.Thread):
         begin: Begin,
         surroundings: Surroundings,
         on_failure: Callable[[str], None],
+        seq: int = 0,
     ) -> None:
         super().__init__(name="capture-processes", daemon=True)
-        self.captures = [RemoteCapture(source, once=begin.make_source(source, _NONE).once) for source in sources]
+        self.captures = [
+            RemoteCapture(source, once=begin.make_source(source, _NONE).once, seq=seq) for source in sources
+        ]
         self._offer, self._on_failure = begin.offer, on_failure
         count = min(processes, len(sources))
         parts = [self.captures[number::count] for number in range(count)]
@@ -56,6 +61,9 @@ class Fleet(threading.Thread):
             Member(number, part, replace(begin, part=len(part) / len(sources)), surroundings)
             for number, part in enumerate(parts)
         ]
+        self._begin, self._to, self._processes = begin, surroundings, processes
+        self._orders: deque[Callable[[], None]] = deque()  # for this thread
+        self._mapper: Mapper | None = None
         self._ending = threading.Event()
         self._wake, self._waker = os.pipe()
         self.beat_ns = monotonic_ns()
@@ -69,6 +77,16 @@ class Fleet(threading.Thread):
     def pids(self) -> list[int]:
         """Of the processes that run."""
         return [pid for member in self._members if (pid := member.pid) is not None]
+
+    def add(self, source: SourceConfig, seq: int) -> RemoteCapture:
+        """Another source, for the process that has the fewest; from any thread, as long as this one lives."""
+        capture = RemoteCapture(source, once=self._begin.make_source(source, _NONE).once, seq=seq)
+        self._order(lambda: self._place(capture))
+        return capture
+
+    def remove(self, source: str) -> None:
+        """Ask one source to end; from any thread."""
+        self._order(lambda: self._displace(source))
 
     def stop(self) -> None:
         """Ask all sources to end; join it with a time limit."""
@@ -95,8 +113,10 @@ class Fleet(threading.Thread):
             for member in self._members:
                 member.mapper = mapper
                 member.start()
-            told = False
-            while not all(member.ended for member in self._members):
+            self._mapper, told = mapper, False
+            while self._orders or not all(member.ended for member in self._members):
+                while self._orders:
+                    self._orders.popleft()()
                 if self._ending.is_set() and not told:
                     told = True
                     for member in self._members:
@@ -106,6 +126,27 @@ class Fleet(threading.Thread):
         finally:
             for member in self._members:
                 member.close()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.append(order)
+        os.write(self._waker, b".")
+
+    def _place(self, capture: RemoteCapture) -> None:
+        self.captures = [row for row in self.captures if row.id != capture.id] + [capture]
+        going = [member for member in self._members if not member.ended and member.sources]
+        if len(going) < self._processes:
+            part = 1 / max(self._processes, 1)
+            member = Member(len(self._members), [capture], replace(self._begin, part=part), self._to)
+            member.mapper = self._mapper or member.mapper
+            self._members = [*(row for row in self._members if not row.ended), member]
+            member.start()
+            return
+        min(going, key=lambda member: member.sources).add(capture)
+
+    def _displace(self, source: str) -> None:
+        for member in self._members:
+            if member.has(source) and not member.ended:
+                member.remove(source)
 
     def _turn(self) -> None:
         poller = select.poll()

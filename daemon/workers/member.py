@@ -20,6 +20,7 @@ from daemon.errors import SourceError
 from daemon.frames import Frame
 from daemon.signals import held_back
 from daemon.workers.channel import (
+    Add,
     Answer,
     BlockGone,
     Captured,
@@ -32,6 +33,7 @@ from daemon.workers.channel import (
     FromCapture,
     LeftOut,
     NewBlock,
+    Remove,
     Returned,
     Said,
     Share,
@@ -152,6 +154,29 @@ class Member:
             pipe.write(task)  # where it is dead already, the socket will say so
         if self._stopping:
             self.stop()
+
+    @property
+    def sources(self) -> int:
+        """That have not ended."""
+        return sum(not capture.ended for capture in self._captures.values())
+
+    def has(self, source: str) -> bool:
+        return source in self._captures
+
+    def add(self, capture: RemoteCapture) -> None:
+        """Another source; its process must have some already."""
+        self._captures[capture.id] = capture
+        if self._now:
+            self._now.unsent.append(Add(pickle.dumps((capture.config, capture.seq))))
+
+    def remove(self, source: str) -> None:
+        """Ask one source to end."""
+        capture = self._captures[source]
+        capture.leaving = True
+        if self._now:
+            self._now.unsent.append(Remove(source))
+        else:
+            self._end(capture, None)
 
     def stop(self) -> None:
         """Ask it to end."""
@@ -332,9 +357,9 @@ class Member:
         self._pause = min(_LONGEST_PAUSE_S, self._pause * 2)
 
     def _mourn(self, capture: RemoteCapture, reason: str) -> None:
-        if self._stopping or (capture.once and capture.seq > 0):
+        if self._stopping or capture.leaving or (capture.once and capture.seq > capture.first):
             # Played in part: to start again would publish the same frames twice.
-            self._end(capture, None if self._stopping else reason)
+            self._end(capture, None if self._stopping or capture.leaving else reason)
             return
         capture.state, capture.format = "down", None
         self._to.announce(capture.id, None, "down", reason, self._pause, None)

@@ -71,6 +71,12 @@ class Outlet:
         self._rings: dict[str, tuple[int, Ring[HostPlace]]] = {}  # bytes of a picture
         self._retired: list[Ring[HostPlace]] = []
 
+    def add(self, source: str) -> None:
+        """Frames of another source will come."""
+        self._wanted.setdefault(source, False)
+        self._sent.setdefault(source, 0)
+        self._home.setdefault(source, 0)
+
     # --- for captures ----------------------------------------------------------------------------------------------
 
     def listen(self, source: str, wake: Callable[[], None]) -> None:

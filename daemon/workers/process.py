@@ -29,7 +29,7 @@ from daemon.signals import leave_to_the_daemon
 from daemon.sources.decoding import Hardware, Offer
 from daemon.sources.port import Source
 from daemon.tuning import tune_the_interpreter
-from daemon.workers.channel import Answer, Channel, Ended, Failed, Returned, Share, Stop, ToCapture
+from daemon.workers.channel import Add, Answer, Channel, Ended, Failed, Remove, Returned, Share, Stop, ToCapture
 from daemon.workers.outlet import Outlet, RemoteAdmission
 
 log = structlog.get_logger(__name__)
@@ -83,22 +83,10 @@ class _Capturing:
         self._begin, self._channel, self._hardware = begin, channel, hardware
         self._outlet = Outlet(channel, ids, hardware, live=begin.live, depth=begin.depth, places=begin.places)
         self._admission = RemoteAdmission(self._outlet, begin.measured)
-        clock = SystemClock()
-        self._captures = [
-            Capture(
-                source,
-                begin.make_source(source, hardware),
-                self._outlet,
-                self._outlet,
-                self._outlet.announce,
-                clock,
-                begin.reconnect,
-                self._admission,
-                seq,
-            )
-            for source, seq in begin.sources
-        ]
-        self._threads = share_out(self._captures, hardware.threads, self._outlet, clock)
+        self._clock = SystemClock()
+        captures = [self._make(source, seq) for source, seq in begin.sources]
+        self._going = {capture.id: capture for capture in captures}
+        self._threads = share_out(captures, hardware.threads, self._outlet, self._clock)
         self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
@@ -108,9 +96,8 @@ class _Capturing:
             thread.start()
         poller = select.poll()
         poller.register(self._channel.socket, select.POLLIN)
-        going = {capture.id: capture for capture in self._captures}
         due = 0.0
-        while going:
+        while self._going:
             if poller.poll(_TICK_S * 1000):
                 received = self._channel.receive()
                 if received is None:
@@ -119,7 +106,7 @@ class _Capturing:
                     self._obey(message)
             if monotonic() >= due:
                 due = monotonic() + _TICK_S
-                self._look_around(going)
+                self._look_around()
         self._outlet.end()
         self._sender.join()
 
@@ -133,13 +120,35 @@ class _Capturing:
                 self._channel.send([Failed(f"{type(error).__name__}: {error}")])
             os._exit(1)
 
-    def _look_around(self, going: dict[str, Capture]) -> None:
+    def _make(self, source: SourceConfig, seq: int) -> Capture:
+        begin, outlet = self._begin, self._outlet
+        return Capture(
+            source,
+            begin.make_source(source, self._hardware),
+            outlet,
+            outlet,
+            outlet.announce,
+            self._clock,
+            begin.reconnect,
+            self._admission,
+            seq,
+        )
+
+    def _add(self, source: SourceConfig, seq: int) -> None:
+        """While others go on, in a thread of its own."""
+        self._outlet.add(source.id)
+        capture = self._going[source.id] = self._make(source, seq)
+        (thread,) = share_out([capture], 1, self._outlet, self._clock)
+        self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
+        thread.start()
+
+    def _look_around(self) -> None:
         """Now and then."""
         self._outlet.look_around()
-        for capture in [capture for capture in going.values() if self._has_ended(capture)]:
-            del going[capture.id]
+        for capture in [capture for capture in self._going.values() if self._has_ended(capture)]:
+            del self._going[capture.id]
             self._outlet.tell(Ended(capture.id, capture.failure))
-        for capture in going.values():
+        for capture in self._going.values():
             capture.check_stalled(self._begin.stall_after_s)
 
     def _obey(self, message: Any) -> None:
@@ -149,6 +158,11 @@ class _Capturing:
             self._admission.answer(message.source, message.refusal)
         elif isinstance(message, Share):
             self._admission.share(message.source, message.fps)
+        elif isinstance(message, Add):
+            self._add(*pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
+        elif isinstance(message, Remove):
+            for thread in self._threads:
+                thread.end(message.source)
         elif isinstance(message, Stop):
             for thread in self._threads:
                 thread.stop()

@@ -15,13 +15,18 @@ from daemon.metrics import Ledger
 class RemoteCapture:
     """What the daemon knows of a source that another process captures; see `daemon.capture.Capture`."""
 
-    def __init__(self, config: SourceConfig, *, once: bool) -> None:
+    def __init__(self, config: SourceConfig, *, once: bool, seq: int = 0) -> None:
         self.id, self.config, self.once = config.id, config, once
+        self.asks_gpu = config.asks_gpu
         self.state: State = "connecting"
         self.failure: str | None = None
         self.format: VideoFormat | None = None
-        self.seq = 0  # of the next frame
+        self.first = self.seq = seq  # of the next frame
         self.ended = False
+        self.leaving = False  # it was asked to end
+
+    def disown(self) -> None:
+        """The process that captures is ended instead."""
 
     def check_stalled(self, after_s: float) -> None:
         """The process that captures does, and says so."""

@@ -116,6 +116,9 @@ class CpuLane:
         batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
         return batch
 
+    def fetch(self, image: Image) -> HostImage:
+        return on_host(image)
+
     def close(self) -> None:
         """The buffer goes with the lane."""
 

@@ -48,6 +48,9 @@ class FakeLane:
             self._sleep(self._service_s)
         return [self._one(on_host(image)) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
 
+    def fetch(self, image: Image) -> HostImage:
+        return on_host(image)
+
     def close(self) -> None:
         """Nothing is held."""
 

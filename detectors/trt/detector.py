@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import structlog
@@ -23,7 +23,6 @@ from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, 
 from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
-from detectors.trt.layers import Layer, Times, inspect, with_times
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest, Recipe
 from detectors.trt.staging import Copiers
@@ -40,6 +39,9 @@ except ImportError as error:  # a library that a package wants
     raise BackendUnavailableError(
         f"TensorRT does not load: {error}; install it again, or set LD_LIBRARY_PATH to its libraries"
     ) from error
+
+if TYPE_CHECKING:
+    from detectors.trt.layers import Layer
 
 log = structlog.get_logger(__name__)
 _COPIERS = 8
@@ -128,6 +130,8 @@ class TrtDetector:
 
     def layers(self, runs: int = 50) -> list[Layer]:
         """The engine's layers, and what each takes of a full batch of zeros."""
+        from detectors.trt.layers import Times, inspect, with_times
+
         self.device.use()
         context, times = self.engine.create_execution_context(), Times()
         if context is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import cv2
 import numpy as np
 
 from detectors.cuda import DeviceBuffer, Event, Graph, Stream
@@ -99,6 +100,21 @@ class TrtLane:
             graph.launch(self._stream)
         self._stream.synchronize()
         return perf_counter() - begun
+
+    def fetch(self, image: Image) -> HostImage:
+        if isinstance(image, HostImage):
+            return image
+        if image.ready:
+            self._stream.wait(image.ready)
+        luma, chroma = image.pitch * image.height, image.pitch * ((image.height + 1) // 2)
+        planes = np.empty((luma + chroma) // image.pitch * image.pitch, np.uint8).reshape(-1, image.pitch)
+        with closing(DeviceBuffer(planes.nbytes)) as both:
+            self._stream.copy(both.pointer, image.luma, luma)
+            self._stream.copy(both.pointer + luma, image.chroma, chroma)
+            both.download(planes, self._stream)
+            self._stream.synchronize()
+        rows = np.ascontiguousarray(planes[: image.height // 2 * 3, : image.width // 2 * 2])
+        return HostImage(np.asarray(cv2.cvtColor(rows, cv2.COLOR_YUV2BGR_NV12), np.uint8))
 
     def close(self) -> None:
         self._context = None

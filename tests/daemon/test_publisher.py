@@ -14,15 +14,15 @@ from daemon.config import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
 from daemon.frames import FrameInfo
 from daemon.keys import new_pair
-from daemon.messages import Detections, FrameClock, Status
+from daemon.messages import Detections, FrameClock, Model, Status
 from daemon.metrics import Ledger
-from daemon.outbox import Outbox, Result
+from daemon.outbox import Outbox, Result, Served
 from daemon.publisher import Publisher
 from detectors import detections as found
-from detectors.port import ModelInfo, StageTimes
+from detectors.port import StageTimes
 from tests.support.daemon import receive_until
 
-MODEL = ModelInfo("m", "0" * 12, "fp32", "fake", "none", (1, 1), ("dog", "cat"), 1)
+SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("dog", "cat"))
 
 
 class Bench:
@@ -40,7 +40,7 @@ class Bench:
         boxes = found.Detections(
             np.array([[1.234, 2, 3, 4]], np.float32), np.array([0.87654], np.float32), np.array([1], np.int32)
         )
-        return Result(info, boxes, info.captured_ns + 10, StageTimes(1, 2, 3))
+        return Result(info, boxes, info.captured_ns + 10, StageTimes(1, 2, 3), SERVED)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def bench() -> Iterator[Bench]:
 
 
 def test_a_result_arrives_as_a_message(bench: Bench) -> None:
-    bench.publisher.serve(MODEL)
+    bench.publisher.start()
     with Subscriber(bench.publisher.endpoint, sources=["cam"]) as subscriber:
         assert bench.publisher.audience.wait(5)
         bench.outbox.put([bench.result(0, "cam1")])
@@ -70,7 +70,7 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
 
 def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
     """Joining late is no loss; a gap is."""
-    bench.publisher.serve(MODEL)
+    bench.publisher.start()
     bench.outbox.put([bench.result(0)])
     bench.outbox.flush(5)
     with Subscriber(bench.publisher.endpoint) as subscriber:
@@ -85,7 +85,7 @@ def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
 
 
 def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
-    bench.publisher.serve(MODEL)
+    bench.publisher.start()
     bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
     bench.outbox.flush(5)
     with Subscriber(bench.publisher.endpoint, kinds=["status"]) as subscriber:
@@ -115,7 +115,7 @@ def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None
     assert secret.stat().st_mode & 0o077 == 0
     curve = CurveConfig(secret_key_file=secret)
     bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve))
-    bench.publisher.serve(MODEL)
+    bench.publisher.start()
     try:
         with (
             Subscriber(bench.publisher.endpoint, server_key=public) as friend,

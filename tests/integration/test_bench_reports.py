@@ -159,7 +159,7 @@ def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.Capture
         (["replay", "--frames-out", "frames.csv"], "must end in .jsonl or .parquet"),
         (["replay", "--images", "photos"], "--images and --annotations go together"),
         (["sweep", "--batches", "1,x"], "'1,x' is not a list like 1,2,4"),
-        (["sweep", "--precisions", "int3"], "unknown int3; known are auto, fp32 and fp16"),
+        (["sweep", "--precisions", "int3"], "unknown int3; known are auto, fp32, fp16, int8, fp8"),
         (["verify", "gone.jsonl", "gone.jsonl"], "gone.jsonl cannot be read"),
         (["replay", "--sources", "1", "--model", "gone.onnx"], "gone.onnx cannot be read"),
     ],

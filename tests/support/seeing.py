@@ -44,6 +44,9 @@ class SeeingLane:
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         return [self._one(image) for image in images], StageTimes(0, 0, 0)
 
+    def fetch(self, image: Image) -> HostImage:
+        return HostImage(bgr_of(image))
+
     def close(self) -> None:
         """Nothing is held."""
 

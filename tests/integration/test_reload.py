@@ -1,0 +1,248 @@
+"""A running daemon's sources and model change; those that stay the same must not notice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from daemon.app import PART_STUCK, App
+from daemon.client import Subscriber
+from daemon.config import Config, parse
+from daemon.errors import ConfigError
+from daemon.messages import Detections, Message, Metrics, Status
+from daemon.reload import difference
+from detectors.detections import Detections as Found
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import Image, StageTimes
+from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
+
+
+def _street(number: int, **more: object) -> dict[str, object]:
+    return {"id": f"street-{number}", "type": "synthetic", "width": 160, "height": 96, "fps": 5, "seed": number, **more}
+
+
+def _rewrite(lookout: Lookout, **sections: Any) -> None:
+    """Another configuration in the file, and the word to read it."""
+    whole = yaml.safe_load(lookout.config.read_text()) | sections
+    lookout.config.write_text(yaml.safe_dump(whole))
+    lookout.process.send_signal(signal.SIGHUP)
+
+
+def _collect(subscriber: Subscriber, seconds: float) -> list[Message]:
+    messages = []
+    until = monotonic() + seconds
+    while monotonic() < until:
+        if (message := subscriber.receive(0.1)) is not None:
+            messages.append(message)
+    return messages
+
+
+def _logged(lookout: Lookout, words: str) -> Callable[[Message], bool]:
+    """Whether the log has some words, asked at each message."""
+    return lambda _: words in lookout.log()
+
+
+def _seqs(messages: Sequence[Message]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for message in messages:
+        if isinstance(message, Detections):
+            rows[message.source].append(message.seq)
+    return rows
+
+
+def _lost(seqs: list[int]) -> int:
+    return seqs[-1] - seqs[0] + 1 - len(seqs)
+
+
+def test_nineteen_of_twenty_do_not_notice(tmp_path: Path) -> None:
+    """One is changed, one is gone, one is new: the others lose no frame and are not connected anew."""
+    sources = [_street(number) for number in range(20)]
+    with Lookout(tmp_path, {"sources": sources, "model": {"path": str(DEMO_MODEL), "backend": "fake"}}) as lookout:
+        with lookout.subscribe() as subscriber:
+            before = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq == 10)
+            changed = [*sources[1:19], _street(19, width=320), _street(20)]
+            _rewrite(lookout, sources=changed)
+            messages = receive_until(subscriber, is_state("street-20", "up"))
+            messages += _collect(subscriber, 2)
+        assert lookout.stop() == 0
+        log = lookout.log()
+    everything = _seqs([*before, *messages])
+    same = [f"street-{number}" for number in range(1, 19)]
+    assert {source: _lost(everything[source]) for source in same} == dict.fromkeys(same, 0)
+    statuses = [message for message in messages if isinstance(message, Status)]
+    assert {status.source for status in statuses if status.source in same} == set()
+    gone = [status.state for status in statuses if status.source == "street-0"]
+    assert gone == ["ended"]
+    anew = [status.state for status in statuses if status.source == "street-19"]
+    assert anew == ["ended", "connecting", "up"]
+    wide = [message.image.width for message in messages if isinstance(message, Detections)
+            and message.source == "street-19"]  # fmt: skip
+    assert wide[-1] == 320
+    assert everything["street-19"] == sorted(set(everything["street-19"]))
+    assert '"event": "reloaded"' in log
+    assert "Traceback" not in log
+
+
+def test_a_bad_configuration_is_refused_whole(tmp_path: Path) -> None:
+    """And in one line of the log; a good one after it is taken."""
+    with Lookout(tmp_path, {"sources": [_street(0)], "model": {"path": str(DEMO_MODEL), "backend": "fake"}}) as lookout:
+        with lookout.subscribe() as subscriber:
+            receive_until(subscriber, is_state("street-0", "up"))
+            for words, change in (
+                ("did you mean `fps`", {"sources": [_street(0), _street(1, fpps=3)]}),
+                ("lanes: cannot change while running", {"sources": [_street(0), _street(1)], "lanes": 4}),
+                ("has no label 'zebra'", {"sources": [_street(0), _street(1, labels=["zebra"])], "lanes": 1}),
+            ):
+                _rewrite(lookout, **change)
+                receive_until(subscriber, _logged(lookout, words))
+            _rewrite(lookout, sources=[_street(0), _street(1)])
+            messages = receive_until(subscriber, is_state("street-1", "up"))
+        assert lookout.stop() == 0
+        assert lookout.log().count("reload refused") == 3
+    assert not any(isinstance(message, Status) and message.source == "street-0" for message in messages)
+
+
+def test_thresholds_and_labels_change_without_a_new_connection(tmp_path: Path) -> None:
+    model = {"path": str(DEMO_MODEL), "confidence": 0.1}
+    with Lookout(tmp_path, {"sources": [_street(0, width=640, height=360)], "model": model}) as lookout:
+        with lookout.subscribe() as subscriber:
+            receive_until(subscriber, lambda message: isinstance(message, Detections) and bool(message.detections))
+            _rewrite(lookout, sources=[_street(0, width=640, height=360, labels=[])])
+            messages = receive_until(
+                subscriber, lambda message: isinstance(message, Detections) and not message.detections
+            )
+        assert lookout.stop() == 0
+    assert not any(isinstance(message, Status) for message in messages)
+
+
+def test_a_model_is_swapped_while_it_works(tmp_path: Path) -> None:
+    """Every message names the model that made it, in order, and none is lost."""
+    other = tmp_path / "other.onnx"
+    import onnx
+
+    model = onnx.load(DEMO_MODEL)
+    model.producer_name = "another"
+    onnx.save(model, other)
+    sources = [_street(number, width=320, height=180, fps=10) for number in range(3)]
+    with Lookout(tmp_path, {"sources": sources, "model": {"path": str(DEMO_MODEL), "threads": 1}}) as lookout:
+        with lookout.subscribe() as subscriber:
+            before = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq == 60)
+            _rewrite(lookout, model={"path": str(other), "threads": 1})
+            during = receive_until(
+                subscriber, lambda message: isinstance(message, Detections) and message.model.name == "other"
+            )
+            during += _collect(subscriber, 2)
+            assert subscriber.lost == {}
+            _rewrite(lookout, model={"path": str(tmp_path / "none.onnx"), "threads": 1})
+            receive_until(subscriber, _logged(lookout, "none.onnx"))
+            after = _collect(subscriber, 1)
+        assert lookout.stop() == 0
+    found = [message for message in [*before, *during, *after] if isinstance(message, Detections)]
+    digests = {message.model.digest for message in found if message.model.name == "other"}
+    assert len(digests) == 1
+    assert digests != {message.model.digest for message in found if message.model.name == "demo"}
+    for source in ("street-0", "street-1", "street-2"):
+        names = [message.model.name for message in found if message.source == source]
+        assert names == sorted(names)  # demo, and then other
+        assert names[-1] == "other"
+    rows = sorted(message.latency.total for message in before if isinstance(message, Detections))
+    meanwhile = sorted(message.latency.total for message in during if isinstance(message, Detections))
+    # The other model is opened on the same cores: what is compared is the tail, before and meanwhile.
+    assert meanwhile[int(0.99 * len(meanwhile))] < 2 * rows[-1]
+
+
+class _StuckLane(FakeLane):
+    """Works, and then does not come back."""
+
+    left = 3
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+        self.left -= 1
+        if self.left < 0:
+            self._sleep(60)
+        return super().detect(images)
+
+
+class _StuckDetector(FakeDetector):
+    def lane(self) -> FakeLane:
+        return _StuckLane(0.1, 0.0, _wait)
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a code of its own, and with the watchdog not fed meanwhile."""
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+    text = "model: {path: none}\nsources: [{id: cam, type: synthetic, fps: 20}]\n"
+    text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\nmonitor: {stuck_after_s: 1.5}\n"
+    app = App(parse(text), open_detector=lambda _, options: _StuckDetector(options))
+    assert app.run() == PART_STUCK
+    counts = app.ledger.counts()["cam"]
+    assert counts.published == 3
+
+
+def _config(text: str) -> Config:
+    return parse("model: {path: m}\nsources:\n" + text)
+
+
+def test_what_a_reload_changes() -> None:
+    old = _config("  - {id: a, type: synthetic}\n  - {id: b, type: synthetic}\n  - {id: c, type: synthetic}\n")
+    new = _config("  - {id: b, type: synthetic, fps: 3}\n  - {id: c, type: synthetic, confidence: 0.5}\n"
+                  "  - {id: d, type: synthetic}\n")  # fmt: skip
+    change = difference(old, new)
+    assert [source.id for source in change.added] == ["d"]
+    assert change.removed == ["a"]
+    assert [source.id for source in change.changed] == ["b"]
+    assert [source.id for source in change.wishes] == ["c"]
+    assert not change.model
+    weaker = _config("  - {id: a, type: synthetic, confidence: 0.1}\n")
+    assert difference(old, weaker).model
+    with pytest.raises(ConfigError, match="board, publisher: cannot change while running"):
+        difference(old, parse("model: {path: m}\nsources: [{id: a, type: synthetic}]\nboard: {depth: 3}\n"
+                              "publisher: {outbox: 3}\n"))  # fmt: skip
+
+
+def _of(source: str) -> Callable[[Message], bool]:
+    return lambda message: isinstance(message, Detections) and message.source == source
+
+
+def test_the_accounts_of_a_source_that_comes_back_go_on(tmp_path: Path) -> None:
+    """captured = published + dropped + in flight over its whole life; its numbers never repeat."""
+    sources = [_street(0), _street(1, fps=20)]
+    with Lookout(tmp_path, {"sources": sources, "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+                            "monitor": {"interval_s": 0.5}}) as lookout:  # fmt: skip
+        messages: list[Message] = []
+        with lookout.subscribe() as subscriber:
+            for _ in range(3):
+                messages += receive_until(subscriber, is_state("street-1", "up"))
+                messages += receive_until(
+                    subscriber, lambda row: isinstance(row, Detections) and row.source == "street-1"
+                )
+                _rewrite(lookout, sources=sources[:1])
+                messages += receive_until(subscriber, is_state("street-1", "ended"))
+                _rewrite(lookout, sources=sources)
+            messages += receive_until(subscriber, is_state("street-1", "up"))
+            messages += _collect(subscriber, 1.2)
+        assert lookout.stop() == 0
+    seqs = _seqs(messages)["street-1"]
+    assert seqs == sorted(set(seqs))
+    metrics = [message for message in messages if isinstance(message, Metrics)]
+    for row in metrics:
+        for figures in row.sources.values():
+            assert figures.captured == figures.published + figures.in_flight + sum(
+                getattr(figures.dropped, name) for name in figures.dropped.__struct_fields__
+            )
+    assert np.diff([row.sources["street-0"].captured for row in metrics]).min() >= 0
