@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 import structlog
@@ -17,10 +18,10 @@ from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config
-from daemon.errors import LookoutError
+from daemon.config import Config, HttpConfig
+from daemon.errors import ConfigError, LookoutError
 from daemon.lanes import Lanes
-from daemon.messages import VideoFormat
+from daemon.messages import Metrics, PublisherMetrics, VideoFormat
 from daemon.metrics import Ledger
 from daemon.monitor import Monitor, RowSink
 from daemon.mps import Mps
@@ -36,6 +37,9 @@ from daemon.sources.factory import make_source
 from daemon.tuning import allow_many_files, tune_the_interpreter
 from detectors.factory import Backend, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
+
+if TYPE_CHECKING:
+    from daemon.http.server import HttpServer
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +60,7 @@ class App:
         make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
         find_hardware: what decodes on the GPU; the plan's, or a stand-in.
         sinks: takers of every frame's row, such as a benchmark.
+        read: the configuration file as it is now, for a reload.
 
     Attributes:
         ledger: what happened to every frame.
@@ -76,6 +81,7 @@ class App:
         make_source: MakeSource = make_source,
         find_hardware: FindHardware = hardware_of,
         sinks: Sequence[RowSink] = (),
+        read: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._clock = config, clock or SystemClock()
         self._stopping = threading.Event()
@@ -91,7 +97,12 @@ class App:
         self.snapshots = Snapshots()
         self._open_detector, self._make_source = open_detector, make_source
         self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
+        self._read = read or (lambda: self._config)
+        self._http: HttpServer | None = None
         with ExitStack() as undo:
+            if config.http.enabled:
+                self._http = _http_server(config.http)
+                undo.callback(self._http.stop, 0.0)
             self._publisher = Publisher(config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail)
             undo.callback(self._publisher.stop, 0.0)
             if config.gpu.mps == "auto" and processes_wished(config) > 1:
@@ -144,6 +155,8 @@ class App:
                 self._fail,
                 sinks,
             )
+            if self._http:
+                self._offer_http(self._http)
             undo.pop_all()
 
     @property
@@ -159,6 +172,20 @@ class App:
     def formats(self) -> dict[str, VideoFormat]:
         """Of the sources that are connected."""
         return {capture.id: capture.format for capture in self.roster.captures if capture.format}
+
+    @property
+    def last_metrics(self) -> Metrics | None:
+        """The last report, None before the first."""
+        return self._monitor.last
+
+    @property
+    def publisher_metrics(self) -> PublisherMetrics:
+        return self._publisher.metrics()
+
+    @property
+    def http_port(self) -> int | None:
+        """Where the HTTP interface listens; None if it does not."""
+        return self._http.port if self._http else None
 
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
@@ -242,6 +269,8 @@ class App:
         self._board.abandon()
         self._outbox.close()
         self._outbox.flush(left(1.3))  # so that the last report counts every frame
+        if self._http:
+            self._http.stop(left(1.2))
         self._monitor.stop(left(1.0))
         self._publisher.stop(left(0.2))
         for part in (self.roster.hardware, self._lanes.detector):
@@ -363,21 +392,51 @@ class App:
                     log.warning("nobody subscribed in time: starting without", seconds=patience)
                 return
 
+    def _offer_http(self, server: HttpServer) -> None:
+        from daemon.http.exposition import Exposition
+        from daemon.http.routes import Routes
+        from daemon.kept import Kept
+
+        http = self._config.http
+        exposition = Exposition(self)
+        self._monitor.add_sink(exposition.histograms.take)
+        kept = Kept(http.sources_file) if http.sources_file else None
+        server.serve(Routes(self, http, exposition, kept, self._read).starlette())
+
+    def problems(self) -> list[str]:
+        """Parts that do not move, and what has failed."""
+        words = [f"{name} is stuck in {step!r} for {seconds:.0f} s" for name, step, seconds in self._stuck()]
+        return [*words, *([self._failure] if self._failure else [])]
+
     def _is_alive(self) -> bool:
         """Every part has moved lately. One that has not is named, and ends the process: a library blocks it."""
-        now = self._clock.monotonic_ns()
-        beats = [(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
-        beats.append(("publisher", "send", self._publisher.beat_ns))
-        if (beat_ns := self.roster.beat_ns) is not None:
-            beats.append(("capture-processes", "serve", beat_ns))
-        stuck = [(name, step, (now - beat) / 1e9) for name, step, beat in beats
-                 if now - beat > self._config.monitor.stuck_after_s * 1e9]  # fmt: skip
+        stuck = self._stuck()
         for name, step, seconds in stuck:
             log.error("stuck", part=name, step=step, seconds=round(seconds, 1))
             self._code = PART_STUCK
             self._fail(f"{name} is stuck in {step!r} for {seconds:.0f} s")
         return not stuck
 
+    def _stuck(self) -> list[tuple[str, str, float]]:
+        """Name, step and seconds of each part that has not moved lately."""
+        if not self.is_ready:
+            return []
+        now = self._clock.monotonic_ns()
+        beats = [(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
+        beats.append(("publisher", "send", self._publisher.beat_ns))
+        if (beat_ns := self.roster.beat_ns) is not None:
+            beats.append(("capture-processes", "serve", beat_ns))
+        return [(name, step, (now - beat) / 1e9) for name, step, beat in beats
+                if now - beat > self._config.monitor.stuck_after_s * 1e9]  # fmt: skip
+
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
         self._stopping.set()
+
+
+def _http_server(config: HttpConfig) -> HttpServer:
+    try:
+        from daemon.http.server import HttpServer
+    except ImportError as error:
+        raise ConfigError(f"http needs {error.name}: pip install 'lookoutd[http]'") from error
+    return HttpServer(config)

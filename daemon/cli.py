@@ -67,14 +67,19 @@ def cli() -> None:
 def run(config: Path) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
     from daemon.app import App
-    from daemon.config import load
+    from daemon.config import Config, load
+    from daemon.kept import Kept
     from daemon.log import logging
     from daemon.signals import stopping_on_signals
 
-    loaded = load(config)
+    def read() -> Config:
+        found = load(config)
+        return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
+
+    loaded = read()
     with logging(loaded.log):
-        app = App(loaded)
-        with stopping_on_signals(app.request_stop, lambda: app.reload(lambda _: load(config))):
+        app = App(loaded, read=read)
+        with stopping_on_signals(app.request_stop, lambda: app.reload(lambda _: read())):
             return app.run()
 
 

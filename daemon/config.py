@@ -29,6 +29,9 @@ Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
 
 
+_LEAST_TOKEN = 16
+
+
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A mapping of config.yaml."""
 
@@ -142,6 +145,38 @@ class MonitorConfig(Section, frozen=True):
     frames_file: Path | None = None
 
 
+class HttpConfig(Section, frozen=True):
+    enabled: bool = False
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9105
+    token: Secret | None = None
+    token_file: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_sources: PositiveInt = 256
+    schemes: tuple[str, ...] = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
+    allow_local: bool = False
+    sources_file: Path | None = None
+
+    def secret(self) -> Secret | None:
+        """The token, wherever it is.
+
+        Raises:
+            ConfigError: its file cannot be read, or it is too short to be one.
+        """
+        token = self.token
+        if self.token_file is not None:
+            try:
+                token = Secret(self.token_file.read_text(encoding="utf-8").strip())
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"http.token_file: {self.token_file} cannot be read: {error}") from error
+        if token is not None and len(token.reveal()) < _LEAST_TOKEN:
+            raise ConfigError(
+                f"http.token: is shorter than {_LEAST_TOKEN} characters: `openssl rand -hex 32` makes one"
+            )
+        return token
+
+
 class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
@@ -161,6 +196,7 @@ class Config(Section, frozen=True):
     board: BoardConfig = BoardConfig()
     publisher: PublisherConfig = PublisherConfig()
     monitor: MonitorConfig = MonitorConfig()
+    http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
 
     @property
@@ -206,14 +242,24 @@ def parse(text: str) -> Config:
     return check(_convert(raw, Config))
 
 
-def check(config: Config) -> Config:
+def source_of(raw: object) -> SourceConfig:
+    """One source from a mapping, as it stands in `sources`.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    found: SourceConfig = _convert(raw, SourceConfig)  # type: ignore[arg-type]
+    _check_id(found.id, "id")
+    return found
+
+
+def check(config: Config, *, may_be_empty: bool = False) -> Config:
     """What types cannot say: ids, references between keys, and what would be unsafe."""
-    if not config.active:
+    if not config.active and not may_be_empty:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: set[str] = set()
     for index, source in enumerate(config.sources):
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", source.id):
-            raise ConfigError(f"sources[{index}].id: {source.id!r} may hold letters, digits, '_', '.' and '-' only")
+        _check_id(source.id, f"sources[{index}].id")
         if source.id in seen:
             raise ConfigError(f"sources[{index}].id: {source.id!r} is used twice; each source needs its own")
         seen.add(source.id)
@@ -222,7 +268,25 @@ def check(config: Config) -> Config:
     if config.admission != "off" and config.board.mode == "lossless":
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_publisher(config.publisher)
+    _check_http(config.http)
     return config
+
+
+def _check_id(id: str, where: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", id):
+        raise ConfigError(f"{where}: {id!r} may hold letters, digits, '_', '.' and '-' only")
+
+
+def _check_http(http: HttpConfig) -> None:
+    if not http.enabled:
+        return
+    if http.token is not None and http.token_file is not None:
+        raise ConfigError("http: set one of token and token_file")
+    if (http.tls_certificate is None) != (http.tls_key is None):
+        raise ConfigError("http: tls_certificate and tls_key go together")
+    has_token = http.token is not None or http.token_file is not None
+    if not _is_loopback(f"{http.host}:0") and not has_token:
+        raise ConfigError(f"http.host: {http.host} can be reached by the whole network: set http.token or token_file")
 
 
 def _check_publisher(publisher: PublisherConfig) -> None:
@@ -276,6 +340,13 @@ def _anchor(config: Config, folder: Path) -> Config:
         sources=sources,
         publisher=publisher,
         monitor=msgspec.structs.replace(config.monitor, frames_file=at(config.monitor.frames_file)),
+        http=msgspec.structs.replace(
+            config.http,
+            token_file=at(config.http.token_file),
+            tls_certificate=at(config.http.tls_certificate),
+            tls_key=at(config.http.tls_key),
+            sources_file=at(config.http.sources_file),
+        ),
         log=msgspec.structs.replace(config.log, file=at(config.log.file)),
     )
 
@@ -284,7 +355,7 @@ def _anchor(config: Config, folder: Path) -> Config:
 
 _T = TypeVar("_T")
 _ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_KEYS = ("url", "secret_key")
+_SECRET_KEYS = ("url", "secret_key", "token")
 
 
 class _Loader(yaml.SafeLoader):
@@ -330,7 +401,7 @@ def _explain(message: str) -> str:
         text = f"unknown key `{unknown[1]}`" + (
             f"; did you mean `{close[0]}`?" if close else "; config.yaml lists every key"
         )
-    if path.endswith(".type"):
+    if path == "type" or path.endswith(".type"):
         text += "; known are av, camera and synthetic"
     text = text.replace("Object missing required field", "missing key").replace("Object contains", "has")
     return f"{path}: {text}" if path else text

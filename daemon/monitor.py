@@ -45,6 +45,9 @@ class Monitor(threading.Thread):
         pids: of the daemon's processes.
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
+
+    Attributes:
+        last: what was reported last.
     """
 
     def __init__(
@@ -74,12 +77,17 @@ class Monitor(threading.Thread):
         self._begun = self._since = clock.monotonic_ns()
         self._counts = ledger.counts()
         self._rows: list[Rows] = []
+        self.last: Metrics | None = None
 
     def stop(self, timeout_s: float) -> None:
         """Report once more and end, within the time."""
         self._ending.set()
         if self.ident is not None:
             self.join(timeout_s)
+
+    def add_sink(self, sink: RowSink) -> None:
+        """One more taker of every frame's row; before it is started."""
+        self._sinks = (*self._sinks, sink)
 
     def run(self) -> None:
         watchdog = systemd.watchdog_s()
@@ -108,7 +116,7 @@ class Monitor(threading.Thread):
 
     def report(self) -> Metrics:
         """Publish and log the figures since the last report."""
-        metrics = self._measure()
+        metrics = self.last = self._measure()
         self._outbox.report(Report(topic("metrics"), metrics))
         total = metrics.latency["total"] if metrics.latency else None
         up = sum(source.state == "up" for source in metrics.sources.values())

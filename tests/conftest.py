@@ -26,7 +26,7 @@ if os.environ.get("LOOKOUT_FORBID_SKIP"):
     settings.load_profile("ci")
 
 
-_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium")} | {"systemd": "systemd-analyze"}
+_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool")} | {"systemd": "systemd-analyze"}
 
 
 def _missing(thing: str) -> str | None:

@@ -26,6 +26,7 @@ from daemon.redact import scrub
 _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
+_NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps,srtp,tcp,tls,udp"
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
 _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory
 _REWINDABLE = {"mp4", "matroska"}  # they have an index, so that the first packet is found again
@@ -189,8 +190,14 @@ def words_of(error: Exception) -> str:
     return scrub(words)
 
 
+def _protocols(scheme: str) -> str:
+    """What FFmpeg may read: no `concat:` or `subfile:` in a path, no file named by a playlist from the network."""
+    return "file,crypto,data" if scheme in ("", "file") else f"{scheme},{_NETWORK}"
+
+
 def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
     options = _RTSP_OPTIONS | {"rtsp_transport": config.transport} if config.url.scheme in _RTSP else {}
+    options = options | {"protocol_whitelist": _protocols(config.url.scheme)}
     limits = (config.open_timeout_s, config.read_timeout_s)
     started = monotonic()
     try:

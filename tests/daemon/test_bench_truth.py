@@ -55,8 +55,10 @@ def run(load: Load, service_s: float, record: Path) -> tuple[Streams, Faulty]:
 
 
 def compare(found: Streams, truth_ns: list[int], ranks: dict[str, float]) -> None:
+    """Within 5 % and two ranks: where the distribution is steep, a frame more at the end of the window moves a rank."""
     for name, rank in ranks.items():
-        assert found.latency_ms[name] == pytest.approx(np.percentile(truth_ns, rank) / 1e6, rel=0.05), name
+        least, most = np.percentile(truth_ns, [rank - 2, min(100.0, rank + 2)]) / 1e6
+        assert 0.95 * least <= found.latency_ms[name] <= 1.05 * most, name
 
 
 def test_a_closed_loop_shows_the_queue_it_fills(tmp_path: Path, clip: Path) -> None:

@@ -1,0 +1,1 @@
+"""The HTTP interface: health, metrics for Prometheus, sources at run time. Off unless it is asked for."""

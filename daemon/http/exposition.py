@@ -1,0 +1,147 @@
+"""Figures in Prometheus's words; written by its own library."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.registry import Collector
+
+from daemon import __version__
+from daemon.messages import Metrics
+from daemon.metrics import CAUSES, STAGES, Rows
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+    from daemon.app import App
+
+_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_EDGES_NS = np.array([round(edge * 1e9) for edge in _BUCKETS_S])
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Histograms:
+    """Where frames' time went, since the start; a sink of the monitor's rows."""
+
+    def __init__(self) -> None:
+        self._counts = {stage: np.zeros(len(_BUCKETS_S) + 1, np.int64) for stage in STAGES}
+        self._sums = dict.fromkeys(STAGES, 0)
+        self._lock = threading.Lock()
+
+    def take(self, rows: Rows) -> None:
+        published = rows[rows["dropped"] == 0]
+        with self._lock:
+            for stage in STAGES:
+                values = published[stage]
+                places = np.searchsorted(_EDGES_NS, values)
+                self._counts[stage] += np.bincount(places, minlength=len(_BUCKETS_S) + 1)
+                self._sums[stage] += int(values.sum())
+
+    def family(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily("lookout_stage_seconds", "Time of a published frame by stage.", labels=["stage"])
+        with self._lock:
+            for stage in STAGES:
+                sums = np.cumsum(self._counts[stage]).tolist()
+                names = [*map(repr, _BUCKETS_S), "+Inf"]
+                family.add_metric([stage], list(zip(names, sums)), self._sums[stage] / 1e9)
+        return family
+
+
+class Exposition(Collector):
+    """What a scrape gives: counters as they are now, gauges of the last report."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.histograms = Histograms()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)
+
+    def describe(self) -> list[Metric]:
+        """Nothing is asked before the first scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._frames()
+        yield from self._sources()
+        yield self.histograms.family()
+        yield from self._build()
+        if (metrics := self._app.last_metrics) is not None:
+            yield from _process(metrics)
+            yield from _gpus(metrics)
+
+    def _frames(self) -> Iterator[Metric]:
+        captured = CounterMetricFamily("lookout_frames_captured", "Frames captured.", labels=["source"])
+        published = CounterMetricFamily("lookout_frames_published", "Frames whose message was sent.", labels=["source"])
+        dropped = CounterMetricFamily(
+            "lookout_frames_dropped", "Frames captured and not published.", labels=["source", "cause"]
+        )
+        flying = GaugeMetricFamily("lookout_frames_in_flight", "Frames on their way.", labels=["source"])
+        for source, counts in self._app.ledger.counts().items():
+            captured.add_metric([source], counts.captured)
+            published.add_metric([source], counts.published)
+            flying.add_metric([source], counts.in_flight)
+            for cause in CAUSES:
+                dropped.add_metric([source, cause], getattr(counts.dropped, cause))
+        yield from (captured, published, dropped, flying)
+
+    def _sources(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("lookout_source_up", "1 if frames come.", labels=["source"])
+        fps = GaugeMetricFamily("lookout_source_nominal_fps", "Frames a second, as it says itself.", labels=["source"])
+        for capture in self._app.roster.captures:
+            up.add_metric([capture.id], capture.state == "up")
+            if capture.format and capture.format.fps:
+                fps.add_metric([capture.id], capture.format.fps)
+        yield from (up, fps)
+        publisher = self._app.publisher_metrics
+        yield GaugeMetricFamily("lookout_outbox_messages", "Messages that wait to be sent.", publisher.outbox)
+        yield GaugeMetricFamily("lookout_outbox_limit_messages", "Most that may wait.", publisher.outbox_limit)
+        yield GaugeMetricFamily("lookout_subscriptions", "Subscriptions there are.", publisher.subscriptions)
+
+    def _build(self) -> Iterator[Metric]:
+        model = self._app.model
+        build = InfoMetricFamily("lookout_build", "What runs.")
+        build.add_metric([], {"version": __version__})
+        told = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}
+        serving = InfoMetricFamily("lookout_model", "What detects.")
+        serving.add_metric([], told)
+        yield from (build, serving)
+
+
+def _process(metrics: Metrics) -> Iterator[Metric]:
+    process = metrics.process
+    yield GaugeMetricFamily("lookout_uptime_seconds", "Since the start.", metrics.uptime_s)
+    yield GaugeMetricFamily("lookout_cpu_cores", "In use, of all processes.", process.cpu_percent / 100)
+    yield GaugeMetricFamily("lookout_resident_memory_bytes", "Of all processes.", process.rss_bytes)
+    yield GaugeMetricFamily("lookout_threads", "Of all processes.", process.threads)
+    yield GaugeMetricFamily("lookout_open_files", "Of all processes.", process.open_files)
+
+
+def _gpus(metrics: Metrics) -> Iterator[Metric]:
+    rows = (
+        ("lookout_gpu_utilization_ratio", "Share of time that it computed.", "utilisation", 0.01),
+        ("lookout_gpu_decoder_utilization_ratio", "Share of its decoders.", "decoder_utilisation", 0.01),
+        ("lookout_gpu_memory_used_bytes", "By everybody.", "memory_used_bytes", 1.0),
+        ("lookout_gpu_memory_total_bytes", "That there is.", "memory_total_bytes", 1.0),
+        ("lookout_gpu_power_watts", "Drawn now.", "power_w", 1.0),
+        ("lookout_gpu_clock_hertz", "Of its processors.", "clock_mhz", 1e6),
+    )
+    gpus = metrics.gpus or []
+    for name, words, field, scale in rows:
+        family = GaugeMetricFamily(name, words, labels=["gpu", "name"])
+        for number, gpu in enumerate(gpus):
+            if (value := getattr(gpu, field)) is not None:
+                family.add_metric([str(number), gpu.name], value * scale)
+        yield family
+    energy = CounterMetricFamily("lookout_gpu_energy_joules", "Since the driver was loaded.", labels=["gpu", "name"])
+    for number, gpu in enumerate(gpus):
+        if gpu.energy_j is not None:
+            energy.add_metric([str(number), gpu.name], gpu.energy_j)
+    yield energy

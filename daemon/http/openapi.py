@@ -1,0 +1,109 @@
+"""The interface described, as OpenAPI 3.1; schemas come from the configuration's own types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from daemon.config import AvConfig, CameraConfig, SyntheticConfig
+from daemon.messages import VideoFormat
+from daemon.redact import Secret
+
+_KINDS = (AvConfig, CameraConfig, SyntheticConfig)
+_REF = "#/components/schemas/{name}"
+
+
+def document() -> dict[str, Any]:
+    """The whole of it."""
+    _, schemas = msgspec.json.schema_components((*_KINDS, VideoFormat), schema_hook=_hook, ref_template=_REF)
+    schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in _KINDS]}
+    schemas["Row"] = _object(
+        {
+            "config": {"type": "object"},
+            "state": {"enum": ["connecting", "up", "stalled", "down", "ended"]},
+            "format": {"anyOf": [{"type": "null"}, {"$ref": _REF.format(name="VideoFormat")}]},
+            "failure": {"type": ["string", "null"]},
+        }
+    )
+    schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
+    schemas["Error"] = _object({"error": {"type": "string"}})
+    row, rows = _ref("Row"), {"type": "array", "items": _ref("Row")}
+    one = "/api/v1/sources/{id}"
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Lookout", "version": "1"},
+        "security": [{"token": []}],
+        "paths": {
+            "/live": {"get": _health("Every part moves")},
+            "/ready": {"get": _health("Frames come")},
+            "/startup": {"get": _health("Started")},
+            "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
+            "/openapi.json": {"get": {"summary": "This", "security": [], "responses": {"200": _answer("This", {})}}},
+            "/api/v1/sources": {
+                "get": _operation("The sources", {"200": _answer("All", rows)}),
+                "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409, 413, 422)}, body=True),
+            },
+            one: {
+                "parameters": [_parameter("id", "path", {"type": "string"})],
+                "get": _operation("A source", {"200": _answer("It", row), **_wrong(404)}),
+                "put": _operation("Change it", {"200": _answer("It", row), **_wrong(404, 409, 413, 422)}, body=True),
+                "delete": _operation("Remove it", {"204": {"description": "Gone"}, **_wrong(404, 409)}, persist=True),
+            },
+            f"{one}/snapshot.jpg": {
+                "parameters": [_parameter("id", "path", {"type": "string"})],
+                "get": {
+                    **_operation("Its next frame", {"200": {"description": "JPEG", "content": {"image/jpeg": {}}},
+                                                    **_wrong(404, 504)}),
+                    "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
+                },
+            },
+            "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
+            "/api/v1/reload": {
+                "post": _operation("Read the file again", {"200": _answer("What changed", {"type": "object"}),
+                                                           **_wrong(409, 422, 503, 504)})
+            },
+        },
+        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }  # fmt: skip
+
+
+def _operation(summary: str, responses: dict[str, Any], *, body: bool = False, persist: bool = False) -> dict[str, Any]:
+    operation: dict[str, Any] = {"summary": summary, "responses": {**responses, **_wrong(401, 403)}}
+    if body or persist:
+        operation["parameters"] = [_parameter("persist", "query", {"type": "boolean"})]
+        operation["responses"] |= _wrong(400, 503)
+    if body:
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref("Source")}}}
+    return operation
+
+
+def _health(summary: str) -> dict[str, Any]:
+    answers = {"200": _answer("Yes", _ref("Health")), "503": _answer("No, and why", _ref("Health"))}
+    return {"summary": summary, "security": [], "responses": answers}
+
+
+def _answer(words: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": words, "content": {"application/json": {"schema": schema}}}
+
+
+def _wrong(*codes: int) -> dict[str, Any]:
+    return {str(code): _answer("Why not", _ref("Error")) for code in codes}
+
+
+def _parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": schema}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _ref(name: str) -> dict[str, Any]:
+    return {"$ref": _REF.format(name=name)}
+
+
+def _hook(kind: type) -> dict[str, Any]:
+    if issubclass(kind, Secret):
+        return {"type": "string"}
+    raise NotImplementedError

@@ -1,0 +1,95 @@
+"""The thread that serves."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import structlog
+import uvicorn
+
+from daemon.config import HttpConfig
+from daemon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+log = structlog.get_logger(__name__)
+_MOST_AT_ONCE = 512  # connections; whoever comes then is told 503
+_KEEP_ALIVE_S = 10
+
+
+class HttpServer(threading.Thread):
+    """Binds in the constructor, so that a port in use is known before anything slow starts.
+
+    Raises:
+        ConfigError: the address cannot be bound, or the TLS files cannot be read.
+    """
+
+    def __init__(self, config: HttpConfig) -> None:
+        super().__init__(name="http", daemon=True)
+        self._config = config
+        self._socket = _bind(config)
+        self.port = int(self._socket.getsockname()[1])
+        self._server: uvicorn.Server | None = None
+
+    def serve(self, app: Starlette) -> None:
+        """Start."""
+        config = self._config
+        settings = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_AT_ONCE,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            h11_max_incomplete_event_size=16 << 10,
+            http="h11",
+            ws="none",
+            ssl_certfile=config.tls_certificate,
+            ssl_keyfile=config.tls_key,
+        )
+        try:
+            settings.load()
+        except OSError as error:
+            raise ConfigError(f"http.tls_certificate, tls_key: cannot be read: {error}") from error
+        self._server = uvicorn.Server(settings)
+        self.start()
+
+    def run(self) -> None:
+        server = self._server
+        if server is None:
+            return
+        try:
+            asyncio.run(server.serve(sockets=[self._socket]))
+        except Exception:
+            log.exception("http failed: the daemon goes on without")
+
+    def stop(self, timeout_s: float) -> None:
+        """Let go of the port, within the time."""
+        if self._server:
+            self._server.should_exit = True
+            self._server.force_exit = True
+        if self.ident is not None:
+            self.join(timeout_s)
+        self._socket.close()
+
+
+def _bind(config: HttpConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((config.host, config.port))
+        found.listen(128)
+    except OSError as error:
+        found.close()
+        raise ConfigError(
+            f"http: cannot bind {config.host}:{config.port}: {error.strerror}; choose another port"
+        ) from error
+    return found

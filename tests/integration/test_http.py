@@ -1,0 +1,371 @@
+"""The HTTP interface of a running daemon, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import cv2
+import httpx
+import numpy as np
+import psutil
+import pytest
+import yaml
+
+from daemon.config import parse
+from daemon.errors import ConfigError
+from daemon.messages import Detections, Status
+from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
+from tests.support.rtsp import free_port
+
+TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
+_HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def _street(name: str, **more: object) -> dict[str, object]:
+    return {"id": name, "type": "synthetic", "width": 160, "height": 96, "fps": 10, **more}
+
+
+class Served:
+    """A daemon with the interface, and a client that has the token."""
+
+    def __init__(self, folder: Path, http: dict[str, object] | None = None, **config: object) -> None:
+        self.port = free_port()
+        whole = {
+            "sources": [_street("street-0"), _street("street-1")],
+            "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+            "http": {"enabled": True, "port": self.port, "token": TOKEN, **(http or {})},
+            "monitor": {"interval_s": 0.5},
+            **config,
+        }
+        self.lookout = Lookout(folder, whole)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, headers=_HEADERS, timeout=15)
+        with self.lookout.subscribe() as subscriber:
+            receive_until(subscriber, is_state("street-0", "up"))
+
+    def close(self) -> None:
+        self.client.close()
+        self.lookout.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    served = Served(tmp_path_factory.mktemp("http"))
+    yield served
+    assert served.lookout.stop() == 0
+    assert "Traceback" not in served.lookout.log()
+    served.close()
+
+
+def test_health_says_why(served: Served) -> None:
+    """Without a token; a daemon whose every source is down is not ready, but lives."""
+    bare = httpx.Client(base_url=served.url)
+    for path in ("/live", "/startup", "/ready"):
+        answer = bare.get(path)
+        assert (answer.status_code, answer.json()) == (200, {"ok": True, "reasons": []})
+    bare.close()
+
+
+def test_a_daemon_without_frames_is_not_ready(tmp_path: Path) -> None:
+    nobody = {"id": "gone", "type": "av", "url": f"rtsp://127.0.0.1:{free_port()}/none"}
+    port = free_port()
+    config: dict[str, object] = {"sources": [nobody], "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+              "http": {"enabled": True, "port": port}}  # fmt: skip
+    with Lookout(tmp_path, config) as lookout:
+        with lookout.subscribe() as subscriber:
+            receive_until(subscriber, is_state("gone", "down"))
+        ready = httpx.get(f"http://127.0.0.1:{port}/ready")
+        assert ready.status_code == 503
+        assert "no source is up: gone down" in ready.json()["reasons"][0]
+        assert httpx.get(f"http://127.0.0.1:{port}/live").status_code == 200
+        # Without a token there is no API, and figures may be read.
+        assert httpx.get(f"http://127.0.0.1:{port}/api/v1/sources").status_code == 403
+        assert httpx.get(f"http://127.0.0.1:{port}/metrics").status_code == 200
+        assert lookout.stop() == 0
+
+
+@pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", "Bearer é"])
+def test_who_has_no_token_does_nothing(served: Served, header: str | None) -> None:
+    headers = {b"Authorization": header.encode()} if header else {}
+    with httpx.Client(base_url=served.url) as client:
+        for method, path in (("GET", "/api/v1/sources"), ("GET", "/metrics"), ("GET", "/api/v1/config"),
+                             ("DELETE", "/api/v1/sources/street-0"), ("POST", "/api/v1/reload")):  # fmt: skip
+            assert client.request(method, path, headers=headers).status_code == 401
+
+
+def test_a_source_is_added_changed_looked_at_and_removed(served: Served) -> None:
+    """And the others do not notice."""
+    client = served.client
+    with served.lookout.subscribe() as subscriber:
+        receive_until(subscriber, lambda message: isinstance(message, Detections) and message.source == "street-1")
+        assert client.post("/api/v1/sources", json=_street("new")).status_code == 201
+        messages = receive_until(subscriber, is_state("new", "up"))
+        row = client.get("/api/v1/sources/new").json()
+        assert (row["state"], row["config"]["fps"], row["format"]["width"]) == ("up", 10.0, 160)
+        assert {row["config"]["id"] for row in client.get("/api/v1/sources").json()} == {"street-0", "street-1", "new"}
+        assert client.post("/api/v1/sources", json=_street("new")).status_code == 409
+        assert client.put("/api/v1/sources/new", json=_street("new", width=320)).status_code == 200
+        messages += receive_until(subscriber, lambda row: isinstance(row, Detections) and row.image.width == 320)
+        plain, drawn = (
+            cv2.imdecode(np.frombuffer(client.get(f"/api/v1/sources/new/snapshot.jpg{query}").content, np.uint8), 1)
+            for query in ("", "?boxes=true")
+        )
+        assert plain is not None
+        assert drawn is not None
+        assert plain.shape == drawn.shape == (96, 320, 3)
+        assert client.delete("/api/v1/sources/new").status_code == 204
+        messages += receive_until(subscriber, is_state("new", "ended"))
+        assert client.get("/api/v1/sources/new").status_code == 404
+        assert client.get("/api/v1/sources/new/snapshot.jpg").status_code == 404
+    others = [message for message in messages if isinstance(message, Status) and message.source != "new"]
+    assert others == []
+    seqs = [message.seq for message in messages if isinstance(message, Detections) and message.source == "street-1"]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "words"),
+    [
+        (b"{", 422, "not JSON"),
+        (b"[]", 422, "is an object"),
+        (b"[" * 60_000, 422, "not JSON"),
+        (b'{"id": "x", "type": "webcam"}', 422, "av, camera and synthetic"),
+        (b'{"id": "x/y", "type": "synthetic"}', 422, "letters"),
+        (b'{"id": "x", "type": "synthetic", "fps": -1}', 422, "fps"),
+        (b'{"id": "x", "type": "synthetic", "labels": ["zebra"]}', 422, "zebra"),
+        (b'{"id": "x", "type": "camera"}', 422, "cameras of this machine"),
+        (b'{"id": "x", "type": "av", "url": "/etc/passwd"}', 422, "url: only rtsp"),
+        (b'{"id": "x", "type": "av", "url": "file:///etc/passwd"}', 422, "url: only rtsp"),
+        (b'{"id": "x", "type": "av", "url": "concat:/etc/passwd|/etc/hosts"}', 422, "url: only rtsp"),
+        (b'{"id": "x", "type": "av", "url": "subfile,,start,0,end,9,,:/etc/passwd"}', 422, "url: only rtsp"),
+        (b'{"id": "x", "type": "av", "url": "rtsp://h/", "options": {"protocol_whitelist": "file"}}', 422, "options"),
+        (b'{"id": "x", "type": "av", "url": "http://evil/${LOOKOUT_SECRET}"}', 422, "the environment"),
+        (b" " * 70_000, 413, "more than"),
+    ],
+)
+def test_what_may_not_be_added(served: Served, body: bytes, code: int, words: str) -> None:
+    answer = served.client.post("/api/v1/sources", content=body)
+    assert answer.status_code == code
+    assert words in answer.json()["error"]
+
+
+def test_there_is_a_most(tmp_path: Path) -> None:
+    served = Served(tmp_path, {"max_sources": 3})
+    try:
+        codes = [served.client.post("/api/v1/sources", json=_street(f"more-{n}")).status_code for n in range(3)]
+        assert codes == [201, 409, 409]
+    finally:
+        served.close()
+
+
+def test_what_is_persisted_is_there_after_a_restart(tmp_path: Path) -> None:
+    """A password in a URL is in the file, which its owner alone can read, and nowhere else."""
+    file = tmp_path / "sources.json"
+    served = Served(tmp_path, {"sources_file": str(file)})
+    camera = {"id": "camera", "type": "av", "url": f"rtsp://viewer:hunter2@127.0.0.1:{free_port()}/x"}
+    try:
+        assert served.client.post("/api/v1/sources", json=_street("for-now")).status_code == 201
+        assert served.client.delete("/api/v1/sources/for-now").status_code == 204
+        assert served.client.post("/api/v1/sources?persist=true", json=camera).status_code == 201
+        shown = served.client.get("/api/v1/sources").text + served.client.get("/api/v1/config").text
+        shown += served.client.get("/metrics").text
+        assert served.lookout.stop() == 0
+        shown += served.lookout.log()
+        shown += " ".join(psutil.Process().cmdline())
+        assert "hunter2" not in shown
+        assert TOKEN not in shown
+    finally:
+        served.close()
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    assert "hunter2" in file.read_text()
+    again = Served(tmp_path, {"sources_file": str(file)})
+    try:
+        ids = [row["config"]["id"] for row in again.client.get("/api/v1/sources").json()]
+        assert ids == ["street-0", "street-1", "camera"]
+    finally:
+        again.close()
+
+
+@pytest.mark.needs("promtool")
+def test_prometheus_accepts_the_figures(served: Served) -> None:
+    text = served.client.get("/metrics").text
+    done = subprocess.run(["promtool", "check", "metrics"], check=False, input=text, text=True, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    names = [
+        "lookout_frames_captured_total",
+        "lookout_frames_dropped_total",
+        'cause="superseded"',
+        "lookout_build_info",
+    ]
+    for name in [*names, 'lookout_stage_seconds_bucket{le="0.01",stage="infer"}', "lookout_model_info"]:
+        assert name in text
+
+
+def test_the_accounts_hold_in_the_figures(served: Served) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    sums: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(served.client.get("/metrics").text):
+        for sample in family.samples:
+            if "source" in sample.labels:
+                row = sums.setdefault(sample.labels["source"], {})
+                row[sample.name] = row.get(sample.name, 0.0) + sample.value
+    for row in sums.values():
+        assert row["lookout_frames_captured_total"] > 0
+        rest = (
+            row["lookout_frames_published_total"]
+            + row["lookout_frames_dropped_total"]
+            + row["lookout_frames_in_flight"]
+        )
+        assert row["lookout_frames_captured_total"] == rest
+
+
+@pytest.mark.slow
+@pytest.mark.needs("promtool")
+def test_a_real_prometheus_scrapes_it(served: Served, tmp_path: Path) -> None:
+    port = free_port()
+    config = tmp_path / "prometheus.yml"
+    config.write_text(yaml.safe_dump({
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "lookout", "authorization": {"credentials": TOKEN},
+                            "static_configs": [{"targets": [f"127.0.0.1:{served.port}"]}]}],
+    }))  # fmt: skip
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
+               f"--web.listen-address=127.0.0.1:{port}", "--log.level=error"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as prometheus:
+        try:
+            found = _ask(port, 'lookout_source_up{source="street-0"}', 20)
+        finally:
+            prometheus.terminate()
+    assert float(found[0]["value"][1]) == 1.0
+
+
+def _ask(port: int, query: str, seconds: float) -> list[dict[str, Any]]:
+    until = monotonic() + seconds
+    while monotonic() < until:
+        try:
+            answer = httpx.get(f"http://127.0.0.1:{port}/api/v1/query", params={"query": query}, timeout=2).json()
+        except (httpx.HTTPError, json.JSONDecodeError):
+            continue
+        if answer.get("data", {}).get("result"):
+            rows: list[dict[str, Any]] = answer["data"]["result"]
+            return rows
+    raise AssertionError("Prometheus has no such figure")
+
+
+def test_a_scrape_costs_little(served: Served) -> None:
+    """Of a core's second: CPU time of fifty scrapes, over fifty."""
+    served.client.get("/metrics")
+    before = sum(served.lookout.inspect.cpu_times()[:2])
+    began = monotonic()
+    for _ in range(50):
+        assert served.client.get("/metrics").status_code == 200
+    idle_share = 0.1 * (monotonic() - began)  # what two streets take anyway is far below
+    spent = sum(served.lookout.inspect.cpu_times()[:2]) - before - idle_share
+    assert spent / 50 < 0.01
+
+
+def _hostile(chance: random.Random) -> bytes:
+    """A request that nobody sends who means well."""
+    paths = [
+        "/",
+        "/live",
+        "/api/v1/sources",
+        "/api/v1/sources/%2e%2e%2fetc",
+        f"/api/v1/sources/{'a' * 3000}",
+        "/metrics",
+    ]
+    paths += ["//", f"/api/v1/sources/street-0/snapshot.jpg?boxes={'%00' * 9}", "*"]
+    method = chance.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "BREW", "GET\x00", ""])
+    kind = chance.randrange(6)
+    if kind == 0:
+        return chance.randbytes(chance.randrange(400))
+    if kind == 1:
+        return f"{method} {chance.choice(paths)} HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n".encode()
+    if kind == 2:
+        return (f"{method} {chance.choice(paths)} HTTP/1.1\r\n" + "X: y\r\n" * chance.randrange(300)).encode()
+    if kind == 3:
+        return f"{method} {chance.choice(paths)} HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n".encode()
+    body = chance.randbytes(chance.randrange(200))
+    head = (
+        f"{method} {chance.choice(paths)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN[: chance.randrange(9)]}"
+    )
+    return f"{head}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.slow
+def test_ten_thousand_hostile_requests_change_nothing(served: Served) -> None:
+    chance = random.Random(7)
+    config, open_before = served.client.get("/api/v1/config").json(), served.lookout.inspect.num_fds()
+    for _ in range(10_000):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=5) as peer:
+            try:
+                peer.sendall(_hostile(chance))
+                if chance.random() < 0.02:
+                    peer.settimeout(0.05)
+                    peer.recv(4096)
+            except OSError:
+                continue
+    until = monotonic() + 20
+    while served.client.get("/live").status_code == 503 and monotonic() < until:
+        """What still waits to be looked at goes first."""
+    assert served.client.get("/live").status_code == 200
+    assert served.client.get("/api/v1/config").json() == config
+    while served.lookout.inspect.num_fds() > open_before + 2 and monotonic() < until:
+        """Connections that were left go home."""
+    assert served.lookout.inspect.num_fds() <= open_before + 2
+    with served.lookout.subscribe() as subscriber:
+        receive_until(subscriber, lambda message: isinstance(message, Detections))
+
+
+@pytest.mark.slow
+def test_the_description_is_true(served: Served) -> None:
+    """Requests made from it, good and bad: none ends in an error of the server's."""
+    import schemathesis
+
+    schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+    chance = random.Random(3)
+    seen = 0
+    for result in schema.get_all_operations():
+        operation: Any = result.ok()  # type: ignore[union-attr]
+        if operation.method.lower() == "delete" or operation.path == "/api/v1/reload":
+            continue
+        strategy = operation.as_strategy()
+        for _ in range(15):
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                case = strategy.example()
+            headers = dict(_HEADERS) if chance.random() < 0.9 else {}
+            answer = case.call(headers=headers)
+            seen += 1
+            expected = {503, 504} if operation.path.endswith("snapshot.jpg") else set()
+            assert answer.status_code < 500 or answer.status_code in expected, (operation.path, answer.status_code)
+    assert seen > 100
+    for row in served.client.get("/api/v1/sources").json():
+        if not row["config"]["id"].startswith("street-"):
+            assert served.client.delete(f"/api/v1/sources/{row['config']['id']}").status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("http", "words"),
+    [
+        ("{enabled: true, host: 0.0.0.0}", "can be reached by the whole network"),
+        ("{enabled: true, tls_key: x}", "go together"),
+        ("{enabled: true, token: abcdefghijklmnopqrst, token_file: x}", "set one of"),
+        ("{enabled: true, port: 99999}", "65535"),
+    ],
+)
+def test_bad_settings(http: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse(f"model: {{path: m}}\nsources: [{{id: a, type: synthetic}}]\nhttp: {http}\n")
