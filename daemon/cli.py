@@ -102,15 +102,23 @@ def check(config: Path) -> int:
 @click.option("--once", is_flag=True, help="End with the first detections: a health check.")
 @click.option("--timeout", default=5.0, show_default=True, help="Seconds --once waits.")
 @click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
+@click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
 def watch(
-    endpoint: str, sources: tuple[str, ...], as_json: bool, once: bool, timeout: float, server_key: str | None
+    endpoint: str,
+    sources: tuple[str, ...],
+    as_json: bool,
+    once: bool,
+    timeout: float,
+    server_key: str | None,
+    secret_key: Path | None,
 ) -> int:
     """Show what a running Lookout publishes on ENDPOINT."""
     from daemon import watch as watching
     from daemon.client import Subscriber
 
     kinds = ("detections",) if once else ("detections", "status", "metrics")
-    with Subscriber(endpoint, sources=sources, kinds=kinds, server_key=server_key) as subscriber:
+    keys = {"server_key": server_key, "secret_key": secret_key}
+    with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
             return watching.once(subscriber, endpoint, timeout, as_json)
         return watching.lines(subscriber) if as_json else watching.table(subscriber, endpoint)

@@ -33,6 +33,7 @@ class Subscriber:
         sources: ids to receive; all if empty.
         kinds: of "detections", "status" and "metrics".
         server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it.
+        secret_key: file of this subscriber's own key, for a daemon that lets in some only.
         high_water_mark: messages that may wait here before ZeroMQ loses some.
 
     Attributes:
@@ -50,6 +51,7 @@ class Subscriber:
         sources: Sequence[str] = (),
         kinds: Sequence[str] = ("detections",),
         server_key: str | Path | None = None,
+        secret_key: Path | None = None,
         high_water_mark: int = 1000,
     ) -> None:
         self.received = 0
@@ -61,7 +63,7 @@ class Subscriber:
             self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
             self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
             if server_key is not None:
-                public, secret = zmq.curve_keypair()  # who we are does not matter, whom we talk to does
+                public, secret = _own_keys(secret_key)
                 self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
                 self._socket.curve_serverkey = public_key(server_key)
             for kind in kinds:
@@ -116,6 +118,19 @@ class Subscriber:
             key = name.decode()
             self.lost[key] = self.lost.get(key, 0) + message.index - expected
         self._next[name] = (message.instance, message.index + 1)
+
+
+def _own_keys(file: Path | None) -> tuple[bytes, bytes]:
+    """From a file; made up where who we are does not matter."""
+    if file is None:
+        return zmq.curve_keypair()
+    try:
+        public, secret = zmq.auth.load_certificate(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"secret key {file} cannot be read: make a pair with `lookout keys new`") from error
+    if secret is None:
+        raise ConfigError(f"secret key {file} holds no secret: take the .key_secret of the pair")
+    return public, secret
 
 
 def public_key(key: str | Path) -> bytes:

@@ -126,6 +126,7 @@ class BoardConfig(Section, frozen=True):
 class CurveConfig(Section, frozen=True):
     secret_key: Secret | None = None
     secret_key_file: Path | None = None
+    clients: Path | None = None
 
 
 class PublisherConfig(Section, frozen=True):
@@ -324,7 +325,9 @@ def _anchor(config: Config, folder: Path) -> Config:
         labels = str(folder / str(labels))
     publisher = config.publisher
     if publisher.curve:
-        curve = msgspec.structs.replace(publisher.curve, secret_key_file=at(publisher.curve.secret_key_file))
+        curve = msgspec.structs.replace(
+            publisher.curve, secret_key_file=at(publisher.curve.secret_key_file), clients=at(publisher.curve.clients)
+        )
         publisher = msgspec.structs.replace(publisher, curve=curve)
     sources = [
         msgspec.structs.replace(source, url=Url(str(folder / source.url.reveal())))

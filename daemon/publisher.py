@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 import structlog
 import zmq
 import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
 
 from daemon.clock import Clock
 from daemon.config import CurveConfig, PublisherConfig
@@ -45,6 +47,8 @@ _IDLE_S = 0.1
 _MOST = 256  # messages at a time
 _GREET_NS = 20_000_000  # between two looks at who has subscribed
 _LINGER_MS = 1000
+_SILENT = logging.getLogger("lookout.gate")  # a peer that is turned away is not for an operator
+_SILENT.setLevel(logging.CRITICAL)
 
 
 class Publisher(threading.Thread):
@@ -82,9 +86,13 @@ class Publisher(threading.Thread):
         self.audience = threading.Event()
         self.beat_ns = clock.monotonic_ns()
         self._zmq = zmq.Context()
+        self._gate: ThreadAuthenticator | None = None
         try:
+            self._gate = _gate(self._zmq, config)
             self._socket = _bind(self._zmq, config)
         except BaseException:
+            if self._gate:
+                self._gate.stop()
             self._zmq.term()
             raise
         self._put = _sender(self._socket)
@@ -230,6 +238,8 @@ class Publisher(threading.Thread):
 
     def _close(self) -> None:
         self._socket.close(linger=_LINGER_MS)
+        if self._gate:
+            self._gate.stop()
         self._zmq.term()
 
 
@@ -298,6 +308,23 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> z
         socket.close(linger=0)
         raise
     return socket
+
+
+def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
+    """Who lets subscribers in by their keys, where only some are."""
+    clients = config.curve.clients if config.curve else None
+    if clients is None:
+        return None
+    try:
+        keys = zmq.auth.load_certificates(clients)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"publisher.curve.clients: {clients} is not a folder of .key files: {error}") from error
+    if not keys:
+        raise ConfigError(f"publisher.curve.clients: {clients} holds no .key file, so that nobody could subscribe")
+    gate = ThreadAuthenticator(context, log=_SILENT)
+    gate.start()
+    gate.configure_curve(domain="*", location=str(clients))
+    return gate
 
 
 def _advice(error: zmq.ZMQError) -> str:

@@ -1,0 +1,136 @@
+"""Peers of the publisher's socket who mean no good, and those whose key is not on the list."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+import zmq
+import zmq.auth
+
+from daemon.client import Subscriber
+from daemon.errors import ConfigError
+from daemon.keys import new_pair
+from daemon.messages import Detections
+from tests.support.daemon import DEMO_MODEL, Lookout, receive_until
+
+_GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00"
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The daemon's pair, a friend's and a stranger's; the friend's public key is in `clients`."""
+    folder = tmp_path_factory.mktemp("keys")
+    (folder / "clients").mkdir()
+    for name in ("lookout", "friend", "stranger"):
+        new_pair(folder, name)
+    (folder / "clients" / "friend.key").write_bytes((folder / "friend.key").read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def guarded(keys: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lookout]:
+    curve = {"secret_key_file": str(keys / "lookout.key_secret"), "clients": str(keys / "clients")}
+    config: dict[str, object] = {
+        "sources": [{"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 20}],
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "publisher": {"curve": curve},
+    }
+    with Lookout(tmp_path_factory.mktemp("guarded"), config) as lookout:
+        yield lookout
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()
+
+
+def _subscribe(lookout: Lookout, keys: Path, who: str | None) -> Subscriber:
+    own = keys / f"{who}.key_secret" if who else None
+    return Subscriber(lookout.endpoint, server_key=keys / "lookout.key", secret_key=own)
+
+
+def test_only_those_on_the_list_are_let_in(guarded: Lookout, keys: Path) -> None:
+    with _subscribe(guarded, keys, "friend") as friend:
+        receive_until(friend, lambda message: isinstance(message, Detections))
+        for who in ("stranger", None):
+            with _subscribe(guarded, keys, who) as other:
+                assert other.receive(1.0) is None
+        receive_until(friend, lambda message: isinstance(message, Detections))
+
+
+def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> None:
+    from daemon.clock import SystemClock
+    from daemon.config import CurveConfig, PublisherConfig
+    from daemon.metrics import Ledger
+    from daemon.outbox import Outbox
+    from daemon.publisher import Publisher
+
+    ledger = Ledger(["cam"])
+    for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):
+        curve = CurveConfig(secret_key_file=keys / "lookout.key_secret", clients=clients)
+        config = PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve)
+        with pytest.raises(ConfigError, match=words):
+            Publisher(config, Outbox(1, ledger, lossless=False), ledger, SystemClock(), "x", lambda _: None)
+    with pytest.raises(ConfigError, match="holds no secret"):
+        Subscriber("tcp://127.0.0.1:1", server_key=keys / "lookout.key", secret_key=keys / "friend.key")
+
+
+@pytest.mark.slow
+def test_ten_thousand_malformed_peers_change_nothing(guarded: Lookout, keys: Path) -> None:
+    """Garbage, half a greeting, another mechanism, commands of no length or of far too much; a flood of handshakes."""
+    port = int(guarded.endpoint.rpartition(":")[2])
+    chance = random.Random(11)
+    with _subscribe(guarded, keys, "friend") as friend:
+        receive_until(friend, lambda message: isinstance(message, Detections))
+        files, memory = guarded.inspect.num_fds(), guarded.inspect.memory_info().rss
+        for _ in range(10_000):
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+                try:
+                    peer.sendall(_malformed(chance))
+                except OSError:
+                    continue
+        context = zmq.Context()
+        strangers = []
+        for _ in range(50):
+            peer_socket = context.socket(zmq.SUB)
+            peer_socket.curve_publickey, peer_socket.curve_secretkey = zmq.curve_keypair()
+            peer_socket.curve_serverkey = zmq.auth.load_certificate(keys / "stranger.key")[0]  # of somebody else
+            peer_socket.setsockopt(zmq.SUBSCRIBE, b"")
+            peer_socket.connect(guarded.endpoint)
+            strangers.append(peer_socket)
+        messages = receive_until(friend, _after(2.0))
+        for peer_socket in strangers:
+            assert not peer_socket.poll(0)
+            peer_socket.close(linger=0)
+        context.term()
+        until = monotonic() + 20
+        while guarded.inspect.num_fds() > files + 2 and monotonic() < until:
+            friend.receive(0.1)
+        assert guarded.inspect.num_fds() <= files + 2
+        assert guarded.inspect.memory_info().rss < memory + (16 << 20)
+        assert friend.lost == {}
+    assert len([message for message in messages if isinstance(message, Detections)]) > 20
+
+
+def _after(seconds: float):  # type: ignore[no-untyped-def]
+    until = monotonic() + seconds
+    return lambda _: monotonic() > until
+
+
+def _malformed(chance: random.Random) -> bytes:
+    kind = chance.randrange(5)
+    if kind == 0:
+        return chance.randbytes(chance.randrange(200))
+    if kind == 1:
+        return _GREETING[: chance.randrange(len(_GREETING))]
+    mechanism = chance.choice([b"NULL", b"PLAIN", b"CURVE", b"GSSAPI", b"\xff" * 20]).ljust(20, b"\x00")
+    greeting = _GREETING + mechanism + b"\x00" * 32
+    if kind == 2:
+        return greeting
+    size = chance.choice([0, 1, 200, 255])
+    command = bytes([4, size]) + chance.randbytes(chance.randrange(200))
+    if kind == 3:
+        return greeting + command
+    return greeting + b"\x06" + (1 << 62).to_bytes(8, "big") + chance.randbytes(64)
