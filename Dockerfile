@@ -1,28 +1,79 @@
-# Lookout on the CPU:
-#   docker build --target cpu -t lookout .
-#   docker run --rm --network host -v ./config.yaml:/etc/lookout/config.yaml:ro lookout
+# Lookout, on the CPU or on an NVIDIA GPU:
+#   docker build --target cpu -t lookout:cpu .
+#   docker build --target gpu -t lookout:gpu .
+#   docker run --rm --network host --read-only --tmpfs /tmp -v ./config.yaml:/etc/lookout/config.yaml:ro lookout:cpu
+# Bases are arguments: pin them by digest, or take your own copies.
+ARG PYTHON_BASE=python:3.12-slim-bookworm
+ARG CUDA_BASE=nvidia/cuda:12.9.1-base-ubuntu24.04
 
-FROM python:3.12-slim-bookworm AS build
+# --- what is built: not in what is run ---------------------------------------------------------------------------
+FROM ${PYTHON_BASE} AS source
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE config.yaml ./
 COPY daemon daemon
 COPY detectors detectors
 COPY calibration calibration
 COPY models models
-RUN python -m venv /opt/lookout && /opt/lookout/bin/pip install --no-cache-dir .
 
-FROM python:3.12-slim-bookworm AS cpu
+FROM source AS build-cpu
+COPY requirements/cpu.lock /src/
+RUN python -m venv /opt/lookout \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r cpu.lock \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && /opt/lookout/bin/pip uninstall --yes pip
+
+FROM ${CUDA_BASE} AS build-gpu
+RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*
+COPY --from=source /src /src
+COPY requirements/gpu.lock /src/
+WORKDIR /src
+# TensorRT's wheels come from NVIDIA's index and cannot be in the lock file; the version is pinned here.
+ARG TENSORRT=10.16.1.11
+RUN python3 -m venv /opt/lookout \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-cu12==${TENSORRT} \
+ && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && /opt/lookout/bin/pip uninstall --yes pip
+
+# --- what is run ---------------------------------------------------------------------------------------------------
+FROM ${PYTHON_BASE} AS cpu
 LABEL org.opencontainers.image.title="Lookout" \
-      org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ" \
+      org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on the CPU" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=build /opt/lookout /opt/lookout
+RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
+ && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout
+COPY --from=build-cpu /opt/lookout /opt/lookout
 COPY config.yaml /etc/lookout/config.yaml
 COPY models /etc/lookout/models
-ENV PATH=/opt/lookout/bin:$PATH PYTHONUNBUFFERED=1
-RUN useradd --system --uid 10001 --user-group --groups video --no-create-home lookout
+ENV PATH=/opt/lookout/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 CACHE_DIRECTORY=/var/cache/lookout
 USER 10001
 WORKDIR /etc/lookout
+VOLUME ["/var/cache/lookout", "/var/lib/lookout"]
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["lookout", "watch", "--once"]
-ENTRYPOINT ["lookout"]
+ENTRYPOINT ["tini", "--", "lookout"]
+CMD ["run", "-c", "/etc/lookout/config.yaml"]
+
+# TensorRT and its builder are 3 GB of libraries: engines are built where they run, for the GPU that is there.
+FROM ${CUDA_BASE} AS gpu
+LABEL org.opencontainers.image.title="Lookout" \
+      org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on an NVIDIA GPU" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN apt-get update && apt-get install -y --no-install-recommends python3 tini && rm -rf /var/lib/apt/lists/* \
+ && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
+ && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout
+COPY --from=build-gpu /opt/lookout /opt/lookout
+COPY config.yaml /etc/lookout/config.yaml
+COPY models /etc/lookout/models
+# compute: CUDA; video: the decoder, and PyNvVideoCodec, which does not import without; utility: NVML.
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,video,utility \
+    PATH=/opt/lookout/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 CACHE_DIRECTORY=/var/cache/lookout
+USER 10001
+WORKDIR /etc/lookout
+VOLUME ["/var/cache/lookout", "/var/lib/lookout"]
+STOPSIGNAL SIGTERM
+# The first start builds an engine, which takes minutes.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=900s CMD ["lookout", "watch", "--once"]
+ENTRYPOINT ["tini", "--", "lookout"]
 CMD ["run", "-c", "/etc/lookout/config.yaml"]

@@ -3,6 +3,9 @@
 # make bench     measure Lookout here, on a drawn street; writes a report into bench-results in under three minutes
 # make test      everything that needs no GPU
 # make lint      what CI checks before the tests
+# make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
+# make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
+# make lock      the hashes of what container images install
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -11,7 +14,15 @@ PYTEST_ARGS ?=
 # CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_ARGS ?=
 
-.PHONY: demo run bench test lint format schemas clean
+MINUTES ?= 60
+# make install: DESTDIR for packagers; EXTRAS=gpu,http on a machine with an NVIDIA GPU
+DESTDIR ?=
+EXTRAS ?= http
+HOME_DIR := $(DESTDIR)/opt/lookout
+ETC_DIR := $(DESTDIR)/etc/lookout
+UNIT_DIR := $(DESTDIR)/etc/systemd/system
+
+.PHONY: demo run bench test lint format schemas soak lock install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -36,6 +47,34 @@ format: $(VENV)/dev
 
 schemas: $(VENV)/base
 	$(BIN)/python -m daemon.messages docs/schema
+
+soak: $(VENV)/dev
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+lock: $(VENV)/dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	@for target in "cpu --extra http" "gpu --extra http --extra gpu"; do set -- $$target; name=$$1; shift; \
+	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --python-version 3.12 --no-emit-index-url --quiet \
+	    --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" -o requirements/$$name.lock; done
+
+install:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
+	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR)
+	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
+	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade '.[$(EXTRAS)]'
+	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
+	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
+	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment
+	@install -m 644 systemd/lookout.service systemd/lookout@.service $(UNIT_DIR)/
+	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
+	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
+
+uninstall:
+	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout 2>/dev/null || true
+	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service
+	@rm -rf $(HOME_DIR)
+	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
+	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
 
 clean:
 	rm -rf .venv .venv-* build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

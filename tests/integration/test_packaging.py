@@ -2,22 +2,106 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from daemon.config import parse
 from tests.support.daemon import ROOT, Lookout
+
+UNITS = ("lookout.service", "lookout@.service")
 
 
 @pytest.mark.needs("systemd")
-def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
-    unit = (ROOT / "systemd" / "lookout.service").read_text()
-    file = tmp_path / "lookout.service"
+@pytest.mark.parametrize("name", UNITS)
+def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path, name: str) -> None:
+    unit = (ROOT / "systemd" / name).read_text()
+    file = tmp_path / name.replace("@", "@0")
     file.write_text(unit.replace("/opt/lookout/bin/lookout", sys.executable))
     done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.needs("systemd")
+def test_the_unit_gives_little_away() -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=25", str(ROOT / "systemd" / UNITS[0])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+def test_the_two_units_differ_in_what_they_must() -> None:
+    first, second = ((ROOT / "systemd" / name).read_text().splitlines() for name in UNITS)
+    changed = [line for line in second if line not in first]
+    assert all("%i" in line or "number 0" in line for line in changed)
+    assert len(first) + 2 == len(second)
+
+
+@pytest.mark.parametrize("name", ["secret", "configmap", "statefulset", "service"])
+def test_kubernetes_would_take_it(name: str) -> None:
+    """By the API's own schemas, which know no field that is not theirs."""
+    import kubernetes_validate
+
+    file = ROOT / "deploy" / "kubernetes" / f"{name}.yaml"
+    kubernetes_validate.validate(yaml.safe_load(file.read_text()), "1.30", strict=True)
+
+
+def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"]
+    for key, value in secret.items():
+        monkeypatch.setenv(key, value)
+    text = yaml.safe_load((ROOT / "deploy/kubernetes/configmap.yaml").read_text())["data"]["config.yaml"]
+    assert parse(text).http.enabled
+
+
+@pytest.mark.needs("promtool")
+def test_rules_and_panels_ask_for_figures_that_exist() -> None:
+    subprocess.run(["promtool", "check", "rules", str(ROOT / "deploy/alerts.yaml")], check=True, capture_output=True)
+    exposition = (ROOT / "daemon/http/exposition.py").read_text()
+    texts = [(ROOT / "deploy" / name).read_text() for name in ("alerts.yaml", "grafana.json")]
+    assert json.loads(texts[1])["panels"]
+    for name in {name for text in texts for name in re.findall(r"lookout_[a-z_]+", text)}:
+        plain = re.sub(r"_(total|bucket|sum|count|info)$", "", name)
+        assert f'"{plain}"' in exposition, name
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_images_install_what_has_a_hash(name: str) -> None:
+    """Every package that Lookout needs itself is in the lock file, by version and hash."""
+    lock = (ROOT / "requirements" / f"{name}.lock").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    wanted = re.findall(
+        r'^  "([A-Za-z0-9-]+)>=', project[project.index("dependencies") : project.index("[project.opt")], re.M
+    )
+    assert len(wanted) > 8
+    for package in wanted:
+        found = re.search(rf"^{package}==\S+ \\\n    --hash=sha256:", lock, re.M | re.I)
+        assert found, package
+    assert "://" not in lock  # whoever installs has an index of their own
+
+
+def test_installed_and_removed(tmp_path: Path) -> None:
+    """A configuration that is there stays."""
+    for _ in range(2):
+        quiet = ["make", "--silent", "-C", str(ROOT), f"DESTDIR={tmp_path}", f"PYTHON={sys.executable}"]
+        dry = subprocess.run([*quiet, "--dry-run", "install"], check=True, capture_output=True, text=True).stdout
+        script = "\n".join(line for line in dry.splitlines() if "pip install" not in line and "-m venv" not in line)
+        subprocess.run(["sh", "-ec", script], check=True, capture_output=True, cwd=ROOT)
+        config = tmp_path / "etc/lookout/config.yaml"
+        assert "sources" in config.read_text()
+        config.write_text("sources: mine")
+        subprocess.run(["sh", "-ec", script], check=True, capture_output=True, cwd=ROOT)
+        assert config.read_text() == "sources: mine"
+        assert (tmp_path / "etc/lookout/environment").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "etc/systemd/system/lookout@.service").exists()
+        subprocess.run([*quiet, "uninstall"], check=True, capture_output=True)
+        assert not (tmp_path / "opt/lookout").exists()
+        assert config.read_text() == "sources: mine"
+        config.unlink()
 
 
 def test_the_ten_lines_of_the_wire_document_work(tmp_path: Path) -> None:

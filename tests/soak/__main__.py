@@ -1,0 +1,285 @@
+"""`python -m tests.soak --minutes N`: breaks what is around a daemon, over and over, and looks at what is left.
+
+Two drawn sources and two of a steady RTSP server must run at their rate all the time; two more come through a proxy
+and from a server that break. At the end: the rates, captured = published + dropped for each source, memory, threads and
+descriptors as they were when everything had happened twice, and no traceback in the log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import httpx
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from daemon.messages import Metrics
+from daemon.metrics import CAUSES
+from tests.support import clips
+from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.proxy import Proxy
+from tests.support.rtsp import RtspServer, free_port
+
+_STEADY = {"street-0": 10.0, "street-1": 10.0, "steady-0": 15.0, "steady-1": 15.0}
+_TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of this test
+_INTERVAL_S = 2.0
+
+
+@dataclass
+class Used:
+    """Of the daemon."""
+
+    rss: int
+    threads: int
+    files: int
+
+
+class Soak:
+    """One daemon and everything around it."""
+
+    def __init__(self, folder: Path, stack: ExitStack, seed: int) -> None:
+        self.chance = random.Random(seed)
+        clip = clips.pattern(folder / "clip.mkv", seconds=600)
+        self.steady = RtspServer({"0": clip, "1": clip})
+        stack.callback(self.steady.kill)
+        self.victim = RtspServer({"0": clip, "1": clip})
+        stack.callback(self.victim.kill)
+        self.proxy = Proxy(self.steady.port)
+        stack.callback(self.proxy.close)
+        drawn = {"type": "synthetic", "width": 320, "height": 180, "fps": 10}
+        broken = {"type": "av", "read_timeout_s": 2}
+        self.sources: list[dict[str, Any]] = [
+            *({"id": f"street-{n}", "seed": n, **drawn} for n in (0, 1)),
+            *({"id": f"steady-{n}", "type": "av", "url": self.steady.url(str(n))} for n in (0, 1)),
+            {"id": "proxied", "url": f"rtsp://127.0.0.1:{self.proxy.port}/0", **broken},
+            {"id": "victim", "url": self.victim.url("0"), **broken},
+        ]
+        self.files = folder / "frames.jsonl"
+        port = free_port()
+        config: dict[str, object] = {
+            "sources": self.sources,
+            "model": {"path": str(DEMO_MODEL), "threads": 1},
+            "http": {"enabled": True, "port": port, "token": _TOKEN},
+            "monitor": {"interval_s": _INTERVAL_S, "frames_file": str(self.files)},
+            "reconnect": {"initial_s": 0.2, "max_s": 1},
+        }
+        self.lookout = stack.enter_context(Lookout(folder, config))
+        self.api = stack.enter_context(
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=20)
+        )
+        self.metrics = stack.enter_context(self.lookout.subscribe("metrics"))
+        command = [sys.executable, "-m", "daemon", "watch", self.lookout.endpoint, "--json"]
+        self.reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        stack.callback(self._end_reader)
+        self.count = {"added": 0, "reloads": 0}
+        self.last: Metrics | None = None
+        self._rows: list[Metrics] = []
+        self.worst: dict[str, float] = dict.fromkeys(_STEADY, 1e9)
+
+    def _end_reader(self) -> None:
+        self.reader.send_signal(signal.SIGCONT)
+        self.reader.kill()
+        self.reader.wait()
+
+    def look(self, seconds: float, *, judge: bool = True) -> None:
+        """Let time pass; note how slow a healthy source was over any three reports in a row."""
+        until = monotonic() + seconds
+        while monotonic() < until:
+            message = self.metrics.receive(0.2)
+            if isinstance(message, Metrics):
+                self.last = message
+                self._rows = [*self._rows[-2:], message] if judge else []
+                if len(self._rows) == 3:
+                    for source in _STEADY:
+                        fps = sum(row.sources[source].captured_fps for row in self._rows) / 3
+                        self.worst[source] = min(self.worst[source], fps)
+
+    def used(self) -> Used:
+        """With the collector's leftovers of a moment taken as they are: the least of some looks."""
+        rows = []
+        for _ in range(10):
+            with self.lookout.inspect.oneshot():
+                rows.append((self.lookout.inspect.memory_info().rss, self.lookout.inspect.num_threads()))
+            rows[-1] = (*rows[-1], self.lookout.inspect.num_fds())  # type: ignore[assignment]
+            self.look(0.3, judge=False)
+        return Used(*(min(row[place] for row in rows) for place in range(3)))
+
+    # --- what goes wrong -------------------------------------------------------------------------------------------
+
+    def kill_server(self) -> None:
+        self.victim.kill()
+        self.look(self.chance.uniform(1, 3))
+        self.victim.start()
+
+    def freeze_server(self) -> None:
+        self.victim.freeze()
+        self.look(self.chance.uniform(2, 5))
+        self.victim.kill()
+        self.victim.start()
+
+    def cut_network(self) -> None:
+        self.proxy.cut()
+        self.look(1)
+
+    def corrupt_network(self) -> None:
+        self.proxy.corrupt = 0.3
+        self.look(2)
+        self.proxy.corrupt = 0.0
+
+    def delay_network(self) -> None:
+        self.proxy.delay_s = 0.8
+        self.look(2)
+        self.proxy.delay_s = 0.0
+
+    def drop_network(self) -> None:
+        self.proxy.silent = True
+        self.look(3)
+        self.proxy.silent = False
+
+    def fill_disk(self) -> None:
+        """No file of the daemon's may grow: its writes fail as on a full disk."""
+        pid, (_, most) = self.lookout.process.pid, resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, most))
+        self.look(3)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+
+    def stop_subscriber(self) -> None:
+        self.reader.send_signal(signal.SIGSTOP)
+        self.look(3)
+        self.reader.send_signal(signal.SIGCONT)
+
+    def add_and_remove(self) -> None:
+        """Of the drawn kind, ten at once."""
+        ids = [f"guest-{number}" for number in range(10)]
+        guest = {"type": "synthetic", "width": 64, "height": 64, "fps": 2}
+        for id in ids:
+            answer = self.api.post("/api/v1/sources", json={"id": id, **guest})
+            assert answer.status_code == 201, answer.text
+        self.look(0.5)
+        for id in ids:
+            assert self.api.delete(f"/api/v1/sources/{id}").status_code == 204
+        self.count["added"] += len(ids)
+
+    def reload(self) -> None:
+        """The victim looks elsewhere, and back."""
+        for path in ("1", "0"):
+            rows = [row | {"url": self.victim.url(path)} if row["id"] == "victim" else row for row in self.sources]
+            whole = yaml.safe_load(self.lookout.config.read_text()) | {"sources": rows}
+            self.lookout.config.write_text(yaml.safe_dump(whole))
+            before = self.lookout.log().count('"event": "reloaded"')
+            self.lookout.process.send_signal(signal.SIGHUP)
+            until = monotonic() + 15
+            while self.lookout.log().count('"event": "reloaded"') == before and monotonic() < until:
+                self.look(0.1)
+            self.count["reloads"] += 1
+
+    def flood(self) -> None:
+        """Peers that talk nonsense to both sockets."""
+        for port in (int(self.lookout.endpoint.rpartition(":")[2]), self.api.base_url.port or 80):
+            for _ in range(100):
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as peer:
+                    peer.sendall(self.chance.randbytes(100))
+
+    @property
+    def troubles(self) -> list[Callable[[], None]]:
+        return [
+            self.kill_server, self.freeze_server, self.cut_network, self.corrupt_network, self.delay_network,
+            self.drop_network, self.fill_disk, self.stop_subscriber, self.add_and_remove, self.reload, self.flood,
+        ]  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    console = Console()
+    with tempfile.TemporaryDirectory(prefix="lookout-soak-") as folder, ExitStack() as stack:
+        soak = Soak(Path(folder), stack, args.seed)
+        began, happened = monotonic(), 0
+        soak.look(8, judge=False)
+        for trouble in soak.troubles * 2:
+            trouble()
+        soak.look(8)
+        before = soak.used()
+        soak.count = dict.fromkeys(soak.count, 0)
+        # In five minutes 200 sources are added and removed, and 20 reloads done; the rest is left to chance.
+        part = args.minutes / 5
+        due = [soak.add_and_remove] * round(20 * part) + [soak.reload] * round(10 * part)
+        due += soak.troubles * max(1, round(2 * part))
+        soak.chance.shuffle(due)
+        until = began + 60 * args.minutes - 15
+        while monotonic() < until or due:
+            (due.pop() if due else soak.chance.choice(soak.troubles))()
+            happened += 1
+            soak.look(soak.chance.uniform(0.1, 0.6))
+        soak.look(10)
+        after = soak.used()
+        problems = _problems(soak, before, after)
+        code = soak.lookout.stop()
+        if code:
+            problems.append(f"exit code {code}")
+        if "Traceback" in soak.lookout.log():
+            problems.append("a traceback is in the log")
+        _say(console, soak, before, after, happened, monotonic() - began)
+        for problem in problems:
+            console.print(problem, style="red")
+    return 1 if problems else 0
+
+
+def _problems(soak: Soak, before: Used, after: Used) -> list[str]:
+    found = []
+    metrics = soak.last
+    if metrics is None:
+        return ["no metrics came"]
+    for source, fps in _STEADY.items():
+        if soak.worst[source] < 0.9 * fps:
+            found.append(f"{source} ran at {soak.worst[source]:.2f} frames/s, {fps:g} are its rate")
+    for source, row in metrics.sources.items():
+        dropped = sum(getattr(row.dropped, cause) for cause in CAUSES)
+        if row.captured != row.published + dropped + row.in_flight:
+            found.append(f"{source}: {row.captured} captured, {row.published} published, {dropped} dropped")
+        if row.in_flight > 4:
+            found.append(f"{source}: {row.in_flight} frames are nowhere")
+    if set(metrics.sources) != {str(row["id"]) for row in soak.sources}:
+        found.append(f"sources are {sorted(metrics.sources)}")
+    for source in ("proxied", "victim"):
+        if metrics.sources[source].state != "up":
+            found.append(f"{source} has not come back: {metrics.sources[source].state}")
+    if after.rss > 1.03 * before.rss:
+        found.append(f"memory grew from {before.rss >> 20} to {after.rss >> 20} MiB")
+    if after.threads > before.threads:
+        found.append(f"threads went from {before.threads} to {after.threads}")
+    if after.files > before.files:
+        found.append(f"descriptors went from {before.files} to {after.files}")
+    return found
+
+
+def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int, seconds: float) -> None:
+    table = Table("", "after all had happened twice", "at the end")
+    table.add_row("RSS, MiB", f"{before.rss / (1 << 20):.1f}", f"{after.rss / (1 << 20):.1f}")
+    table.add_row("threads", str(before.threads), str(after.threads))
+    table.add_row("descriptors", str(before.files), str(after.files))
+    console.print(table)
+    for source, fps in _STEADY.items():
+        console.print(f"{source}: {fps:g} frames/s, {soak.worst[source]:.2f} in its worst {3 * _INTERVAL_S:g} s")
+    console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, {soak.count['added']} sources added and removed, "
+                  f"{soak.count['reloads']} reloads")  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
