@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 log = structlog.get_logger(__name__)
+logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what peers do wrong is not for an operator
 _MOST_AT_ONCE = 512  # connections; whoever comes then is told 503
 _KEEP_ALIVE_S = 10
 

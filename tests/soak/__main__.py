@@ -212,7 +212,11 @@ def main() -> int:
         soak = Soak(Path(folder), stack, args.seed)
         began, happened = monotonic(), 0
         soak.look(8, judge=False)
-        for trouble in soak.troubles * 2:
+        for trouble in (
+            *soak.troubles,
+            *soak.troubles,
+            *[soak.flood] * 10,
+        ):  # buffers of libraries grow to the worst seen
             trouble()
         soak.look(8)
         before = soak.used()
