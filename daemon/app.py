@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,10 @@ from daemon import systemd
 from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
+from daemon.changes import Changes, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, HttpConfig
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError
 from daemon.lanes import Lanes
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
 from daemon.metrics import Ledger
@@ -29,14 +30,14 @@ from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.reload import Change, difference, least_confidence
+from daemon.reload import Change, least_confidence
 from daemon.roster import Into, MakeSource, Roster
 from daemon.snapshots import Snapshots
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.tuning import allow_many_files, tune_the_interpreter
-from detectors.factory import Backend, open_detector, passed_over
-from detectors.port import Detector, DetectorError, HostImage, ModelInfo, Options
+from detectors.factory import open_detector, passed_over
+from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
 if TYPE_CHECKING:
     from daemon.http.server import HttpServer
@@ -48,7 +49,6 @@ PART_STUCK = 4  # exit code when one of them did not come back from a library
 PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
 _POLL_S = 0.05
 
-OpenDetector = Callable[[Backend, Options], Detector]
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
 
 
@@ -95,8 +95,6 @@ class App:
         self._mps: Mps | None = None
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=lossless)
         self.snapshots = Snapshots()
-        self._open_detector, self._make_source = open_detector, make_source
-        self._control = ThreadPoolExecutor(1, thread_name_prefix="control")
         self._read = read or (lambda: self._config)
         self._http: HttpServer | None = None
         with ExitStack() as undo:
@@ -141,6 +139,7 @@ class App:
                 self._clock,
                 self.snapshots.look,
             )
+            self._changes = Changes(config, self.roster, self._lanes, open_detector, make_source, self._clock)
             self._monitor = Monitor(
                 config.monitor,
                 self.ledger,
@@ -259,7 +258,7 @@ class App:
             return max(0.05, (deadline - self._clock.monotonic_ns()) / 1e9 - keep_s)
 
         self.is_ready = False
-        self._control.shutdown(wait=False, cancel_futures=True)
+        self._changes.stop()
         self.roster.stop()
         self.roster.join(lambda: left(2.5))
         self._board.close()
@@ -292,61 +291,11 @@ class App:
     @property
     def config(self) -> Config:
         """As it is now."""
-        return self._config
+        return self._changes.config
 
     def reload(self, read: Callable[[Config], Config]) -> Future[Change]:
-        """Go over to another configuration, after those that wait: sources that are the same do not notice.
-
-        Args:
-            read: makes the new one from the one that is.
-
-        Returns:
-            What has changed. If it cannot be done nothing has, and the error is a LookoutError or DetectorError.
-        """
-        return self._control.submit(self._reload, read)
-
-    def _reload(self, read: Callable[[Config], Config]) -> Change:
-        systemd.notify(f"RELOADING=1\nMONOTONIC_USEC={self._clock.monotonic_ns() // 1000}")
-        try:
-            new = read(self._config)
-            change = difference(self._config, new)
-            for source in change.added:
-                self._make_source(source, NoHardware("this is only to see whether it can be made"))
-            if change.model:
-                self._swap(new)
-            else:
-                self._lanes.wish([*change.added, *change.changed, *change.wishes])
-        except (LookoutError, DetectorError) as error:
-            log.error("reload refused: all stays as it is", reason=str(error))
-            raise
-        else:
-            leaving = [*change.removed, *(source.id for source in change.changed)]
-            if leaving:
-                self.roster.remove(leaving)
-            for id in change.removed:
-                self._lanes.forget(id)
-            for source in (*change.changed, *change.added):
-                self.roster.add(source)
-            self._config = new
-            log.info("reloaded", **change.words)
-            return change
-        finally:
-            systemd.notify("READY=1")
-
-    def _swap(self, new: Config) -> None:
-        """Another model, opened and warmed up beside the one that works."""
-        began = self._clock.monotonic_ns()
-        detector = self._open_detector(new.model.backend, options_of(new))
-        try:
-            self._lanes.swap(detector, new.active, new.model.confidence, least_confidence(new))
-        except BaseException:
-            detector.close()
-            raise
-        info = detector.info
-        seconds = round((self._clock.monotonic_ns() - began) / 1e9, 2)
-        log.info("model swapped", name=info.name, digest=info.digest, precision=info.precision, seconds=seconds)
-        for note in info.notes:
-            log.warning(note)
+        """Go over to another configuration; see `daemon.changes.Changes.ask`."""
+        return self._changes.ask(read)
 
     @staticmethod
     def _age() -> dict[str, float]:

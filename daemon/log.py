@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig
 from daemon.errors import ConfigError
 from daemon.redact import scrub
 
+_MOST_KINDS = 10_000  # lines of the limiter's memory
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -41,6 +44,7 @@ def logging(config: LogConfig) -> Iterator[None]:
 def _configure(config: LogConfig, target: TextIO | LogFile) -> None:
     as_json = config.format == "json" or (config.format == "auto" and not (config.file is None and sys.stderr.isatty()))
     processors: list[Processor] = [
+        RateLimiter(SystemClock()),
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
         structlog.processors.format_exc_info,
@@ -60,6 +64,37 @@ def _configure(config: LogConfig, target: TextIO | LogFile) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=target),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
+
+
+class RateLimiter:
+    """Lets a line of one kind about one source through so often a minute, and says with the next how many it held back.
+
+    What is written at every turn of a camera that comes and goes must not fill a disk; figures and errors without a
+    source always pass.
+    """
+
+    def __init__(self, clock: Clock, most: int = 30, window_s: float = 60.0) -> None:
+        self._clock, self._most, self._window_ns = clock, most, round(window_s * 1e9)
+        self._seen: dict[tuple[str, str], list[int]] = {}  # since when, how many, how many held back
+        self._lock = threading.Lock()
+
+    def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        if "source" not in event or method == "debug":
+            return event
+        key, now = (str(event.get("event")), str(event["source"])), self._clock.monotonic_ns()
+        with self._lock:
+            row = self._seen.get(key)
+            if row is None or now - row[0] >= self._window_ns:
+                held_back = row[2] if row else 0
+                if len(self._seen) >= _MOST_KINDS:
+                    self._seen.clear()
+                self._seen[key] = [now, 1, 0]
+                return {**event, "held_back": held_back} if held_back else event
+            row[1] += 1
+            if row[1] > self._most:
+                row[2] += 1
+                raise structlog.DropEvent
+        return event
 
 
 class LogFile:

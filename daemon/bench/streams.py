@@ -14,7 +14,7 @@ from time import monotonic
 
 import numpy as np
 
-from daemon.app import App, OpenDetector
+from daemon.app import App
 from daemon.bench.apart import Limits, limits_of
 from daemon.bench.harness import Warmth, decoders, ended_well, probing, refusals, warm_up, watch
 from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
@@ -22,6 +22,7 @@ from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.recording import write_lost
 from daemon.bench.usage import Usage
+from daemon.changes import OpenDetector
 from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.metrics import Rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -117,7 +118,7 @@ def test_the_last_figures_add_up() -> None:
 
 
 def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """READY, STATUS, WATCHDOG and STOPPING reach a real notify socket."""
+    """READY, STATUS, WATCHDOG, RELOADING and STOPPING reach a real notify socket."""
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address)
@@ -131,6 +132,11 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             assert "READY=1" in heard
             assert "WATCHDOG=1" in heard
             assert any(state.startswith("STATUS=1 of 1 sources up") for state in heard)
+            heard.clear()
+            lookout.process.send_signal(signal.SIGHUP)
+            while "READY=1" not in heard:
+                heard.append(listener.recv(200).decode())
+            assert any(state.startswith("RELOADING=1\nMONOTONIC_USEC=") for state in heard)
             assert lookout.stop() == 0
             while "STOPPING=1" not in heard:
                 heard.append(listener.recv(200).decode())
