@@ -11,7 +11,7 @@ from time import perf_counter
 from detectors.port import Detector, Image, Lane
 
 _TURNS = 7
-_TURN_S = 0.4
+_TURN_S = 0.2
 _SIZE = (1280, 720)
 
 Energy = Callable[[], float | None]
