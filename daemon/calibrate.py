@@ -193,8 +193,10 @@ def _progress(console: Console) -> Iterator[Stage]:
         @contextmanager
         def stage(name: str, steps: int) -> Iterator[Callable[[], None]]:
             task = progress.add_task(name, total=steps or None)
-            yield lambda: progress.advance(task)
-            progress.update(task, total=max(1, int(progress.tasks[task].completed)), completed=max(
-                1, int(progress.tasks[task].completed)))  # fmt: skip
+            try:
+                yield lambda: progress.advance(task)
+            finally:
+                done = max(1, int(progress.tasks[task].completed))
+                progress.update(task, total=done, completed=done)
 
         yield stage

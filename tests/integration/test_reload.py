@@ -246,3 +246,43 @@ def test_the_accounts_of_a_source_that_comes_back_go_on(tmp_path: Path) -> None:
                 getattr(figures.dropped, name) for name in figures.dropped.__struct_fields__
             )
     assert np.diff([row.sources["street-0"].captured for row in metrics]).min() >= 0
+
+
+@pytest.mark.needs("ffmpeg")
+def test_sources_of_capture_processes_come_and_go(clip: Path, tmp_path: Path) -> None:
+    """In the process that is there; the source it had before does not notice. The last one takes the process along."""
+
+    def source(name: str, **more: object) -> dict[str, object]:
+        return {"id": name, "type": "av", "url": str(clip), "loop": True, **more}
+
+    config: dict[str, object] = {
+        "sources": [source("first")],
+        "capture_processes": 1,
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+    }
+    with Lookout(tmp_path, config) as lookout:
+        with lookout.subscribe() as subscriber:
+            messages = receive_until(subscriber, _of("first"))
+            children = {child.pid for child in lookout.inspect.children()}
+            _rewrite(lookout, sources=[source("first"), source("second")])
+            messages += receive_until(subscriber, _of("second"))
+            assert {child.pid for child in lookout.inspect.children()} == children
+            _rewrite(lookout, sources=[source("first"), source("second", max_fps=5)])
+            messages += receive_until(subscriber, is_state("second", "ended"))
+            messages += receive_until(subscriber, _of("second"))
+            _rewrite(lookout, sources=[source("first")])
+            messages += receive_until(subscriber, is_state("second", "ended"))
+            messages += receive_until(subscriber, _of("first"))
+            street = {"id": "street", "type": "synthetic", "width": 64, "height": 64}
+            _rewrite(lookout, sources=[street])
+            messages += receive_until(subscriber, is_state("first", "ended"))
+            _rewrite(lookout, sources=[street, source("third")])
+            receive_until(subscriber, _of("third"))
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()
+    states = [message.state for message in messages if isinstance(message, Status) and message.source == "first"]
+    assert states[-1] == "ended"
+    assert states.count("ended") == 1
+    assert _lost(_seqs(messages)["first"]) == 0
+    second = _seqs(messages)["second"]
+    assert second == sorted(set(second))
