@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from daemon import systemd
+from daemon import heap, systemd
 from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
@@ -24,6 +24,7 @@ from daemon.publisher import Publisher
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
+_REPORTS_PER_TRIM = 5
 RowSink = Callable[[Rows], None]
 
 
@@ -77,6 +78,7 @@ class Monitor(threading.Thread):
         self._begun = self._since = clock.monotonic_ns()
         self._counts = ledger.counts()
         self._rows: list[Rows] = []
+        self._reports = 0
         self.last: Metrics | None = None
 
     def stop(self, timeout_s: float) -> None:
@@ -131,6 +133,9 @@ class Monitor(threading.Thread):
             cpu_percent=metrics.process.cpu_percent,
             rss_mib=metrics.process.rss_bytes >> 20,
         )
+        self._reports += 1
+        if self._reports % _REPORTS_PER_TRIM == 0:
+            heap.trim()
         systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
         return metrics
 

@@ -48,8 +48,9 @@ class CpuDetector:
             raise DetectorError(f"{options.path} is {own}, which the CPU runs as it is: set model.precision: auto")
         width, height = input_size(inputs[0].shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
-        # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up.
-        probe = self.run(np.zeros((self.fixed_batch or 1, 3, height, width), self.dtype))
+        # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up; a full
+        # batch, so that its memory does not grow when the load does.
+        probe = self.run(np.zeros((batch, 3, height, width), self.dtype))
         shapes = [(node.name, tuple(array.shape)) for node, array in zip(outputs, probe)]
         try:
             self.head: Head = recognise(shapes, (width, height), metadata, options.head)
@@ -145,6 +146,8 @@ def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: 
 def _session(options: Options) -> ort.InferenceSession:
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
+    # Patterns keep memory for each batch size seen: 540 MiB instead of 300 for YOLOv8n at 8, for 2 % of the time.
+    settings.enable_mem_pattern = False
     # Threads spin while a run goes on, which small models need, and not between runs, where it would burn whole cores.
     settings.add_session_config_entry("session.force_spinning_stop", "1")
     settings.log_severity_level = 4  # what fails is raised; the rest is not for an operator

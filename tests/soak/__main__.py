@@ -109,9 +109,9 @@ class Soak:
                         self.worst[source] = min(self.worst[source], fps)
 
     def used(self) -> Used:
-        """With the collector's leftovers of a moment taken as they are: the least of some looks."""
+        """The least of some looks, over the time in which the daemon trims its heap once."""
         rows = []
-        for _ in range(10):
+        for _ in range(40):
             with self.lookout.inspect.oneshot():
                 rows.append((self.lookout.inspect.memory_info().rss, self.lookout.inspect.num_threads()))
             rows[-1] = (*rows[-1], self.lookout.inspect.num_fds())  # type: ignore[assignment]
@@ -212,11 +212,7 @@ def main() -> int:
         soak = Soak(Path(folder), stack, args.seed)
         began, happened = monotonic(), 0
         soak.look(8, judge=False)
-        for trouble in (
-            *soak.troubles,
-            *soak.troubles,
-            *[soak.flood] * 10,
-        ):  # buffers of libraries grow to the worst seen
+        for trouble in [*soak.troubles, *soak.troubles]:
             trouble()
         soak.look(8)
         before = soak.used()
@@ -263,7 +259,8 @@ def _problems(soak: Soak, before: Used, after: Used) -> list[str]:
         found.append(f"sources are {sorted(metrics.sources)}")
     for source in ("proxied", "victim"):
         if metrics.sources[source].state != "up":
-            found.append(f"{source} has not come back: {metrics.sources[source].state}")
+            rows = [line for line in soak.lookout.log().splitlines() if f'"source": "{source}"' in line]
+            found += [f"{source} has not come back: {metrics.sources[source].state}", *rows[-20:]]
     if after.rss > 1.03 * before.rss:
         found.append(f"memory grew from {before.rss >> 20} to {after.rss >> 20} MiB")
     if after.threads > before.threads:

@@ -26,9 +26,8 @@ class Proxy(threading.Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.corrupt, self.delay_s, self.silent = 0.0, 0.0, False
-        self._pairs: dict[
-            socket.socket, tuple[socket.socket, bool]
-        ] = {}  # the other end, and whether this is the server's
+        # The other end of each, and whether this one is the server's.
+        self._pairs: dict[socket.socket, tuple[socket.socket, bool]] = {}
         self._waiting: list[tuple[float, socket.socket, bytes]] = []
         self._chance = random.Random(5)
         self._ending = threading.Event()
@@ -57,8 +56,9 @@ class Proxy(threading.Thread):
                     self._accept()
                 elif isinstance(end, socket.socket):
                     self._forward(end)
-            due = [row for row in self._waiting if row[0] <= monotonic()]
-            self._waiting = [row for row in self._waiting if row[0] > monotonic()]
+            now = monotonic()
+            due = [row for row in self._waiting if row[0] <= now]
+            self._waiting = [row for row in self._waiting if row[0] > now]
             for _, end, data in due:
                 with suppress(OSError):
                     end.sendall(data)
