@@ -15,6 +15,6 @@ def trim() -> None:
 @cache
 def _trimmer() -> Callable[[int], object]:
     try:
-        return ctypes.CDLL(None).malloc_trim  # type: ignore[no-any-return]
+        return ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):  # musl, macOS
         return lambda _: None
