@@ -6,9 +6,8 @@ import io
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -18,6 +17,7 @@ from daemon.config import LogConfig
 from daemon.errors import ConfigError
 from daemon.redact import scrub
 
+_STDERR = 2
 _MOST_KINDS = 10_000  # lines of the limiter's memory
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -29,19 +29,21 @@ def logging(config: LogConfig) -> Iterator[None]:
     Raises:
         ConfigError: the file cannot be written.
     """
-    if config.file is None:
-        _configure(config, sys.stderr)
+    with closing(_open(config.file)) as target:
+        _configure(config, target)
         yield
-        return
-    file = LogFile(config.file)
+
+
+def _open(path: Path | None) -> LogFile:
     try:
-        _configure(config, file)
-        yield
-    finally:
-        file.close()
+        # Without buffers, that would fail later and elsewhere.
+        return LogFile(io.FileIO(path, "a") if path else io.FileIO(_STDERR, "w", closefd=False))
+    except OSError as error:
+        name = f"log.file: {path}" if path else "standard error"
+        raise ConfigError(f"{name} cannot be written: {error.strerror}") from error
 
 
-def _configure(config: LogConfig, target: TextIO | LogFile) -> None:
+def _configure(config: LogConfig, target: LogFile) -> None:
     as_json = config.format == "json" or (config.format == "auto" and not (config.file is None and sys.stderr.isatty()))
     processors: list[Processor] = [
         RateLimiter(SystemClock()),
@@ -98,13 +100,13 @@ class RateLimiter:
 
 
 class LogFile:
-    """A file that takes lines while it can, and says how many it could not take as soon as it can again."""
+    """A file that takes lines while it can, and says how many it could not take as soon as it can again.
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._file = io.FileIO(path, "a")  # without a buffer that would fail later, elsewhere
-        except OSError as error:
-            raise ConfigError(f"log.file: {path} cannot be written: {error.strerror}") from error
+    Standard error is one as well: a disk may be full behind it, or whoever read it be gone.
+    """
+
+    def __init__(self, file: io.FileIO) -> None:
+        self._file = file
         self._lost = 0
 
     def write(self, text: str) -> int:
@@ -120,7 +122,7 @@ class LogFile:
         """Every line is written at once."""
 
     def close(self) -> None:
-        """What is logged later is lost."""
+        """What is logged to it later is lost."""
         self._file.close()
 
 

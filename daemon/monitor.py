@@ -113,7 +113,8 @@ class Monitor(threading.Thread):
             capture.check_stalled(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
-        if has_watchdog and self._alive():
+        alive = self._alive()  # which also ends a daemon of which a part is stuck, watchdog or not
+        if has_watchdog and alive:
             systemd.notify("WATCHDOG=1")
 
     def report(self) -> Metrics:

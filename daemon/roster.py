@@ -83,7 +83,7 @@ class Roster:
         elsewhere = remote(config.active) if self._processes else []
         self.hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
         here = [self._capture(source, 0) for source in config.active if source not in elsewhere]
-        self._threads = share_out(here, self.hardware.threads, into.board, clock)
+        self._threads = share_out(here, self.hardware.threads, into.board, clock, into.on_failure)
         self._fleet = self._make_fleet(elsewhere) if elsewhere else None
         self.captures: list[AnyCapture] = [*here, *(self._fleet.captures if self._fleet else ())]
         self._started = self._stopped = False
@@ -139,7 +139,7 @@ class Roster:
                 capture = self._fleet.add(source, seq)
         else:
             own = self._capture(source, seq)
-            (thread,) = share_out([own], 1, self._into.board, self._clock)
+            (thread,) = share_out([own], 1, self._into.board, self._clock, self._into.on_failure)
             self._threads.append(thread)
             thread.start()
             capture = own

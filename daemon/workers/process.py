@@ -86,7 +86,7 @@ class _Capturing:
         self._clock = SystemClock()
         captures = [self._make(source, seq) for source, seq in begin.sources]
         self._going = {capture.id: capture for capture in captures}
-        self._threads = share_out(captures, hardware.threads, self._outlet, self._clock)
+        self._threads = share_out(captures, hardware.threads, self._outlet, self._clock, self._give_up)
         self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
@@ -116,9 +116,13 @@ class _Capturing:
             self._outlet.run()
         except Exception as error:
             log.exception("frames cannot be handed over")
-            with suppress(OSError):
-                self._channel.send([Failed(f"{type(error).__name__}: {error}")])
-            os._exit(1)
+            self._give_up(f"{type(error).__name__}: {error}")
+
+    def _give_up(self, reason: str) -> None:
+        """The daemon starts another process for the same sources."""
+        with suppress(OSError):
+            self._channel.send([Failed(reason)])
+        os._exit(1)
 
     def _make(self, source: SourceConfig, seq: int) -> Capture:
         begin, outlet = self._begin, self._outlet
@@ -138,7 +142,7 @@ class _Capturing:
         """While others go on, in a thread of its own."""
         self._outlet.add(source.id)
         capture = self._going[source.id] = self._make(source, seq)
-        (thread,) = share_out([capture], 1, self._outlet, self._clock)
+        (thread,) = share_out([capture], 1, self._outlet, self._clock, self._give_up)
         self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
         thread.start()
 

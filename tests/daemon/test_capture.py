@@ -102,7 +102,7 @@ class Run:
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
             admission or Admission(),
         )
-        thread = CaptureThread("cam", [capture], self.board, clock)
+        thread = CaptureThread("cam", [capture], self.board, clock, pytest.fail)
         source.on_end = thread.stop
 
         def stay_silent(seconds: float) -> None:
@@ -142,7 +142,7 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
         Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
         for config in configs
     ]
-    assert len(share_out(captures, 3, board, clock)) == 3 + 9
+    assert len(share_out(captures, 3, board, clock, pytest.fail)) == 3 + 9
 
 
 def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock) -> None:
@@ -297,7 +297,7 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
         )  # fmt: skip
     begun = clock.monotonic_ns()
     board.close()
-    CaptureThread("all", captures, board, clock).run()
+    CaptureThread("all", captures, board, clock, pytest.fail).run()
     assert {name: count.captured for name, count in ledger.counts().items()} == dict.fromkeys(ids, 50)
     assert clock.monotonic_ns() - begun == pytest.approx(4.9e9, abs=1e7)
     assert [name for name, state in said if state == "ended"] == ["c", "b", "a"]
@@ -352,3 +352,17 @@ def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualCloc
     run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission)
     assert run.states[:4] == ["connecting", "down", "connecting", "down"]
     assert "not admitted: it asks for 10 frames/s, the sources that are up for 30" in (run.said[1][1] or "")
+
+
+def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
+    """It would be a source that never comes again, in a daemon that looks healthy."""
+
+    def announce(*_: object) -> None:
+        raise RuntimeError("no room for a word")
+
+    config, ledger = SyntheticConfig(id="cam"), Ledger(["cam"])
+    board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
+    capture = Capture(config, ScriptedSource(), board, ledger, announce, clock, ReconnectConfig(), Admission())
+    reasons: list[str] = []
+    CaptureThread("cam", [capture], board, clock, reasons.append).run()
+    assert reasons == ["capture-cam failed: RuntimeError: no room for a word"]

@@ -1,11 +1,16 @@
-"""A camera that comes and goes does not fill the disk with it."""
+"""A camera that comes and goes does not fill the disk with it, and a full disk stops no camera."""
 
 from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
 
 import pytest
 import structlog
 
-from daemon.log import RateLimiter
+from daemon.config import LogConfig
+from daemon.log import RateLimiter, logging
 from tests.support.clock import ManualClock
 
 
@@ -33,3 +38,24 @@ def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None
 def test_who_asks_for_every_frame_gets_every_frame(clock: ManualClock, level: str) -> None:
     limiter = RateLimiter(clock, most=1)
     assert all(limiter(None, level, {"event": "frame", "source": "door"}) for _ in range(10))
+
+
+def test_a_standard_error_without_room_stops_nobody(tmp_path: Path) -> None:
+    """A capture thread that logs must not die of it; what was lost is counted where there is room again."""
+    path = tmp_path / "log"
+    path.touch()
+    before = os.dup(2)
+    try:
+        with logging(LogConfig(format="json")):
+            for target in ("/dev/full", "/dev/full", str(path)):
+                file = os.open(target, os.O_WRONLY)
+                os.dup2(file, 2)
+                os.close(file)
+                structlog.get_logger().warning("source down", source="door")
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+        structlog.reset_defaults()
+    lost, line = path.read_text().splitlines()
+    assert lost == "2 log lines could not be written here"
+    assert json.loads(line)["event"] == "source down"

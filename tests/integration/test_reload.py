@@ -182,10 +182,12 @@ def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a code of its own, and with the watchdog not fed meanwhile."""
-    monkeypatch.setenv("WATCHDOG_USEC", "400000")
-    monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+@pytest.mark.parametrize("watchdog", [True, False])
+def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.MonkeyPatch, watchdog: bool) -> None:
+    """With a code of its own, and with the watchdog not fed meanwhile, if there is one."""
+    if watchdog:
+        monkeypatch.setenv("WATCHDOG_USEC", "400000")
+        monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     text = "model: {path: none}\nsources: [{id: cam, type: synthetic, fps: 20}]\n"
     text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\nmonitor: {stuck_after_s: 1.5}\n"
     app = App(parse(text), open_detector=lambda _, options: _StuckDetector(options))
