@@ -27,6 +27,7 @@ from detectors.port import Image
 log = structlog.get_logger(__name__)
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
+_TO_BEGIN = 15  # times as long as a connected source may be silent, a connection may take to give a picture
 _SETTLE_NS = 2_000_000_000
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thread before
 
@@ -119,6 +120,7 @@ class Capture:
         # Written by this source's thread, read by the monitor through `check_stalled`.
         self._state: State = "connecting"
         self._last_ns = 0
+        self._step = "open"  # what may block in a library
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
 
@@ -176,9 +178,11 @@ class Capture:
         """
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
+        self._step = "open"
         self._say("connecting")
         errors = 0
         with closing(self._source.open()) as reader, self._admitted(reader):
+            self._step = "read"
             pacer = Pacer(self._clock) if self._source.paced else None
             lag = Lag()
             late = 0
@@ -247,6 +251,8 @@ class Capture:
         waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
         if self._state == "up" and not self._held and waited > after_s:
             self._say("stalled", f"no frame for {waited:.1f} s")
+        elif self._state == "connecting" and waited > _TO_BEGIN * after_s:
+            self._say("stalled", f"no picture in {waited:.0f} s: it is blocked in {self._step!r}")
 
     def _load(self, picture: Picture) -> Image | None:
         """The picture in the form lanes accept; None if the rate limit leaves it out."""

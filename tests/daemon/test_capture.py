@@ -185,6 +185,16 @@ def test_a_source_that_only_gives_errors_is_connected_anew(clock: ManualClock) -
     assert "in a row" in str(run.said[1][1])
 
 
+def test_a_connection_that_gives_nothing_is_stalled_and_says_where(clock: ManualClock) -> None:
+    """A library that does not come back must not look like a camera that is about to."""
+    run = Run(ScriptedSource([Silence(20.0), Silence(11.0), 0]), clock)
+    assert run.said[:3] == [
+        ("connecting", None, None),
+        ("stalled", "no picture in 31 s: it is blocked in 'read'", None),
+        ("up", None, None),
+    ]
+
+
 def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
     """A picture every ten seconds, at its own pace: the wait is ours."""
     source = ScriptedSource([0, 10_000_000_000, 20_000_000_000], once=True)
@@ -357,7 +367,7 @@ def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualCloc
 def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
     """It would be a source that never comes again, in a daemon that looks healthy."""
 
-    def announce(*_: object) -> None:
+    def announce(*_: object, **__: object) -> None:
         raise RuntimeError("no room for a word")
 
     config, ledger = SyntheticConfig(id="cam"), Ledger(["cam"])
