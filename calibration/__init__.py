@@ -1,1 +1,3 @@
-"""Offline work on models: evaluation (and later quantisation); imports detectors, never daemon."""
+"""Offline work on models: quantisation and evaluation; imports detectors, never daemon."""
+
+import detectors  # noqa: F401 - before onnxruntime, whose environment it sets
