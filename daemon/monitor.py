@@ -21,6 +21,7 @@ from daemon.metrics import CAUSES, STAGES, Ledger, Rows, percentiles, percentile
 from daemon.outbox import Outbox, Report
 from daemon.probes import GpuProbe, ProcessProbe
 from daemon.publisher import Publisher
+from daemon.tuning import name_threads
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
@@ -137,6 +138,7 @@ class Monitor(threading.Thread):
         self._reports += 1
         if self._reports % _REPORTS_PER_TRIM == 0:
             heap.trim()
+        name_threads()
         systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
         return metrics
 

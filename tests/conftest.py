@@ -11,7 +11,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import clips, rtsp
+from tests.support import booted, clips, rtsp
 from tests.support.clock import ManualClock
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +36,8 @@ def _missing(thing: str) -> str | None:
         return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
     if thing == "bindings":
         return None if BINDINGS.is_dir() else f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"
+    if thing == "booted":
+        return booted.why_not()
     if thing == "rtsp":
         return _missing("ffmpeg") or rtsp.why_not()
     raise ValueError(f"unknown need {thing!r}")

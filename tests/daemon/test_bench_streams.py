@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 def test_streams_adds_up(clip: Path, paced: bool) -> None:
     result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, backend="cpu", lanes=1, max_batch=4))
     assert (result.up, result.unaccounted, result.received_share) == (3, 0, 1.0)
-    assert result.warmth.steady
     assert result.decoders == {"cpu": 3}
     assert result.refusals == {"the cpu backend reads pictures in host memory": 3}
     assert result.latency_ms["p50"] <= result.latency_ms["p99"] <= result.latency_ms["max"]

@@ -1,0 +1,143 @@
+"""A real systemd, booted beside the machine's own by systemd-nspawn.
+
+Its root is this machine's, copied on write into memory: whatever is installed in it is gone with it. Mounts belong to
+a namespace of its own. The network is this machine's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import psutil
+
+_MOUNT = """
+set -e
+mount -t tmpfs tmpfs "$0"
+mkdir "$0/upper" "$0/work" "$0/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
+rm -f "$0/root/etc/machine-id"
+touch "$0/root/etc/machine-id"
+exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --machine=lookout --boot --console=pipe \
+  systemd.unit=basic.target
+"""
+_PATIENCE_S = 30.0
+
+
+@cache
+def why_not() -> str | None:
+    """The reason a systemd cannot be booted here, None if one can."""
+    if os.geteuid() != 0:
+        return "booting a systemd takes root"
+    if shutil.which("systemd-nspawn") is None:
+        return "systemd-nspawn is missing: apt install systemd-container"
+    probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        return "nothing can be mounted here, as in a container: run these tests on a machine of your own"
+    return None
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = _PATIENCE_S) -> None:
+    """Until it holds.
+
+    Raises:
+        AssertionError: it does not, in that time.
+    """
+    until = monotonic() + timeout_s
+    while not condition():
+        assert monotonic() < until, f"{what}: not within {timeout_s:g} s"
+        sleep(0.05)
+
+
+class Booted:
+    """One systemd.
+
+    Args:
+        folder: an empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _MOUNT, str(folder)]
+        self._nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._process: psutil.Process | None = None
+        try:
+            wait_until(self._is_up, "systemd boots")
+        except BaseException:
+            self.close()
+            raise
+
+    def _is_up(self) -> bool:
+        assert self._nspawn.poll() is None, "systemd-nspawn has ended"
+        for child in psutil.Process(self._nspawn.pid).children(recursive=True):
+            if child.name() == "systemd":
+                self._process = child
+                return self.run("systemctl", "is-system-running", check=False).strip() in ("running", "degraded")
+        return False
+
+    @property
+    def root(self) -> Path:
+        """Its file system, as seen from here."""
+        assert self._process is not None
+        return Path(f"/proc/{self._process.pid}/root")
+
+    def run(self, *command: str, check: bool = True) -> str:
+        """Run a program in it, as root; what it says.
+
+        Raises:
+            AssertionError: it failed, and that was to be checked.
+        """
+        assert self._process is not None
+        enter = ["nsenter", "--target", str(self._process.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
+        done = subprocess.run([*enter, *command], capture_output=True, text=True, check=False, timeout=100)
+        assert not check or done.returncode == 0, f"{' '.join(command)} failed: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def show(self, unit: str, name: str) -> str:
+        """One property of a unit."""
+        return self.run("systemctl", "show", "--value", "--property", name, unit).strip()
+
+    def journal(self, unit: str) -> str:
+        return self.run("journalctl", "--no-pager", "--output=cat", "--unit", unit)
+
+    def main_process(self, unit: str) -> psutil.Process:
+        """Of a service, with its number here."""
+        inside = int(self.show(unit, "MainPID"))
+        assert self._process is not None
+        for process in self._process.children(recursive=True):
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if f"\t{inside}\n" in status and int(status.split("NSpid:")[1].splitlines()[0].split()[-1]) == inside:
+                return process
+        raise AssertionError(f"{unit} has no process {inside}")
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGRTMIN + 4)  # power off
+            try:
+                self._nspawn.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self._nspawn.kill()
+        self._nspawn.wait()
+
+    def __enter__(self) -> Booted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def copy_sources(root: Path, to: Path) -> None:
+    """What a clone would hold."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True).stdout
+    names: Sequence[str] = listed.decode().rstrip("\0").split("\0")
+    for name in names:
+        if (root / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, to / name)
