@@ -20,7 +20,8 @@ COPY requirements/cpu.lock /src/
 RUN python -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r cpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
- && /opt/lookout/bin/pip uninstall --yes pip
+ && /opt/lookout/bin/pip uninstall --yes pip \
+ && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
 FROM ${CUDA_BASE} AS build-gpu
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv && rm -rf /var/lib/apt/lists/*
@@ -33,7 +34,8 @@ RUN python3 -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-cu12==${TENSORRT} \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
- && /opt/lookout/bin/pip uninstall --yes pip
+ && /opt/lookout/bin/pip uninstall --yes pip \
+ && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
 # --- what is run ---------------------------------------------------------------------------------------------------
 FROM ${PYTHON_BASE} AS cpu
@@ -41,6 +43,7 @@ LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on the CPU" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
+ && python3 -m pip uninstall --yes pip \
  && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
  && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout
 COPY --from=build-cpu /opt/lookout /opt/lookout
@@ -51,7 +54,7 @@ USER 10001
 WORKDIR /etc/lookout
 VOLUME ["/var/cache/lookout", "/var/lib/lookout"]
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=30s --timeout=10s --start-period=60s CMD ["lookout", "watch", "--once"]
+HEALTHCHECK --interval=30s --timeout=70s --start-period=60s CMD ["lookout", "health", "-c", "/etc/lookout/config.yaml"]
 ENTRYPOINT ["tini", "--", "lookout"]
 CMD ["run", "-c", "/etc/lookout/config.yaml"]
 
@@ -74,6 +77,6 @@ WORKDIR /etc/lookout
 VOLUME ["/var/cache/lookout", "/var/lib/lookout"]
 STOPSIGNAL SIGTERM
 # The first start builds an engine, which takes minutes.
-HEALTHCHECK --interval=30s --timeout=10s --start-period=900s CMD ["lookout", "watch", "--once"]
+HEALTHCHECK --interval=30s --timeout=70s --start-period=900s CMD ["lookout", "health", "-c", "/etc/lookout/config.yaml"]
 ENTRYPOINT ["tini", "--", "lookout"]
 CMD ["run", "-c", "/etc/lookout/config.yaml"]

@@ -5,6 +5,7 @@
 # make lint      what CI checks before the tests
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
+# make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
 # make lock      the hashes of what container images install
 
 PYTHON ?= python3
@@ -15,6 +16,8 @@ PYTEST_ARGS ?=
 PIP_ARGS ?=
 
 MINUTES ?= 60
+# make image: IMAGE_ARGS="--base my/python:3.12 --volume /etc/pip.conf:/etc/pip.conf:ro"
+IMAGE_ARGS ?=
 # make install: DESTDIR for packagers; EXTRAS=gpu,http on a machine with an NVIDIA GPU
 DESTDIR ?=
 EXTRAS ?= http
@@ -22,7 +25,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test lint format schemas soak lock install uninstall clean
+.PHONY: demo run bench test lint format schemas soak image lock install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -50,6 +53,9 @@ schemas: $(VENV)/base
 
 soak: $(VENV)/dev
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+
+image: $(VENV)/dev
+	@$(BIN)/python -m tests.image $(IMAGE_ARGS)
 
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv

@@ -96,6 +96,18 @@ def check(config: Path) -> int:
 
 
 @cli.command()
+@_CONFIG
+def health(config: Path) -> int:
+    """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
+    from daemon.config import load
+    from daemon.health import look
+
+    lives, words = look(load(config))
+    click.echo(words, err=not lives)
+    return 0 if lives else 1
+
+
+@cli.command()
 @click.argument("endpoint", default=_ENDPOINT)
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")

@@ -1,12 +1,14 @@
-"""CURVE key pairs, in pyzmq's certificate files."""
+"""CURVE keys, in pyzmq's certificate files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import zmq
 import zmq.auth
 
-from daemon.errors import LookoutError
+from daemon.config import CurveConfig
+from daemon.errors import ConfigError, LookoutError
 
 
 def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
@@ -25,3 +27,27 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
     except OSError as error:
         raise LookoutError(f"cannot write keys to {folder}: {error.strerror}") from error
     return Path(public_file), Path(secret_file)
+
+
+def secret_key(config: CurveConfig) -> bytes:
+    """The server's secret key, 40 characters of Z85.
+
+    Raises:
+        ConfigError: it cannot be read, or is not a key.
+    """
+    try:
+        if config.secret_key_file is not None:
+            _, secret = zmq.auth.load_certificate(config.secret_key_file)
+            if secret is None:
+                raise ConfigError(
+                    f"publisher.curve.secret_key_file: {config.secret_key_file} has no secret key: use the .key_secret"
+                )
+        else:
+            secret = (config.secret_key.reveal() if config.secret_key else "").encode()
+        zmq.curve_public(secret)
+    except (OSError, ValueError, zmq.ZMQError) as error:
+        where = config.secret_key_file or "publisher.curve.secret_key"
+        raise ConfigError(
+            f"publisher.curve: {where} is not a readable CURVE key: make a pair with `lookout keys new`"
+        ) from error
+    return secret

@@ -22,8 +22,9 @@ import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
 from daemon.clock import Clock
-from daemon.config import CurveConfig, PublisherConfig
+from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
+from daemon.keys import secret_key
 from daemon.messages import (
     Detection,
     ImageSize,
@@ -331,27 +332,3 @@ def _advice(error: zmq.ZMQError) -> str:
     if error.errno == zmq.EADDRINUSE:
         return "is another Lookout running? Stop it, or choose another port"
     return "choose an address of this machine"
-
-
-def secret_key(config: CurveConfig) -> bytes:
-    """The server's secret key, 40 characters of Z85.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a key.
-    """
-    try:
-        if config.secret_key_file is not None:
-            _, secret = zmq.auth.load_certificate(config.secret_key_file)
-            if secret is None:
-                raise ConfigError(
-                    f"publisher.curve.secret_key_file: {config.secret_key_file} has no secret key: use the .key_secret"
-                )
-        else:
-            secret = (config.secret_key.reveal() if config.secret_key else "").encode()
-        zmq.curve_public(secret)
-    except (OSError, ValueError, zmq.ZMQError) as error:
-        where = config.secret_key_file or "publisher.curve.secret_key"
-        raise ConfigError(
-            f"publisher.curve: {where} is not a readable CURVE key: make a pair with `lookout keys new`"
-        ) from error
-    return secret

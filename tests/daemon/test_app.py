@@ -145,8 +145,7 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_curve_over_the_command_line(tmp_path: Path) -> None:
     """Keys made by the command, used by the daemon from the environment, and by a subscriber."""
     from daemon.config import CurveConfig
-    from daemon.keys import new_pair
-    from daemon.publisher import secret_key
+    from daemon.keys import new_pair, secret_key
 
     public, secret = new_pair(tmp_path, "lookout")
     os.environ["LOOKOUT_TEST_SECRET"] = secret_key(CurveConfig(secret_key_file=secret)).decode()

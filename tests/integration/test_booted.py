@@ -15,8 +15,8 @@ import yaml
 
 from daemon.client import Subscriber
 from daemon.messages import Detections
-from tests.support.booted import Booted, copy_sources, wait_until
-from tests.support.daemon import ROOT
+from tests.support.booted import Booted, copy_sources
+from tests.support.daemon import ROOT, wait_until
 from tests.support.rtsp import free_port
 
 pytestmark = [pytest.mark.needs("booted"), pytest.mark.slow, pytest.mark.timeout(300)]

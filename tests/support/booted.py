@@ -10,13 +10,13 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from time import monotonic, sleep
-from typing import Any
 
 import psutil
+
+from tests.support.daemon import wait_until
 
 _MOUNT = """
 set -e
@@ -28,7 +28,6 @@ touch "$0/root/etc/machine-id"
 exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --machine=lookout --boot --console=pipe \
   systemd.unit=basic.target
 """
-_PATIENCE_S = 30.0
 
 
 @cache
@@ -42,18 +41,6 @@ def why_not() -> str | None:
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         return "nothing can be mounted here, as in a container: run these tests on a machine of your own"
     return None
-
-
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = _PATIENCE_S) -> None:
-    """Until it holds.
-
-    Raises:
-        AssertionError: it does not, in that time.
-    """
-    until = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < until, f"{what}: not within {timeout_s:g} s"
-        sleep(0.05)
 
 
 class Booted:

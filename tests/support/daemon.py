@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
+from typing import Any
 
 import psutil
 import yaml
@@ -57,6 +58,18 @@ class Lookout:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+    """Until it holds.
+
+    Raises:
+        AssertionError: it does not, in that time.
+    """
+    until = monotonic() + timeout_s
+    while not condition():
+        assert monotonic() < until, f"{what}: not within {timeout_s:g} s"
+        sleep(0.05)
 
 
 def receive_until(subscriber: Subscriber, wanted: Callable[[Message], bool], timeout_s: float = 20.0) -> list[Message]:
