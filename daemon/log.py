@@ -71,8 +71,8 @@ def _configure(config: LogConfig, target: LogFile) -> None:
 class RateLimiter:
     """Lets a line of one kind about one source through so often a minute, and says with the next how many it held back.
 
-    What is written at every turn of a camera that comes and goes must not fill a disk; figures and errors without a
-    source always pass.
+    What is written at every turn of a camera that comes and goes must not fill a disk, nor a warning that comes again
+    and again; figures and errors without a source always pass.
     """
 
     def __init__(self, clock: Clock, most: int = 30, window_s: float = 60.0) -> None:
@@ -81,9 +81,9 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if "source" not in event or method == "debug":
+        if method == "debug" or ("source" not in event and method != "warning"):
             return event
-        key, now = (str(event.get("event")), str(event["source"])), self._clock.monotonic_ns()
+        key, now = (str(event.get("event")), str(event.get("source"))), self._clock.monotonic_ns()
         with self._lock:
             row = self._seen.get(key)
             if row is None or now - row[0] >= self._window_ns:

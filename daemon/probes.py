@@ -27,10 +27,19 @@ class ProcessProbe:
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._known: dict[int, psutil.Process] = {}
+        self._last = ProcessMetrics(cpu_percent=0.0, rss_bytes=0, threads=0, open_files=0)
         self.read()  # the first call only starts the count
 
     def read(self) -> ProcessMetrics:
-        """Since the last call; one caller only. A process that has just ended counts no more."""
+        """Since the last call; one caller only. A process that has just ended counts no more.
+
+        Where there is no descriptor left to look with, what was seen last.
+        """
+        with suppress(OSError):
+            self._last = self._look()
+        return self._last
+
+    def _look(self) -> ProcessMetrics:
         running = [pid for pid in self._pids() if psutil.pid_exists(pid)]
         self._known = {pid: self._known.get(pid) or psutil.Process(pid) for pid in running}
         cpu, rss, threads, files = 0.0, 0, 0, 0

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvicorn
@@ -68,9 +68,13 @@ class HttpServer(threading.Thread):
         if server is None:
             return
         try:
-            asyncio.run(server.serve(sockets=[self._socket]))
+            asyncio.run(self._serve(server))
         except Exception:
             log.exception("http failed: the daemon goes on without")
+
+    async def _serve(self, server: uvicorn.Server) -> None:
+        asyncio.get_running_loop().set_exception_handler(_troubled)
+        await server.serve(sockets=[self._socket])
 
     def stop(self, timeout_s: float) -> None:
         """Let go of the port, within the time."""
@@ -80,6 +84,11 @@ class HttpServer(threading.Thread):
         if self.ident is not None:
             self.join(timeout_s)
         self._socket.close()
+
+
+def _troubled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Such as that no connection can be accepted for want of descriptors, which is tried again in a second."""
+    log.warning("http is in trouble", what=context["message"], reason=str(context.get("exception", "")))
 
 
 def _bind(config: HttpConfig) -> socket.socket:

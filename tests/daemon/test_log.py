@@ -17,10 +17,10 @@ from tests.support.clock import ManualClock
 def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None:
     limiter = RateLimiter(clock, most=3, window_s=60)
 
-    def passes(event: str, source: str | None = "door") -> dict[str, object] | None:
+    def passes(event: str, source: str | None = "door", method: str = "warning") -> dict[str, object] | None:
         line = {"event": event, **({"source": source} if source else {})}
         try:
-            return dict(limiter(None, "warning", line))
+            return dict(limiter(None, method, line))
         except structlog.DropEvent:
             return None
 
@@ -28,7 +28,8 @@ def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None
     # Others are not concerned: another kind, another source, and what is of no source.
     assert passes("source up")
     assert passes("source down", "yard")
-    assert all(passes("metrics", None) for _ in range(10))
+    assert all(passes("metrics", None, "info") for _ in range(10))
+    assert [passes("http is in trouble", None) is not None for _ in range(4)] == [True, True, True, False]
     clock.advance(61)
     assert passes("source down") == {"event": "source down", "source": "door", "held_back": 2}
     assert passes("source down") == {"event": "source down", "source": "door"}

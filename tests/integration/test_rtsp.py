@@ -74,7 +74,7 @@ def test_fifty_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer]
             servers[0].start()
             receive_until(status, is_state("a", "up"))
 
-        for _ in range(30):  # FFmpeg and malloc take what they keep, and then no more
+        for _ in range(12):  # FFmpeg and malloc take what they keep, and then no more
             kill()
         before = _resources(lookout)
         for _ in range(50):

@@ -37,6 +37,7 @@ from tests.support.rtsp import RtspServer, free_port
 _STEADY = {"street-0": 10.0, "street-1": 10.0, "steady-0": 15.0, "steady-1": 15.0}
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of this test
 _INTERVAL_S = 2.0
+_FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")  # Debian's package libfaketime
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Soak:
             *({"id": f"steady-{n}", "type": "av", "url": self.steady.url(str(n))} for n in (0, 1)),
             {"id": "proxied", "url": f"rtsp://127.0.0.1:{self.proxy.port}/0", **broken},
             {"id": "victim", "url": self.victim.url("0"), **broken},
+            {"id": "nowhere", "url": "rtsp://camera.invalid/0", **broken},
         ]
         self.files = folder / "frames.jsonl"
         port = free_port()
@@ -77,10 +79,16 @@ class Soak:
             "monitor": {"interval_s": _INTERVAL_S, "frames_file": str(self.files)},
             "reconnect": {"initial_s": 0.2, "max_s": 1},
         }
-        self.lookout = stack.enter_context(Lookout(folder, config))
+        self.clock = folder / "clock"
+        self.clock.write_text("+0")
+        # Its clock of the day is what a file says; what is monotonic stays so, as when a real clock is stepped.
+        stepped = {"LD_PRELOAD": str(_FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.clock)}
+        stepped |= {"FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        self.lookout = stack.enter_context(Lookout(folder, config, stepped))
         self.api = stack.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=20)
         )
+        self.ports = int(self.lookout.endpoint.rpartition(":")[2]), port
         self.metrics = stack.enter_context(self.lookout.subscribe("metrics"))
         command = [sys.executable, "-m", "daemon", "watch", self.lookout.endpoint, "--json"]
         self.reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -157,6 +165,24 @@ class Soak:
         self.look(3)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
 
+    def step_clock(self) -> None:
+        """As a machine does that finds a time server, or loses its battery."""
+        for offset in ("+7200", "-86400", "+0"):
+            self.clock.write_text(offset)
+            self.look(1.5)
+
+    def exhaust_files(self) -> None:
+        """No descriptor more than there are, while a source connects anew and peers come."""
+        pid = self.lookout.process.pid
+        soft, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (self.lookout.inspect.num_fds(), most))
+        self.proxy.cut()
+        for port in self.ports:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as peer:
+                peer.sendall(b"GET /live HTTP/1.1\r\n\r\n")
+        self.look(3)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (soft, most))
+
     def stop_subscriber(self) -> None:
         self.reader.send_signal(signal.SIGSTOP)
         self.look(3)
@@ -189,7 +215,7 @@ class Soak:
 
     def flood(self) -> None:
         """Peers that talk nonsense to both sockets."""
-        for port in (int(self.lookout.endpoint.rpartition(":")[2]), self.api.base_url.port or 80):
+        for port in self.ports:
             for _ in range(100):
                 with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as peer:
                     peer.sendall(self.chance.randbytes(100))
@@ -198,7 +224,8 @@ class Soak:
     def troubles(self) -> list[Callable[[], None]]:
         return [
             self.kill_server, self.freeze_server, self.cut_network, self.corrupt_network, self.delay_network,
-            self.drop_network, self.fill_disk, self.stop_subscriber, self.add_and_remove, self.reload, self.flood,
+            self.drop_network, self.fill_disk, self.step_clock, self.exhaust_files, self.stop_subscriber,
+            self.add_and_remove, self.reload, self.flood,
         ]  # fmt: skip
 
 
@@ -233,8 +260,7 @@ def main() -> int:
         code = soak.lookout.stop()
         if code:
             problems.append(f"exit code {code}")
-        if "Traceback" in soak.lookout.log():
-            problems.append("a traceback is in the log")
+        problems += [line for line in soak.lookout.log().splitlines() if "Traceback" in line][:3]
         _say(console, soak, before, after, happened, monotonic() - began)
         for problem in problems:
             console.print(problem, style="red")

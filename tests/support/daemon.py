@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -22,9 +23,13 @@ DEMO_MODEL = ROOT / "models" / "demo.onnx"
 
 
 class Lookout:
-    """`lookout run` with `config` (sources, and whatever else) and the demo model unless it names another."""
+    """`lookout run` with `config` (sources, and whatever else) and the demo model unless it names another.
 
-    def __init__(self, folder: Path, config: dict[str, object]) -> None:
+    Args:
+        environment: on top of this process's.
+    """
+
+    def __init__(self, folder: Path, config: dict[str, object], environment: dict[str, str] | None = None) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
         whole = {"model": {"path": str(DEMO_MODEL)}, "publisher": publisher, "log": {"format": "json"}, **config}
@@ -32,7 +37,7 @@ class Lookout:
         self.config.write_text(yaml.safe_dump(whole))
         self._log = (folder / "log.jsonl").open("w+")
         command = [sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT)
+        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ, **(environment or {})})
         self.inspect = psutil.Process(self.process.pid)
 
     def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
