@@ -52,9 +52,9 @@ class Used:
 class Soak:
     """One daemon and everything around it."""
 
-    def __init__(self, folder: Path, stack: ExitStack, seed: int) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, seed: int, minutes: float) -> None:
         self.chance = random.Random(seed)
-        clip = clips.pattern(folder / "clip.mkv", seconds=600)
+        clip = clips.pattern(folder / "clip.mkv", seconds=round(60 * minutes) + 300)  # servers must not come to its end
         self.steady = RtspServer({"0": clip, "1": clip})
         stack.callback(self.steady.kill)
         self.victim = RtspServer({"0": clip, "1": clip})
@@ -236,7 +236,7 @@ def main() -> int:
     args = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="lookout-soak-") as folder, ExitStack() as stack:
-        soak = Soak(Path(folder), stack, args.seed)
+        soak = Soak(Path(folder), stack, args.seed, args.minutes)
         began, happened = monotonic(), 0
         soak.look(8, judge=False)
         for trouble in [*soak.troubles, *soak.troubles]:
