@@ -12,6 +12,7 @@ import random
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -37,7 +38,7 @@ from tests.support.rtsp import RtspServer, free_port
 _STEADY = {"street-0": 10.0, "street-1": 10.0, "steady-0": 15.0, "steady-1": 15.0}
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of this test
 _INTERVAL_S = 2.0
-_FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")  # Debian's package libfaketime
+_STEPPED_CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock.c"
 
 
 @dataclass
@@ -80,10 +81,10 @@ class Soak:
             "reconnect": {"initial_s": 0.2, "max_s": 1},
         }
         self.clock = folder / "clock"
-        self.clock.write_text("+0")
-        # Its clock of the day is what a file says; what is monotonic stays so, as when a real clock is stepped.
-        stepped = {"LD_PRELOAD": str(_FAKETIME), "FAKETIME_TIMESTAMP_FILE": str(self.clock)}
-        stepped |= {"FAKETIME_CACHE_DURATION": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        self.clock.write_bytes(bytes(8))
+        preload = folder / "stepped_clock.so"
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(preload), str(_STEPPED_CLOCK)], check=True)
+        stepped = {"LD_PRELOAD": str(preload), "STEPPED_CLOCK": str(self.clock)}
         self.lookout = stack.enter_context(Lookout(folder, config, stepped))
         self.api = stack.enter_context(
             httpx.Client(base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=20)
@@ -167,9 +168,10 @@ class Soak:
 
     def step_clock(self) -> None:
         """As a machine does that finds a time server, or loses its battery."""
-        for offset in ("+7200", "-86400", "+0"):
-            self.clock.write_text(offset)
-            self.look(1.5)
+        for offset in (7200, -86400, 0):
+            with self.clock.open("r+b") as file:  # written in place: the daemon has it mapped
+                file.write(struct.pack("=q", offset))
+            self.look(1)
 
     def exhaust_files(self) -> None:
         """No descriptor more than there are, while a source connects anew and peers come."""
