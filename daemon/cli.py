@@ -71,11 +71,13 @@ def run(config: Path) -> int:
     from daemon.kept import Kept
     from daemon.log import logging
     from daemon.signals import stopping_on_signals
+    from daemon.tuning import leave_no_core
 
     def read() -> Config:
         found = load(config)
         return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
 
+    leave_no_core()
     loaded = read()
     with logging(loaded.log):
         app = App(loaded, read=read)

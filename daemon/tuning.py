@@ -34,6 +34,12 @@ def name_threads() -> None:
             Path(f"/proc/self/task/{thread.native_id}/comm").write_text(thread.name[:15])
 
 
+def leave_no_core() -> None:
+    """A core holds passwords and keys; who needs one raises the limit of the process that runs, with prlimit(1)."""
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
 def allow_many_files() -> None:
     """As many as may be had: a source that the GPU decodes takes about six, and 1,024 is a common limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
