@@ -36,6 +36,7 @@ from daemon.snapshots import Snapshots
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.tuning import allow_many_files, tune_the_interpreter
+from daemon.watchdog import Beat, Watchdog
 from detectors.factory import open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
@@ -86,6 +87,7 @@ class App:
         self._config, self._clock = config, clock or SystemClock()
         self._stopping = threading.Event()
         self._failure: str | None = None
+        self._watchdog = Watchdog(self._beats, config.monitor.stuck_after_s, self._clock)
         self._code = PART_FAILED
         self.is_ready = False
         ids = [source.id for source in config.active]
@@ -354,29 +356,26 @@ class App:
 
     def problems(self) -> list[str]:
         """Parts that do not move, and what has failed."""
-        words = [f"{name} is stuck in {step!r} for {seconds:.0f} s" for name, step, seconds in self._stuck()]
-        return [*words, *([self._failure] if self._failure else [])]
+        return [*map(str, self._watchdog.look()), *([self._failure] if self._failure else [])]
 
     def _is_alive(self) -> bool:
         """Every part has moved lately. One that has not is named, and ends the process: a library blocks it."""
-        stuck = self._stuck()
-        for name, step, seconds in stuck:
-            log.error("stuck", part=name, step=step, seconds=round(seconds, 1))
+        stuck = self._watchdog.look()
+        for row in stuck:
+            log.error("stuck", part=row.part, step=row.step, seconds=round(row.seconds, 1))
             self._code = PART_STUCK
-            self._fail(f"{name} is stuck in {step!r} for {seconds:.0f} s")
+            self._fail(str(row))
         return not stuck
 
-    def _stuck(self) -> list[tuple[str, str, float]]:
-        """Name, step and seconds of each part that has not moved lately."""
+    def _beats(self) -> list[Beat]:
+        """Of every part that must move once the daemon is ready."""
         if not self.is_ready:
             return []
-        now = self._clock.monotonic_ns()
-        beats = [(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
-        beats.append(("publisher", "send", self._publisher.beat_ns))
+        beats = [Beat(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
+        beats.append(Beat("publisher", "send", self._publisher.beat_ns))
         if (beat_ns := self.roster.beat_ns) is not None:
-            beats.append(("capture-processes", "serve", beat_ns))
-        return [(name, step, (now - beat) / 1e9) for name, step, beat in beats
-                if now - beat > self._config.monitor.stuck_after_s * 1e9]  # fmt: skip
+            beats.append(Beat("capture-processes", "serve", beat_ns))
+        return beats
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
