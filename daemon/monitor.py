@@ -25,7 +25,7 @@ from daemon.tuning import name_threads
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
-_REPORTS_PER_TRIM = 5
+_REPORTS_PER_TIDY = 5
 RowSink = Callable[[Rows], None]
 
 
@@ -136,8 +136,8 @@ class Monitor(threading.Thread):
             rss_mib=metrics.process.rss_bytes >> 20,
         )
         self._reports += 1
-        if self._reports % _REPORTS_PER_TRIM == 0:
-            heap.trim()
+        if self._reports % _REPORTS_PER_TIDY == 0:
+            heap.tidy()
         name_threads()
         systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
         return metrics

@@ -118,7 +118,7 @@ class Soak:
                         self.worst[source] = min(self.worst[source], fps)
 
     def used(self) -> Used:
-        """The least of some looks, over the time in which the daemon trims its heap once."""
+        """The least of some looks, over the time in which the daemon tidies up once."""
         rows = []
         for _ in range(40):
             with self.lookout.inspect.oneshot():
