@@ -1,4 +1,4 @@
-"""Memory that nobody uses any more and that would be kept: what connections leave, what sources long gone have freed."""
+"""Memory that nobody uses and that would be kept: what connections leave, what sources long gone have freed."""
 
 from __future__ import annotations
 
