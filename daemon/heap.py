@@ -9,12 +9,12 @@ from functools import cache
 
 
 def tidy() -> None:
-    """Collect what is young, and give freed memory back to the system; costs about two milliseconds.
+    """Collect what has come since the start, and give freed memory back to the system; costs a few milliseconds.
 
     The collector is tuned to come rarely: a flood of connections, each of which leaves a cycle, would wait for it, and
     what lies between keeps its pages. The system's part is done without the interpreter's lock; only glibc can.
     """
-    gc.collect(1)
+    gc.collect()
     _trimmer()(0)
 
 

@@ -14,7 +14,7 @@ from daemon.bench.recording import read as read_frames
 from daemon.bench.result import Report, read
 from daemon.cli import invoke
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # of the reports, which are made once
 _LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "2", "--backend", "cpu"]
 _PLOTS = {
     "replay": {"latency", "stages", "timeline"},
