@@ -124,8 +124,8 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
         seqs = [message.seq for message in messages if isinstance(message, Detections) and message.source == source]
         assert seqs == sorted(set(seqs)), source
         assert count.in_flight == 0
-        if source not in down:
-            assert seqs == list(range(len(seqs)))
+        if source not in down:  # a crowded machine may drop a frame, and says so
+            assert seqs[-1] + 1 - len(seqs) <= count.dropped.superseded + count.dropped.late
 
 
 def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
