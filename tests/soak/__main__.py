@@ -241,7 +241,8 @@ def main() -> int:
         soak = Soak(Path(folder), stack, args.seed, args.minutes)
         began, happened = monotonic(), 0
         soak.look(8, judge=False)
-        for trouble in [*soak.troubles, *soak.troubles]:
+        # Libraries' buffers grow to the worst that they have seen, which is peers by the hundred.
+        for trouble in [*soak.troubles, *soak.troubles, *[soak.flood] * 10]:
             trouble()
         soak.look(8)
         before = soak.used()
