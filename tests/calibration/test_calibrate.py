@@ -31,6 +31,8 @@ from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
+pytestmark = pytest.mark.timeout(400)  # real models, on cores that others use
+
 _SOURCES = "model: {{path: {model}}}\nsources:\n{sources}\n"
 
 
