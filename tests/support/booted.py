@@ -99,7 +99,7 @@ class Booted:
         assert self._process is not None
         for process in self._process.children(recursive=True):
             status = Path(f"/proc/{process.pid}/status").read_text()
-            if f"\t{inside}\n" in status and int(status.split("NSpid:")[1].splitlines()[0].split()[-1]) == inside:
+            if int(status.split("NSpid:")[1].splitlines()[0].split()[-1]) == inside:
                 return process
         raise AssertionError(f"{unit} has no process {inside}")
 
