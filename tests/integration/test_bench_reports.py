@@ -111,14 +111,14 @@ def test_peers_that_cannot_run_say_why(report: Report) -> None:
     assert "not run: /nowhere/python: No such file" in found["Ultralytics predict"].note
 
 
-def test_copies_share_the_machine(made: Path, tmp_path: Path) -> None:
-    """Two daemons at once: each is slower than one alone, and their rates are summed."""
+def test_copies_are_summed(tmp_path: Path) -> None:
+    """Two daemons at once: a run of each, every frame of both."""
     share = ["--copies", "2", "--repeats", "1", "--out", str(tmp_path)]
     assert invoke(["bench", "replay", "--sources", "2", *_LOAD, *share]) == 0
-    both, alone = read(tmp_path / "replay.json").cases[0], read(made / "replay.json").cases[0]
+    both = read(tmp_path / "replay.json").cases[0]
     assert [len(runs) for runs in both.repeats] == [2]
     assert both.value("fps") == pytest.approx(sum(run.fps for run in both.repeats[0]))
-    assert max(run.fps for run in both.repeats[0]) < (alone.value("fps") or 0.0)
+    assert all(run.fps > 0 and run.unaccounted == 0 and run.received_share == 1 for run in both.repeats[0])
 
 
 def test_a_report_can_be_made_again(made: Path, tmp_path: Path) -> None:
