@@ -178,8 +178,7 @@ class Calibration:
 
     def _prepared(self, advance: Callable[[], None]) -> Iterator[npt.NDArray[Any]]:
         """What the detector's own preprocessing makes of the frames."""
-        options = replace(self._wishes.options, max_batch=1)
-        with closing(self._open_cpu(options)) as detector, closing(detector.lane()) as lane:
+        with closing(self._open_cpu(self._wishes.options)) as detector, closing(detector.lane()) as lane:
             if not isinstance(lane, _Prepares):
                 raise DetectorError(f"the {detector.info.backend} backend does not show its inputs")
             batch: list[Image] = []

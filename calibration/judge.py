@@ -43,7 +43,7 @@ class Look:
 
 
 class Judge:
-    """Scores models that one backend opens.
+    """Scores models that one backend opens, by the same engines that will run, one frame at a time.
 
     Attributes:
         measure: what `Score.value` is.
@@ -106,15 +106,12 @@ class Judge:
         if self._labelled is None:
             raise ValueError("there are no labels")
         wanted = Wanted(0.001, 0.65, 300, multi_label=True)  # as COCO counts
-        with closing(self._open(replace(options, wanted=wanted, max_batch=1))) as detector:
+        with closing(self._open(replace(options, wanted=wanted))) as detector:
             return evaluate(detector, *self._labelled)
 
     def _look(self, options: Options) -> list[Detections]:
         wanted = Wanted(threshold(self._confidence))
-        with (
-            closing(self._open(replace(options, wanted=wanted, max_batch=1))) as detector,
-            closing(detector.lane()) as lane,
-        ):
+        with closing(self._open(replace(options, wanted=wanted))) as detector, closing(detector.lane()) as lane:
             return [lane.detect([HostImage(frame)])[0][0] for frame in self.frames]
 
 

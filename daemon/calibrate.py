@@ -84,7 +84,7 @@ def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
         run = Calibration(
             wishes,
             lambda options: open_detector(backend, options),
-            lambda options: open_detector("cpu", options),
+            lambda options: open_detector("cpu", replace(options, max_batch=1)),
             frames,
             energy,
             stage,
