@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LateError, SourceError
 from daemon.messages import FrameClock, VideoFormat
-from daemon.sources.bitstream import Bitstream, head
+from daemon.sources.catch_up import CatchUp
 from daemon.sources.decoding import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
 from daemon.sources.demux import Demuxer
 from daemon.sources.port import Picture
@@ -74,7 +74,7 @@ class AvReader:
         self._frames: deque[Decoded] = deque()
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
-        self._catch_up = _CatchUp(demuxer.stream)
+        self._catch_up = CatchUp(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
         size = context.width, context.height
@@ -84,10 +84,11 @@ class AvReader:
         while not self._frames:
             if self._owed > _MOST_DELAYED:
                 self._give_up_one()
+            asked = monotonic_ns()
             packet = self._next_packet()
             if packet is None:
                 return None
-            if late and self._catch_up.leaves_out(packet, late):
+            if self._catch_up.leaves_out(packet, late, monotonic_ns() - asked):
                 raise LateError(f"a picture of {self._config.url} is left out: {late / 1e9:.2f} s behind")
             self._decode_packet(packet)
         frame = self._frames.popleft()
@@ -136,34 +137,3 @@ class AvReader:
         """Decoders drop what they cannot decode without a word; the sum of packets and pictures tells."""
         self._owed -= 1
         raise DecodeError(f"no picture came of a packet of {self._config.url}")
-
-
-class _CatchUp:
-    """What to leave out undecoded when decoding has fallen behind, so that what is decoded is fresh.
-
-    First the pictures that no other needs. Where that does not do, because there are none or too few, everything up to
-    the next key picture, which needs no other.
-    """
-
-    SOME = 250_000_000  # ns behind from which single pictures are left out
-    ALL = 1_000_000_000  # and the rest up to a key picture, if it has been so long behind by so much
-    PATIENCE = 2_000_000_000
-
-    def __init__(self, stream: VideoStream) -> None:
-        context = stream.codec_context
-        self._bitstream = Bitstream(context.name, context.extradata)
-        self._since: int | None = None  # monotonic ns
-        self._to_key = False
-
-    def leaves_out(self, packet: Packet[Any], late: int) -> bool:
-        if packet.size == 0:
-            return False
-        if late < self.ALL:
-            self._since = None
-        elif self._since is None:
-            self._since = monotonic_ns()
-        elif monotonic_ns() - self._since > self.PATIENCE:
-            self._to_key = True
-        if self._to_key and packet.is_keyframe:
-            self._to_key, self._since = False, None
-        return self._to_key or (late > self.SOME and self._bitstream.is_disposable(head(memoryview(packet))))

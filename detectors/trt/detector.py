@@ -149,7 +149,7 @@ class TrtDetector:
             for _ in range(runs):
                 context.execute_async_v3(stream.handle)
                 stream.synchronize()
-        return with_times(inspect(self.engine), {name: median(rows) for name, rows in times.rows.items()})
+        return with_times(inspect(self.engine, context), {name: median(rows) for name, rows in times.rows.items()})
 
     def sample(self, width: int, height: int) -> DeviceImage:
         self.device.use()

@@ -6,6 +6,7 @@ details; all of it is read here, and nothing of it is needed to run.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -37,15 +38,21 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     milliseconds: float | None = None
 
 
-def inspect(engine: Any) -> list[Layer]:
-    """The layers of an engine, in their order."""
+def inspect(engine: Any, context: Any) -> list[Layer]:
+    """The layers of an engine, in their order.
+
+    Args:
+        context: with its input's shape set; without, TensorRT names no types where batches are of any size.
+    """
     inspector = engine.create_engine_inspector()
+    inspector.execution_context = context
     return read(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
 
 
 def read(text: str) -> list[Layer]:
     """What an engine's inspector says."""
-    rows: Iterable[Any] = msgspec.json.decode(text).get("Layers", [])
+    # Between the graph's layers 8.6 writes a control character, which is no JSON.
+    rows: Iterable[Any] = json.loads(text, strict=False).get("Layers", [])
     return [_layer({"Name": row} if isinstance(row, str) else row) for row in rows]
 
 

@@ -1,0 +1,95 @@
+"""When pictures are left out undecoded, on a clock that is moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import av
+import pytest
+from av.video.stream import VideoStream
+
+from daemon.sources.catch_up import CatchUp
+from tests.support import clips
+from tests.support.clock import ManualClock
+
+pytestmark = pytest.mark.needs("ffmpeg")
+_MS = 1_000_000
+_RATE = 15
+
+
+class Source:
+    """A clip's packets over and over, as a reader asks about them."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = ManualClock()
+        container = av.open(str(path))
+        stream: VideoStream = container.streams.video[0]
+        self.packets = [packet for packet in container.demux(stream) if packet.size]
+        self.catch_up = CatchUp(stream, self.clock.monotonic_ns)
+        self.container = container
+
+    def left_out(self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0) -> list[bool]:
+        """Of the pictures read in some seconds, from the clip's first: which were left out."""
+        rows = []
+        for number in range(round(1000 * seconds / every_ms)):
+            self.clock.advance(every_ms / 1e3)
+            packet = self.packets[number % len(self.packets)]
+            rows.append(self.catch_up.leaves_out(packet, late_ms * _MS, waited_ms * _MS))
+        return rows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("clips")
+
+
+@pytest.fixture
+def bframes(folder: Path) -> Iterator[Source]:
+    path = folder / "b.mp4"
+    if not path.exists():
+        clips.ffmpeg(
+            "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate={_RATE}:duration=3", "-c:v", "libx264", "-bf", "3",
+            "-g", str(_RATE), "-pix_fmt", "yuv420p", path,
+        )  # fmt: skip
+    source = Source(path)
+    yield source
+    source.container.close()
+
+
+@pytest.fixture
+def camera(folder: Path) -> Iterator[Source]:
+    """No picture that no other needs; a key picture a second."""
+    path = folder / "camera.mp4"
+    source = Source(path if path.exists() else clips.pattern(path, seconds=3, fps=_RATE))
+    yield source
+    source.container.close()
+
+
+def test_a_burst_after_a_pause_of_the_network_is_read_whole(bframes: Source) -> None:
+    assert not any(bframes.left_out(0.19, late_ms=400, every_ms=2))
+
+
+def test_where_packets_must_be_waited_for_nothing_has_piled_up(bframes: Source, camera: Source) -> None:
+    """A network that has become slower by so much stays late for ever, and leaving out would not help."""
+    for source in (bframes, camera):
+        assert not any(source.left_out(10, late_ms=1500, every_ms=66, waited_ms=40))
+
+
+def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_caught_up(bframes: Source) -> None:
+    rows = bframes.left_out(3, late_ms=80, every_ms=66)
+    assert not any(rows[:3])
+    assert 15 <= sum(rows) <= 35
+    needed = [packet.is_keyframe for packet, row in zip(bframes.packets, rows) if row]
+    assert not any(needed)
+    assert not any(bframes.left_out(3, late_ms=30, every_ms=66))
+
+
+def test_where_there_are_none_everything_up_to_a_key_picture_is(camera: Source) -> None:
+    assert not any(camera.left_out(4, late_ms=900, every_ms=66))
+    rows = camera.left_out(4, late_ms=1200, every_ms=66)
+    first, last = rows.index(True), len(rows) - rows[::-1].index(True)
+    assert first * 66 >= 2000
+    assert last % _RATE == 0
+    assert all(rows[first:last])
+    assert not any(rows[last:])
