@@ -156,6 +156,10 @@ def demo(seconds: float) -> int:
 @click.option("--confidence", default=0.001, show_default=True)
 @click.option("--iou", default=0.65, show_default=True, help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True)
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
+@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file.")
 def evaluate(
     model: Path,
@@ -166,6 +170,10 @@ def evaluate(
     confidence: float,
     iou: float,
     max_detections: int,
+    precision: str,
+    max_batch: int,
+    level: int,
+    cache: Path | None,
     json_file: Path | None,
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses."""
@@ -176,8 +184,15 @@ def evaluate(
     from detectors.factory import Backend, open_detector
     from detectors.port import Options, Wanted
 
-    wanted = Wanted(confidence, iou, max_detections, multi_label=True)
-    options = Options(model, labels=labels, wanted=wanted, max_batch=1)
+    options = Options(
+        model,
+        labels=labels,
+        wanted=Wanted(confidence, iou, max_detections, multi_label=True),
+        precision=cast("Precision", precision),
+        max_batch=max_batch,
+        builder_level=level,
+        cache=cache,
+    )
     with logging(LogConfig(format="console")), closing(open_detector(cast("Backend", backend), options)) as detector:
         result = run_evaluate(detector, images, annotations)
     evaluation(result, detector.info)

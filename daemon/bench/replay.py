@@ -43,6 +43,7 @@ def replay(
 
 
 def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
+    """Of the very engine that was measured."""
     found = measured(
         "evaluate",
         [],
@@ -52,6 +53,10 @@ def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
             "annotations": annotations,
             "labels": load.labels,
             "backend": load.backend,
+            "precision": load.precision,
+            "max-batch": load.max_batch,
+            "level": load.builder_level,
+            "cache": load.cache,
         },
     )
     return Accuracy(found["ap"], found["ap50"], found["images"])
