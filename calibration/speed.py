@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 
-from detectors.port import Detector, Image, Lane
+from detectors.port import ENGINE, Detector, Image, Lane
 
 _TURNS = 7
 _TURN_S = 0.2
@@ -97,5 +97,5 @@ def _sum_up(detector: Detector, turns: list[_Turn], file_bytes: int) -> Speed:
         watts=None if joules is None else round(joules / sum(turn.seconds for turn in turns), 1),
         joules=None if joules is None else round(joules / sum(turn.pictures for turn in turns), 5),
         memory=sum(planned.values()) or None,
-        weights=planned.get("weights", file_bytes),
+        weights=planned.get(ENGINE, file_bytes),
     )

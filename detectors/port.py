@@ -73,6 +73,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     lease: object = None
 
 
+ENGINE = "engine"
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
 Image = HostImage | DeviceImage
@@ -167,7 +168,8 @@ class ModelInfo:
         max_batch: at most so many pictures a batch.
         notes: what the user should know about choices made for them, one line each.
         lanes: at most so many may be made.
-        memory: what the backend has planned to use of its device: name and bytes.
+        memory: what the backend has planned to use of its device: name and bytes; `ENGINE` is its form of the
+            model.
         startup: what opening took, in its order: name and seconds.
         gpu: number of the GPU whose pictures lanes take as they lie there (`DeviceImage`), None for host memory alone.
     """

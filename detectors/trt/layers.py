@@ -16,6 +16,9 @@ import tensorrt as trt
 
 _TYPES = (("int8", ("int8",)), ("fp8", ("fp8", "e4m3")), ("bf16", ("bf16", "bfloat16")), ("fp16", ("half", "fp16")),
           ("fp32", ("float", "fp32")), ("int32", ("int32",)))  # fmt: skip
+_READ = {"i8": "int8", "e4m3": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp32"}
+# Of a kernel's name, such as "gemm_interleaved_i8f16_i8i32_f32": what it reads and what it writes.
+_TACTIC = re.compile(r"_(i8|e4m3|bf16|f16|f32)(i8|e4m3|bf16|f16|f32)_")
 _PAIR = re.compile(r"quantizelinear|quantize_scale|_quantize", re.IGNORECASE)
 _FUSED = re.compile(r"\s\+\s|\|\|")
 
@@ -81,12 +84,14 @@ def _layer(row: Mapping[str, Any]) -> Layer:
     name, kind = str(row.get("Name", "")), str(row.get("LayerType", ""))
     parts = [part.strip() for part in _FUSED.split(name) if part.strip()]
     quantises = [part for part in parts if _PAIR.search(part)]
+    tactic = _TACTIC.search(str(row.get("TacticName", "")))
+    reads, writes = (_READ[word] for word in tactic.groups()) if tactic else (None, None)
     return Layer(
         name=name,
         kind=kind,
         parts=parts,
-        precision=_type(row.get("Inputs", ())),
-        output=_type(row.get("Outputs", ())),
+        precision=_type(row.get("Inputs", ())) or reads,
+        output=_type(row.get("Outputs", ())) or writes,
         loose=bool(quantises) and len(quantises) == len(parts),
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from detectors.letterbox import InputSpec
+from detectors.port import ENGINE
 from detectors.trt import kernels
 
 CAPACITY = 1 << 14  # candidates a picture has room for; only a threshold near zero meets it
@@ -54,7 +55,7 @@ class Needs:
         scratch = batch * CAPACITY * kernels.SCRATCH_BYTES
         return (
             ("CUDA and TensorRT themselves", _CONTEXT),
-            ("engine", self.weights),
+            (ENGINE, self.weights),
             ("execution contexts", lanes * self.activations * batch // self.largest),
             ("CUDA graphs", lanes * len(batch_sizes(batch)) * _GRAPHS),
             ("inputs and outputs", lanes * (self.input(batch) + self.output(batch))),

@@ -29,6 +29,22 @@ _EIGHT = {
     ],
     "Bindings": ["images", "output0"],
 }
+# As an engine for batches of any size says it, with a control character in its JSON.
+_ANY_BATCH = {
+    "Layers": [
+        {
+            "Name": "model.1.conv.weight + model.1.conv.weight_QuantizeLinear + /model.1/conv/Conv",
+            "LayerType": "CaskConvolution",
+            "Inputs": [{"Name": "a", "Dimensions": [-1, 16, 320, 320], "Format/Datatype": "N/A due to dynamic shapes"}],
+            "Outputs": [
+                {"Name": "b", "Dimensions": [-1, 32, 160, 160], "Format/Datatype": "N/A due to dynamic shapes"}
+            ],
+            "TacticName": "sm80_xmma_fprop_implicit_gemm_interleaved_i8f16_i8i32_f32_nchw_vect_c_32kcrs_vect_c_32",
+            "Metadata": "[ONNX Layer: /model.1/conv/Conv]\x1e[ONNX Layer: /model.1/act/Sigmoid]",
+        },
+    ],
+    "Bindings": ["images", "output0"],
+}
 _ELEVEN = {
     "Layers": [
         {
@@ -63,14 +79,16 @@ print(json.dumps([[row.kind, len(row.parts), row.precision, row.output, row.loos
     ("said", "expected"),
     [
         (_EIGHT, [["CaskConvolution", 2, "int8", "fp16", False, None], ["Scale", 1, "fp32", "int8", True, 3.0]]),
+        (_ANY_BATCH, [["CaskConvolution", 3, "int8", "fp16", False, None]]),
         (_ELEVEN, [["CaskConvolution", 2, "int8", "fp16", False, None]]),
         (_PLAIN, [["", 2, None, None, False, None], ["", 1, None, None, False, None]]),
     ],
-    ids=["8.6", "11", "without details"],
+    ids=["8.6", "8.6, any batch", "11", "without details"],
 )
 def test_layers(said: dict[str, object], expected: list[list[object]]) -> None:
     subprocess.run([sys.executable, str(ROOT / "tests/support/tensorrt_api.py"), str(BINDINGS / "11"), "11"],
                    check=True, capture_output=True)  # fmt: skip
     run = [sys.executable, "-c", _READ, str(BINDINGS / "11")]
-    done = subprocess.run(run, input=json.dumps(said), text=True, check=True, capture_output=True, cwd=ROOT)
+    words = json.dumps(said).replace("\\u001e", "\x1e")
+    done = subprocess.run(run, input=words, text=True, check=True, capture_output=True, cwd=ROOT)
     assert json.loads(done.stdout) == expected
