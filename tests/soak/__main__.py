@@ -95,6 +95,7 @@ class Soak:
         self.reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         stack.callback(self._end_reader)
         self.count = {"added": 0, "reloads": 0}
+        self.on_the_way: list[int] = []  # RSS after each sixth of the time
         self.last: Metrics | None = None
         self._rows: list[Metrics] = []
         self.worst: dict[str, float] = dict.fromkeys(_STEADY, 1e9)
@@ -241,8 +242,8 @@ def main() -> int:
         soak = Soak(Path(folder), stack, args.seed, args.minutes)
         began, happened = monotonic(), 0
         soak.look(8, judge=False)
-        # Libraries' buffers grow to the worst that they have seen, which is peers by the hundred.
-        for trouble in [*soak.troubles, *soak.troubles, *[soak.flood] * 10]:
+        # Libraries' buffers grow to the worst that they have seen, which is peers by the thousand.
+        for trouble in [*soak.troubles, *soak.troubles, *[soak.flood] * 40]:
             trouble()
         soak.look(8)
         before = soak.used()
@@ -252,11 +253,14 @@ def main() -> int:
         due = [soak.add_and_remove] * round(20 * part) + [soak.reload] * round(10 * part)
         due += soak.troubles * max(1, round(2 * part))
         soak.chance.shuffle(due)
-        until = began + 60 * args.minutes - 15
+        start, until = monotonic(), began + 60 * args.minutes - 15
         while monotonic() < until or due:
             (due.pop() if due else soak.chance.choice(soak.troubles))()
             happened += 1
             soak.look(soak.chance.uniform(0.1, 0.6))
+            sixths = len(soak.on_the_way)
+            if sixths < 6 and monotonic() - start > (sixths + 1) * (until - start) / 6:
+                soak.on_the_way.append(soak.lookout.inspect.memory_info().rss)
         soak.look(10)
         after = soak.used()
         problems = _problems(soak, before, after)
@@ -307,6 +311,7 @@ def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int,
     console.print(table)
     for source, fps in _STEADY.items():
         console.print(f"{source}: {fps:g} frames/s, {soak.worst[source]:.2f} in its worst {3 * _INTERVAL_S:g} s")
+    console.print("RSS after each sixth: " + ", ".join(f"{rss / (1 << 20):.0f}" for rss in soak.on_the_way))
     console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, {soak.count['added']} sources added and removed, "
                   f"{soak.count['reloads']} reloads")  # fmt: skip
 
