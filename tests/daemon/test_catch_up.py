@@ -47,12 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bframes(folder: Path) -> Iterator[Source]:
     path = folder / "b.mp4"
-    if not path.exists():
-        clips.ffmpeg(
-            "-f", "lavfi", "-i", f"testsrc2=size=320x180:rate={_RATE}:duration=3", "-c:v", "libx264", "-bf", "3",
-            "-g", str(_RATE), "-pix_fmt", "yuv420p", path,
-        )  # fmt: skip
-    source = Source(path)
+    source = Source(path if path.exists() else clips.bframes(path))
     yield source
     source.container.close()
 

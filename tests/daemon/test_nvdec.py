@@ -30,12 +30,7 @@ Frames = list[tuple[int | None, tuple[int, ...], float]]
 @pytest.fixture(scope="module")
 def bframes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """H.264 with B-frames, in MP4."""
-    path = tmp_path_factory.mktemp("clips") / "b.mp4"
-    clips.ffmpeg(
-        "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15:duration=3", "-c:v", "libx264", "-bf", "3", "-g", "15",
-        "-pix_fmt", "yuv420p", path,
-    )  # fmt: skip
-    return path
+    return clips.bframes(tmp_path_factory.mktemp("clips") / "b.mp4")
 
 
 def source_of(path: Path, card: FakeCard | None, **more: object) -> AvSource:

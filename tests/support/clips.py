@@ -16,3 +16,12 @@ def pattern(path: Path, *, seconds: float, size: str = "320x180", fps: int = 15,
     source = f"testsrc2=size={size}:rate={fps}:duration={seconds}"
     ffmpeg("-f", "lavfi", "-i", source, "-c:v", codec, "-g", str(fps), *options, path)
     return path
+
+
+def bframes(path: Path) -> Path:
+    """Three seconds of H.264 with B-frames, which no other picture needs."""
+    ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=15:duration=3", "-c:v", "libx264", "-bf", "3", "-g", "15",
+        "-pix_fmt", "yuv420p", path,
+    )  # fmt: skip
+    return path
