@@ -158,7 +158,7 @@ def test_frames_carry_the_cameras_own_time(
     first, ntp = told[0], [message for message in told if message.clock.kind == "ntp"]  # type: ignore[union-attr]
     assert isinstance(first, Detections)
     assert first.clock.kind == "arrival"
-    assert len(ntp) >= 30
+    assert len(ntp) >= 20  # newer frames take the place of some
     # Server and daemon share a clock: what lies between is the server's own delay and ours.
     assert all(message.clock.error < 2e9 for message in ntp)  # type: ignore[union-attr, operator]
     times = [message.captured_at for message in ntp]  # type: ignore[union-attr]
