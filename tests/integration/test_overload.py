@@ -87,7 +87,8 @@ def test_a_subscriber_that_stops_reading_costs_nothing(tmp_path: Path) -> None:
         assert during[-1].process.rss_bytes <= before[-1].process.rss_bytes * 1.02 + (1 << 20)
         assert _median_p99(during) <= 1.5 * max(_median_p99(before), _median_p99(after))
         assert all(source.dropped.outbox_full == 0 for source in during[-1].sources.values())
-        assert np.median([m.fps for m in during]) == pytest.approx(np.median([m.fps for m in before]), rel=0.05)
+        rates = [float(np.median([m.fps for m in rows])) for rows in (before, during, after)]
+        assert rates[1] >= 0.95 * min(rates[0], rates[2])
 
 
 @pytest.mark.parametrize("signals", [1, 2])
