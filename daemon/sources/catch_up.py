@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import exp
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -13,26 +14,34 @@ from daemon.sources.bitstream import Bitstream, head
 
 
 class CatchUp:
-    """First the pictures that no other needs. Where that does not do, because there are none or too few, everything up
-    to the next key picture, which needs no other.
+    """First pictures that no other needs, the more of them the later it is. Where that does not do, because there are
+    too few, everything up to the next key picture, which needs no other.
 
     That pictures are late is no reason alone. What a network held back comes in a burst, which is read in no time; and
     where packets must be waited for, nothing has piled up. Behind is who has been late for a while and waited for none.
+
+    Sources that one thread serves are late together. A share that follows from lateness alone is therefore the same
+    for all of them, where a threshold would take more from some than from others.
     """
 
-    SOME: Final = 50_000_000  # ns late
-    SOME_AFTER: Final = 200_000_000  # ns without a break, before single pictures are left out
-    ALL: Final = 1_000_000_000  # and so late
-    ALL_AFTER: Final = 2_000_000_000  # for so long, before all are, up to a key picture
+    LATE: Final = 50_000_000  # ns
+    LATE_FOR: Final = 200_000_000  # ns without a break, before it is behind
+    NONE: Final = 10_000_000  # ns late, in the mean: no more than this leaves out none of those that no other needs
+    EVERY: Final = 40_000_000  # this much every one, between them a share
+    MEAN: Final = 100_000_000  # ns that the mean looks back
+    CAUGHT_UP: Final = 2_000_000_000  # ns with none to leave out, after which it is not behind any more
+    VERY_LATE: Final = 1_000_000_000
+    VERY_LATE_FOR: Final = 2_000_000_000  # before all are left out, up to a key picture
     WAITED: Final = 10_000_000  # ns; less is the interpreter's lock
 
     def __init__(self, stream: VideoStream, now: Callable[[], int] = monotonic_ns) -> None:
         context = stream.codec_context
         self._bitstream = Bitstream(context.name, context.extradata)
         self._now = now
-        self._late_since: int | None = None
-        self._very_late_since: int | None = None
-        self._to_key = False
+        self._late, self._very_late, self._fresh = _Lasting(), _Lasting(), _Lasting()
+        self._behind = self._to_key = False
+        self._mean, self._asked = 0.0, 0  # ns late, and when
+        self._owed = 0.0  # pictures to leave out
 
     def leaves_out(self, packet: Packet[Any], late: int, waited: int) -> bool:
         """To be asked for each packet once, in order.
@@ -41,21 +50,61 @@ class CatchUp:
             late: ns by which the last picture came later than it should.
             waited: ns that it took to get the packet.
         """
-        if not late and not self._to_key:  # nearly always
-            self._late_since = self._very_late_since = None
+        if not (late or self._behind or self._to_key):  # nearly always
+            self._late.end()
+            self._very_late.end()
             return False
-        now = self._now()
-        if waited > self.WAITED:
-            late = 0
-        self._late_since = None if late < self.SOME else self._late_since or now
-        self._very_late_since = None if late < self.ALL else self._very_late_since or now
+        self._note(0 if waited > self.WAITED else late, self._now())
         if packet.size == 0:
             return False
-        if self._very_late_since is not None and now - self._very_late_since > self.ALL_AFTER:
-            self._to_key = True
         if self._to_key and packet.is_keyframe:
-            self._to_key, self._very_late_since = False, None
+            self._to_key = False
+            self._very_late.end()
         if self._to_key:
             return True
-        behind = self._late_since is not None and now - self._late_since > self.SOME_AFTER
-        return behind and self._bitstream.is_disposable(head(memoryview(packet)))
+        return self._behind and self._bitstream.is_disposable(head(memoryview(packet))) and self._has_turn()
+
+    def _note(self, late: int, now: int) -> None:
+        self._mean += (late - self._mean) * (1 - exp((self._asked - now) / self.MEAN))
+        self._asked = now
+        self._late.now(late >= self.LATE, now)
+        self._very_late.now(late >= self.VERY_LATE, now)
+        self._fresh.now(self._mean <= self.NONE, now)
+        if self._late.for_ns > self.LATE_FOR:
+            self._behind = True
+        elif self._fresh.for_ns > self.CAUGHT_UP:
+            self._behind = False
+        if self._very_late.for_ns > self.VERY_LATE_FOR:
+            self._to_key = True
+
+    def _has_turn(self) -> bool:
+        """Whether this one is of the share to leave out, spread evenly over those that no other needs."""
+        share = (self._mean - self.NONE) / (self.EVERY - self.NONE)
+        self._owed += min(1.0, max(0.0, share))
+        if self._owed < 1:
+            return False
+        self._owed -= 1
+        return True
+
+
+class _Lasting:
+    """Something that holds or does not.
+
+    Attributes:
+        for_ns: how long it has held without a break.
+    """
+
+    def __init__(self) -> None:
+        self.for_ns = 0
+        self._since: int | None = None
+
+    def now(self, holds: bool, now: int) -> None:
+        if not holds:
+            self.end()
+        elif self._since is None:
+            self._since = now
+        else:
+            self.for_ns = now - self._since
+
+    def end(self) -> None:
+        self._since, self.for_ns = None, 0

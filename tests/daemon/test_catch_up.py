@@ -21,22 +21,30 @@ _RATE = 15
 class Source:
     """A clip's packets over and over, as a reader asks about them."""
 
-    def __init__(self, path: Path) -> None:
-        self.clock = ManualClock()
+    def __init__(self, path: Path, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock()
         container = av.open(str(path))
         stream: VideoStream = container.streams.video[0]
         self.packets = [packet for packet in container.demux(stream) if packet.size]
         self.catch_up = CatchUp(stream, self.clock.monotonic_ns)
         self.container = container
+        self.read = 0
 
     def left_out(self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0) -> list[bool]:
         """Of the pictures read in some seconds, from the clip's first: which were left out."""
+        count = round(1000 * seconds / every_ms)
+        self.read = 0
         rows = []
-        for number in range(round(1000 * seconds / every_ms)):
+        for _ in range(count):
             self.clock.advance(every_ms / 1e3)
-            packet = self.packets[number % len(self.packets)]
-            rows.append(self.catch_up.leaves_out(packet, late_ms * _MS, waited_ms * _MS))
+            rows.append(self.leaves_out(late_ms / 1e3, waited_ms))
         return rows
+
+    def leaves_out(self, late_s: float, waited_ms: int = 0) -> bool:
+        """The next."""
+        packet = self.packets[self.read % len(self.packets)]
+        self.read += 1
+        return self.catch_up.leaves_out(packet, round(late_s * 1e9), waited_ms * _MS)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +85,41 @@ def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_ca
     assert 15 <= sum(rows) <= 35
     needed = [packet.is_keyframe for packet, row in zip(bframes.packets, rows) if row]
     assert not any(needed)
-    assert not any(bframes.left_out(3, late_ms=30, every_ms=66))
+    assert not any(bframes.left_out(3, late_ms=5, every_ms=66)[10:])
+    assert not any(bframes.left_out(3, late_ms=45, every_ms=66))
+
+
+def test_the_later_the_more_are_left_out(bframes: Source) -> None:
+    counts = [sum(bframes.left_out(10, late_ms=late, every_ms=66)) for late in (80, 40, 25, 10)]
+    assert counts[1] == pytest.approx(counts[0], abs=5)
+    assert counts[2] == pytest.approx(counts[0] / 2, abs=5)
+    assert counts[3] <= 5
+
+
+def test_sources_of_one_thread_stay_fresh_and_lose_as_much(folder: Path) -> None:
+    """Eight at 30 frames/s, served in turns by what decodes 200 a second: late are all of them, whoever is asked."""
+    path, clock = folder / "b.mp4", ManualClock()
+    sources = [Source(path if path.exists() else clips.bframes(path), clock) for _ in range(8)]
+    period, takes = 1 / 30, 1 / 200
+    due = [number * period / len(sources) for number in range(len(sources))]
+    seen, late = [0] * len(sources), [0.0] * len(sources)
+    lates = []
+    while (now := clock.monotonic_ns() / 1e9) < 40:
+        turn = min(range(len(sources)), key=lambda number: due[number])
+        clock.advance(max(0.0, due[turn] - now))
+        while sources[turn].leaves_out(late[turn]):
+            due[turn] += period
+        clock.advance(takes)
+        late[turn] = max(0.0, clock.monotonic_ns() / 1e9 - due[turn])
+        due[turn] += period
+        if now > 10:
+            lates.append(late[turn])
+            seen[turn] += 1
+    for source in sources:
+        source.container.close()
+    assert sum(seen) == pytest.approx(200 * 30, rel=0.02)
+    assert min(seen) >= 0.97 * max(seen)
+    assert sorted(lates)[round(0.99 * len(lates))] < 0.05
 
 
 def test_where_there_are_none_everything_up_to_a_key_picture_is(camera: Source) -> None:
