@@ -20,6 +20,7 @@ from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LateError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
+from daemon.sources.decoding import NVDEC
 from daemon.sources.port import Picture, Reader, Source
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
@@ -123,6 +124,7 @@ class Capture:
         self._step = "open"  # what may block in a library
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
+        self._life = self.life()
 
     @property
     def state(self) -> State:
@@ -138,6 +140,15 @@ class Capture:
         """Nothing more comes of it."""
         return self._state == "ended"
 
+    @property
+    def fell_to_cpu(self) -> bool:
+        """It asked for the GPU's decoder, and has not got it."""
+        return self.asks_gpu and self.format is not None and self.format.decoder != NVDEC
+
+    def go_on(self) -> int | None:
+        """Do what is to be done now; the monotonic time, ns, at which to go on, or None at the end."""
+        return next(self._life, None)
+
     def stop(self) -> None:
         """Ask it to end, the next time it goes on."""
         self._stopping.set()
@@ -147,7 +158,7 @@ class Capture:
         self._announce = _say_nothing
 
     def life(self) -> Life:
-        """From the first connection to the end."""
+        """From the first connection to the end; to be called by `go_on`."""
         while not self._stopping.is_set():
             try:
                 yield from self.connection()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
@@ -19,26 +19,105 @@ log = structlog.get_logger(__name__)
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
-def share_out(
-    captures: Sequence[Capture], threads: int, board: Board, clock: Clock, on_failure: Callable[[str], None]
-) -> list[CaptureThread]:
-    """One thread for each live source, and as many for recordings as do them good.
+class Crew:
+    """All threads that serve sources in one process; one thread adds, ends and stops.
+
+    A recording that the GPU's decoder turns out not to take leaves those that share a thread for one of its own: the
+    CPU takes several times as long for a picture, and they would wait for it.
 
     Args:
-        threads: that keep the GPU's decoder busy; recordings that the CPU decodes have more.
+        captures: the first sources.
+        on_gpu: threads that keep the GPU's decoder busy with recordings, 0 where there is none.
         on_failure: told once a thread has died, which no source's trouble may cause.
     """
-    groups = [(capture.id, [capture]) for capture in captures if capture.live]
-    for on_gpu, most in ((True, threads), (False, _MOST_THREADS)):
-        sharing = [capture for capture in captures if not capture.live and capture.asks_gpu == on_gpu]
-        for number in range(min(len(sharing), most)):
-            group = sharing[number::most]
-            groups.append((group[0].id if len(group) == 1 else f"recordings-{len(groups)}", group))
-    return [CaptureThread(name, group, board, clock, on_failure) for name, group in groups]
+
+    def __init__(
+        self,
+        captures: Sequence[Capture],
+        on_gpu: int,
+        board: Board,
+        clock: Clock,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._on_gpu, self._board, self._clock, self._on_failure = on_gpu, board, clock, on_failure
+        self._lock = threading.Lock()
+        self._started = self._stopped = False
+        self._threads = [self._thread(name, group) for name, group in self._groups(captures)]
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """Those that have not come to their end."""
+        with self._lock:
+            self._threads = [thread for thread in self._threads if not self._started or thread.is_alive()]
+            return [*self._threads]
+
+    def start(self) -> None:
+        with self._lock:
+            self._started = True
+            for thread in self._threads:
+                thread.start()
+
+    def add(self, capture: Capture) -> None:
+        """Begin with another source, in a thread of its own, while others go on."""
+        with self._lock:
+            thread = self._thread(capture.id, [capture])
+            self._threads.append(thread)
+            thread.start()
+
+    def end(self, capture: Capture) -> None:
+        """Ask one source to end."""
+        capture.stop()
+        self._wake()
+
+    def stop(self) -> None:
+        """Ask all sources to end; join the threads with a time limit."""
+        self._stopped = True
+        with self._lock:
+            captures = [capture for thread in self._threads for capture in thread.captures]
+        for capture in captures:
+            capture.stop()
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._lock:
+            for thread in self._threads:
+                thread.wake()
+
+    def _groups(self, captures: Sequence[Capture]) -> Iterator[tuple[str, list[Capture]]]:
+        """Names of threads, and whom they serve."""
+        yield from ((capture.id, [capture]) for capture in captures if capture.live)
+        recordings = [capture for capture in captures if not capture.live]
+        for on_gpu, most in ((True, self._on_gpu or _MOST_THREADS), (False, _MOST_THREADS)):
+            sharing = [capture for capture in recordings if capture.asks_gpu == on_gpu]
+            for number in range(min(len(sharing), most)):
+                group = sharing[number::most]
+                kind = "recordings" if on_gpu else "cpu-recordings"
+                yield (group[0].id if len(group) == 1 else f"{kind}-{number}"), group
+
+    def _thread(self, name: str, captures: Sequence[Capture]) -> CaptureThread:
+        return CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._take_out)
+
+    def _take_out(self, thread: CaptureThread, capture: Capture) -> bool:
+        """Asked by a thread after each turn of a source that shares it: whether another serves that from here on."""
+        if not (self._on_gpu and capture.fell_to_cpu) or self._stopped:
+            return False
+        with self._lock:
+            thread.captures.remove(capture)
+            own = self._thread(capture.id, [capture])
+            self._threads.append(own)
+            own.start()
+        return True
 
 
 class CaptureThread(threading.Thread):
-    """Serves sources in the order in which they want to go on."""
+    """Serves sources in the order in which they want to go on.
+
+    Args:
+        take_out: see `Crew`.
+
+    Attributes:
+        captures: that it serves.
+    """
 
     def __init__(
         self,
@@ -47,26 +126,16 @@ class CaptureThread(threading.Thread):
         board: Board,
         clock: Clock,
         on_failure: Callable[[str], None],
+        take_out: Callable[[CaptureThread, Capture], bool] = lambda _thread, _capture: False,
     ) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{name}", daemon=True)
-        self._captures, self._clock, self._on_failure = captures, clock, on_failure
-        self._wake = threading.Event()
+        self.captures = [*captures]
+        self._clock, self._on_failure, self._take_out = clock, on_failure, take_out
+        self._woken = threading.Event()
+        self.wake = self._woken.set
         for capture in captures:
-            board.listen(capture.id, self._wake.set)
-
-    def stop(self) -> None:
-        """Ask all its sources to end; join it with a time limit."""
-        for capture in self._captures:
-            capture.stop()
-        self._wake.set()
-
-    def end(self, source: str) -> None:
-        """Ask one of its sources to end, if it is one of its."""
-        for capture in self._captures:
-            if capture.id == source:
-                capture.stop()
-                self._wake.set()
+            board.listen(capture.id, self.wake)
 
     def run(self) -> None:
         try:
@@ -76,18 +145,18 @@ class CaptureThread(threading.Thread):
             self._on_failure(f"{self.name} failed: {type(error).__name__}: {error}")
 
     def _serve(self) -> None:
-        # Time at which to go on, a number that decides between equals, and the life.
-        waiting = [(0, number, capture.life()) for number, capture in enumerate(self._captures)]
+        # Time at which to go on, a number that decides between equals, and the capture.
+        waiting = [(0, number, capture) for number, capture in enumerate(self.captures)]
         while waiting:
-            due, number, life = waiting[0]
+            due, number, capture = waiting[0]
             left = due - self._clock.monotonic_ns()
             if left > 0:
-                if self._clock.wait(self._wake, left / 1e9):
-                    self._wake.clear()
-                    waiting = [(0, number, life) for _, number, life in waiting]
+                if self._clock.wait(self._woken, left / 1e9):
+                    self._woken.clear()
+                    waiting = [(0, number, capture) for _, number, capture in waiting]
                 continue
-            following = next(life, None)
-            if following is None:
+            following = capture.go_on()
+            if following is None or (len(waiting) > 1 and self._take_out(self, capture)):
                 heapq.heappop(waiting)
             else:
-                heapq.heapreplace(waiting, (following, number, life))
+                heapq.heapreplace(waiting, (following, number, capture))

@@ -16,7 +16,7 @@ import structlog
 from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capture import Announce, Capture
-from daemon.capture_threads import share_out
+from daemon.capture_threads import Crew
 from daemon.clock import Clock
 from daemon.config import Config, SourceConfig
 from daemon.messages import State, VideoFormat
@@ -83,7 +83,7 @@ class Roster:
         elsewhere = remote(config.active) if self._processes else []
         self.hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
         here = [self._capture(source, 0) for source in config.active if source not in elsewhere]
-        self._threads = share_out(here, self.hardware.threads, into.board, clock, into.on_failure)
+        self._crew = Crew(here, self.hardware.threads, into.board, clock, into.on_failure)
         self._fleet = self._make_fleet(elsewhere) if elsewhere else None
         self.captures: list[AnyCapture] = [*here, *(self._fleet.captures if self._fleet else ())]
         self._started = self._stopped = False
@@ -105,11 +105,11 @@ class Roster:
     @property
     def finished(self) -> bool:
         """There were sources, and all have ended; whoever has none waits for some."""
-        return bool(self.captures) and not any(thread.is_alive() for thread in self.threads)
+        return bool(self.captures) and self._all_ended
 
     @property
     def threads(self) -> list[threading.Thread]:
-        return [*self._threads, *([self._fleet] if self._fleet else [])]
+        return [*self._crew.threads, *([self._fleet] if self._fleet else [])]
 
     @property
     def beat_ns(self) -> int | None:
@@ -118,8 +118,9 @@ class Roster:
 
     def start(self) -> None:
         self._started = True
-        for thread in self.threads:
-            thread.start()
+        self._crew.start()
+        if self._fleet:
+            self._fleet.start()
 
     def add(self, source: SourceConfig) -> None:
         """Begin with another source.
@@ -127,7 +128,6 @@ class Roster:
         Raises:
             LookoutError: it cannot be made.
         """
-        self._drop_dead()
         seq = self._into.ledger.add(source.id)
         self._into.board.add(source.id)
         if self._processes and remote([source]):
@@ -139,9 +139,7 @@ class Roster:
                 capture = self._fleet.add(source, seq)
         else:
             own = self._capture(source, seq)
-            (thread,) = share_out([own], 1, self._into.board, self._clock, self._into.on_failure)
-            self._threads.append(thread)
-            thread.start()
+            self._crew.add(own)
             capture = own
         self.captures = [*self.captures, capture]
 
@@ -149,9 +147,9 @@ class Roster:
         """End sources and forget them; returns when they have ended, or when the patience with them has."""
         leaving = [capture for capture in self.captures if capture.id in sources]
         for capture in leaving:
-            for thread in self._threads:
-                thread.end(capture.id)
-            if self._fleet and not isinstance(capture, Capture):
+            if isinstance(capture, Capture):
+                self._crew.end(capture)
+            elif self._fleet:
                 self._fleet.remove(capture.id)
         self.captures = [capture for capture in self.captures if capture not in leaving]
         until = self._clock.monotonic_ns() + round(_PATIENCE_S * 1e9)
@@ -166,14 +164,12 @@ class Roster:
             self._into.board.remove(capture.id)
             self._into.ledger.remove(capture.id)
             self._into.forget(capture.id)
-        self._drop_dead()
 
     def stop(self) -> None:
         """Ask all to end."""
         self._stopped = True
         if self._started:
-            for thread in self._threads:
-                thread.stop()
+            self._crew.stop()
             if self._fleet:
                 self._fleet.stop()
 
@@ -186,10 +182,11 @@ class Roster:
             self._fleet.kill()
 
     def _has_ended(self, capture: AnyCapture) -> bool:
-        return capture.ended or (self._started and not any(thread.is_alive() for thread in self.threads))
+        return capture.ended or (self._started and self._all_ended)
 
-    def _drop_dead(self) -> None:
-        self._threads = [thread for thread in self._threads if not self._started or thread.is_alive()]
+    @property
+    def _all_ended(self) -> bool:
+        return not (self._crew.threads or (self._fleet and self._fleet.is_alive()))
 
     def _capture(self, source: SourceConfig, seq: int) -> Capture:
         into = self._into

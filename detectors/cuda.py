@@ -162,6 +162,10 @@ class Stream:
         """Enqueue a copy within the device, by addresses."""
         _enqueued(_hot.cuMemcpyDtoDAsync_v2(target, source, size, self.handle))
 
+    def send(self, target: int, source: PinnedBuffer) -> None:
+        """Enqueue a copy of host memory, which must stay as it is until the stream has passed, to a device address."""
+        _enqueued(_hot.cuMemcpyHtoDAsync_v2(target, source.pointer, source.size, self.handle))
+
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
         """What is enqueued within becomes the one graph in the list afterwards, and does not run."""

@@ -53,7 +53,7 @@ class AvSource:
             if self._config.decode == "nvdec":
                 raise SourceError(f"decode: nvdec is not possible for {self._config.url}: {error}") from error
             self._refused = None
-            return SoftwareDecoder(), str(error)
+            return self._hardware.software(stream), str(error)
 
     def _refuse(self, reason: str) -> None:
         self._refused = reason

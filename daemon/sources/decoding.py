@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any, Protocol, cast
 
 import av.error
@@ -74,7 +75,7 @@ class Hardware(Protocol):
 
     Attributes:
         memory: bytes of the GPU that the decoders in use are planned to take.
-        threads: that keep it busy with recordings; more only wait for each other.
+        threads: that keep it busy with recordings; more only wait for each other. 0 where there is none.
     """
 
     @property
@@ -95,6 +96,10 @@ class Hardware(Protocol):
         Raises:
             UnsuitableError: says why not.
         """
+        ...
+
+    def software(self, stream: VideoStream) -> Decoder:
+        """What decodes a stream on the CPU, and leaves pictures where the detector has them soonest."""
         ...
 
     def close(self) -> None:
@@ -126,7 +131,7 @@ class NoHardware:
     """There is none to use or to offer; the reason says why."""
 
     memory = 0
-    threads = 64  # threads on the CPU, which the system shares out
+    threads = 0
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -146,6 +151,9 @@ class NoHardware:
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
         raise UnsuitableError(self.reason)
 
+    def software(self, stream: VideoStream) -> Decoder:  # noqa: ARG002
+        return SoftwareDecoder()
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -161,7 +169,7 @@ class SoftwareDecoder:
     def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
         try:
             return [
-                Decoded(frame.pts, frame.time_base, lambda frame=frame: _to_image(frame), frame.interlaced_frame)  # type: ignore[misc]
+                Decoded(frame.pts, frame.time_base, partial(self._load, frame), frame.interlaced_frame)
                 for frame in packet.decode()
                 if isinstance(frame, VideoFrame)
             ]
@@ -171,8 +179,16 @@ class SoftwareDecoder:
     def close(self) -> None:
         """Nothing is held."""
 
+    def _load(self, frame: VideoFrame) -> Image:
+        return bgr_of(frame)
 
-def _to_image(frame: VideoFrame) -> HostImage:
+
+def bgr_of(frame: VideoFrame) -> HostImage:
+    """A picture in host memory.
+
+    Raises:
+        DecodeError: it has no such form.
+    """
     try:
         return HostImage(cast("npt.NDArray[np.uint8]", frame.to_ndarray(format="bgr24", threads=1)))
     except (av.error.FFmpegError, ValueError, MemoryError) as error:

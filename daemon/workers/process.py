@@ -21,7 +21,7 @@ from typing import Any
 import structlog
 
 from daemon.capture import Capture
-from daemon.capture_threads import share_out
+from daemon.capture_threads import Crew
 from daemon.clock import SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.log import logging
@@ -86,14 +86,13 @@ class _Capturing:
         self._clock = SystemClock()
         captures = [self._make(source, seq) for source, seq in begin.sources]
         self._going = {capture.id: capture for capture in captures}
-        self._threads = share_out(captures, hardware.threads, self._outlet, self._clock, self._give_up)
+        self._crew = Crew(captures, hardware.threads, self._outlet, self._clock, self._give_up)
         self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
         tune_the_interpreter()
         self._sender.start()
-        for thread in self._threads:
-            thread.start()
+        self._crew.start()
         poller = select.poll()
         poller.register(self._channel.socket, select.POLLIN)
         due = 0.0
@@ -139,12 +138,10 @@ class _Capturing:
         )
 
     def _add(self, source: SourceConfig, seq: int) -> None:
-        """While others go on, in a thread of its own."""
+        """While others go on."""
         self._outlet.add(source.id)
         capture = self._going[source.id] = self._make(source, seq)
-        (thread,) = share_out([capture], 1, self._outlet, self._clock, self._give_up)
-        self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
-        thread.start()
+        self._crew.add(capture)
 
     def _look_around(self) -> None:
         """Now and then."""
@@ -165,14 +162,13 @@ class _Capturing:
         elif isinstance(message, Add):
             self._add(*pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):
-            for thread in self._threads:
-                thread.end(message.source)
+            if capture := self._going.get(message.source):
+                self._crew.end(capture)
         elif isinstance(message, Stop):
-            for thread in self._threads:
-                thread.stop()
+            self._crew.stop()
 
     def _has_ended(self, capture: Capture) -> bool:
-        return capture.state == "ended" or not any(thread.is_alive() for thread in self._threads)
+        return capture.state == "ended" or not self._crew.threads
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +14,7 @@ import pytest
 from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capture import Capture
-from daemon.capture_threads import CaptureThread, share_out
+from daemon.capture_threads import CaptureThread, Crew
 from daemon.config import AvConfig, Decode, ReconnectConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
@@ -39,6 +41,8 @@ class ScriptedSource:
         self._connections = list(connections)
         self.on_end: Callable[[], None] = lambda: None
         self.on_silence: Callable[[float], None] = lambda _: None
+        self.on_read: Callable[[], None] = lambda: None
+        self.format = VideoFormat("script", 6, 4, 10.0, "none")
         self.closed = 0
 
     def open(self) -> ScriptedReader:
@@ -59,12 +63,12 @@ class Silence:
 
 
 class ScriptedReader:
-    format = VideoFormat("script", 6, 4, 10.0, "none")
-
     def __init__(self, source: ScriptedSource, steps: list[object]) -> None:
         self._source, self._steps = source, list(steps)
+        self.format = source.format
 
     def read(self, late: int = 0) -> Picture | None:
+        self._source.on_read()
         step = self._steps.pop(0) if self._steps else None
         if isinstance(step, Silence):
             self._source.on_silence(step.seconds)
@@ -103,7 +107,7 @@ class Run:
             admission or Admission(),
         )
         thread = CaptureThread("cam", [capture], self.board, clock, pytest.fail)
-        source.on_end = thread.stop
+        source.on_end = capture.stop
 
         def stay_silent(seconds: float) -> None:
             clock.advance(seconds)
@@ -142,7 +146,58 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
         Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
         for config in configs
     ]
-    assert len(share_out(captures, 3, board, clock, pytest.fail)) == 3 + 9
+    assert len(Crew(captures, 3, board, clock, pytest.fail).threads) == 3 + 9
+    assert len(Crew(captures, 0, board, clock, pytest.fail).threads) == 9 + 9
+
+
+class Decoded(ScriptedSource):
+    """Notes which threads read it.
+
+    Args:
+        by: what decodes it.
+    """
+
+    def __init__(self, by: str, frames: int) -> None:
+        super().__init__([*range(1, frames + 1)], once=True)
+        self.format = VideoFormat("script", 6, 4, 10.0, by, None if by == "nvdec" else "no room")
+        self.threads: list[str] = []
+        self.on_read = lambda: self.threads.append(threading.current_thread().name)
+
+
+@pytest.mark.parametrize("on_gpu", [1, 0])
+def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: ManualClock, on_gpu: int) -> None:
+    """It goes on in a thread of its own, frame after frame; where there is no GPU nobody has reason to leave."""
+    decoders = {"a": "nvdec", "b": "cpu", "c": "nvdec"}
+    sources = {id: Decoded(by, 40) for id, by in decoders.items()}
+    ledger = Ledger([*decoders])
+    board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
+    board.close()  # so that nothing waits for lanes
+    captures = [
+        Capture(
+            AvConfig(id=id, url=Url("a.mkv")),
+            source,
+            board,
+            ledger,
+            lambda *_: None,
+            clock,
+            ReconnectConfig(),
+            Admission(),
+        )
+        for id, source in sources.items()
+    ]  # fmt: skip
+    crew = Crew(captures, on_gpu, board, clock, pytest.fail)
+    crew.start()
+    until = time.monotonic() + 20
+    while crew.threads and time.monotonic() < until:
+        for thread in crew.threads:
+            thread.join(1)
+    assert {id: count.captured for id, count in ledger.counts().items()} == dict.fromkeys(decoders, 40)
+    assert all(capture.ended for capture in captures)
+    if on_gpu:
+        assert {*sources["a"].threads, *sources["c"].threads} == {"capture-recordings-0"}
+        assert {*sources["b"].threads[1:]} == {"capture-b"}
+    else:
+        assert [{*sources[id].threads} for id in decoders] == [{f"capture-{id}"} for id in decoders]
 
 
 def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock) -> None:

@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 from av.bitstream import BitStreamFilterContext
+from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LateError, SourceError
@@ -19,7 +20,9 @@ from daemon.sources.av import AvReader, AvSource
 from daemon.sources.bitstream import Bitstream, _units
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.card import Card, Limits
-from daemon.sources.nvdec.memory import decoder_bytes
+from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
+from daemon.sources.nvdec.uploading import interleave
+from detectors.port import DeviceImage, HostImage
 from tests.support import clips
 from tests.support.hardware import FakeCard, bgr_of
 
@@ -122,6 +125,71 @@ def test_a_decoder_that_gives_up_is_replaced_by_the_cpu_and_says_why(clip: Path)
     with closing(source.open()) as reader:
         assert (reader.format.decoder, reader.format.decoder_reason) == ("cpu", "the GPU's decoder gave up: a test")
         assert len(play(reader)) == 45
+
+
+def test_what_the_cpu_decodes_is_brought_to_the_gpu_by_who_decodes_it(clip: Path) -> None:
+    """The same pictures as without a GPU, where lanes have them at once; the room is given back."""
+    card = FakeCard(refuse="a test")
+    source = source_of(clip, card)
+    with closing(source.open()) as reader, pytest.raises(SourceError):
+        reader.read()
+    with closing(source.open()) as reader:
+        assert reader.format.decoder == "cpu"
+        assert card.pool.memory == 4 * picture_bytes(320, 180)
+        first = reader.read()
+        assert first is not None
+        held = first.load()
+        assert isinstance(held, DeviceImage)
+        before = bgr_of(held).copy()
+        theirs = play(reader)
+        assert np.array_equal(bgr_of(held), before)
+    with closing(source_of(clip, None, decode="cpu").open()) as reader:
+        ours = play(reader)[1:]
+    assert [row[:2] for row in ours] == [row[:2] for row in theirs]
+    assert np.allclose([row[2] for row in ours], [row[2] for row in theirs], atol=3)
+    assert card.pool.memory == 0
+    assert [target.closed for target in card.targets] == [False]  # somebody still looks
+    del first, held
+    card.pool.close()
+    assert [target.closed for target in card.targets] == [True]
+
+
+@pytest.mark.parametrize("pixels", ["yuv420p10le", "yuv422p"])
+def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: Path) -> None:
+    path = tmp_path / "clip.mkv"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x192:rate=15:duration=1", "-c:v", "libx264", "-pix_fmt", pixels, path
+    )
+    card = FakeCard()
+    with closing(source_of(path, card).open()) as reader:
+        picture = reader.read()
+        assert picture is not None
+        assert isinstance(picture.load(), HostImage)
+        assert "only 8-bit 4:2:0" in str(reader.format.decoder_reason)
+    assert not card.targets
+
+
+def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(clip: Path) -> None:
+    card = FakeCard(limit=100)
+    with closing(source_of(clip, card).open()) as reader:
+        picture = reader.read()
+        assert picture is not None
+        assert isinstance(picture.load(), HostImage)
+    assert card.pool.memory == 0
+
+
+def test_planes_are_interleaved_whatever_their_size() -> None:
+    frame = VideoFrame(35, 17, "yuv420p")
+    planes = []
+    for number, plane in enumerate(frame.planes):
+        rows = np.arange(plane.buffer_size, dtype=np.uint32).reshape(-1, plane.line_size) % (250 - number)
+        plane.update(rows.astype(np.uint8).tobytes())
+        planes.append(rows[: plane.height, : plane.width])
+    found = np.zeros((17 + 9, 36), np.uint8)
+    interleave(frame, found)
+    assert np.array_equal(found[:17, :35], planes[0])
+    assert np.array_equal(found[17:, 0::2], planes[1])
+    assert np.array_equal(found[17:, 1::2], planes[2])
 
 
 def test_what_is_asked_for_is_not_replaced(clip: Path) -> None:

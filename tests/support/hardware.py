@@ -20,6 +20,7 @@ from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.pool import Load, Pool
+from daemon.sources.nvdec.uploading import interleave
 from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
 from detectors.port import DeviceImage, HostImage, Image
 
@@ -92,17 +93,50 @@ class FakeSession:
         return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
 
 
+class FakeTarget:
+    """See `daemon.sources.nvdec.uploading.Target`."""
+
+    def __init__(self, surfaces: int, width: int, height: int) -> None:
+        self._pitch, self._height = -(-width // 2) * 2, height
+        self._rows = height + -(-height // 2)
+        size = self._pitch * self._rows
+        self._block = HostBlock(size * surfaces)
+        self._ring = Ring([HostPlace(self._block, size * number) for number in range(surfaces)])
+        self.closed = False
+
+    def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
+        lease = self._ring.take()
+        luma = self._block.pointer + lease.place.offset
+        interleave(frame, view(luma, (self._rows, self._pitch)))
+        chroma = luma + self._pitch * self._height
+        return DeviceImage(luma, chroma, self._pitch, frame.width, frame.height, bt709, full_range, 0, lease)
+
+    @property
+    def is_home(self) -> bool:
+        return self._ring.is_home
+
+    def close(self) -> None:
+        assert self.is_home
+        self.closed = True
+        self._block.close()
+
+
 class FakeCard:
     """A pool of fake sessions, all of which can be looked at."""
 
     def __init__(self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None) -> None:
         self.sessions: deque[FakeSession] = deque()
         self._surfaces, self._refuse = surfaces, refuse
-        self.pool = Pool(CARD, self._make, surfaces, 4, limit)
+        self.targets: list[FakeTarget] = []
+        self.pool = Pool(CARD, self._make, self._make_target, surfaces, 4, limit)
 
     def _make(self, codec: str, low_latency: bool) -> FakeSession:
         self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))
         return self.sessions[-1]
+
+    def _make_target(self, width: int, height: int) -> FakeTarget:
+        self.targets.append(FakeTarget(self._surfaces, width, height))
+        return self.targets[-1]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
 
 from daemon.sources.nvdec.card import Card
@@ -33,6 +34,7 @@ class NvdecOffer:
     def open(self, part: float | None = None) -> Pool:
         """See `daemon.sources.decoding.Offer`."""
         from daemon.sources.nvdec.session import Engines
+        from daemon.sources.nvdec.upload import Upload
 
         share = 1.0 if part is None else part
         calls = max(_FEWEST_CALLS, ceil(_CALLS_PER_ENGINE * max(1, self.card.engines) * share))
@@ -45,6 +47,7 @@ class NvdecOffer:
         return Pool(
             self.card,
             session,
+            partial(Upload, engines.device, engines.memory, self.surfaces),
             self.surfaces,
             engines.threads,
             int(memory * share),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
 from av.video.stream import VideoStream
 
-from daemon.sources.decoding import Decoder, UnsuitableError
+from daemon.sources.decoding import Decoder, SoftwareDecoder, UnsuitableError
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.decoder import NvdecDecoder
-from daemon.sources.nvdec.memory import decoder_bytes
+from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
+from daemon.sources.nvdec.uploading import Target, UploadingDecoder
 from detectors.port import DeviceImage
 
 log = structlog.get_logger(__name__)
@@ -49,6 +51,14 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
+class Holder(Protocol):
+    """What may be closed when its pictures are home: a session, or room for pictures."""
+
+    @property
+    def is_home(self) -> bool: ...
+    def close(self) -> None: ...
+
+
 MakeSession = Callable[[str, bool], Session]
 """A new one for a codec; and whether a picture is to come as soon as it can."""
 
@@ -63,6 +73,7 @@ class Pool:
     Args:
         card: what can be decoded.
         make: opens a session.
+        make_target: makes room for pictures of a width and height that come from the CPU.
         surfaces: pictures of each source that may be on their way at once.
         threads: see `Hardware`.
         limit: bytes of the GPU's memory for all sessions, None for any.
@@ -74,6 +85,7 @@ class Pool:
         self,
         card: Card,
         make: MakeSession,
+        make_target: Callable[[int, int], Target],
         surfaces: int,
         threads: int,
         limit: int | None = None,
@@ -82,9 +94,10 @@ class Pool:
     ) -> None:
         self.use = on_use
         self.card, self.threads = card, threads
+        self._make_target = make_target
         self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
         self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
-        self._dying: list[Session] = []  # to be closed when their pictures are home
+        self._dying: list[Holder] = []  # to be closed when their pictures are home
         self._reserved: list[int] = []  # what each decoder may take
         self._taken: list[int] = []  # what sessions in use take
         self._peak = 0  # decoders at once, so far
@@ -103,6 +116,16 @@ class Pool:
         cost = decoder_bytes(codec, *size, self._surfaces, low_latency=low_latency)
         self._reserve(cost)
         return NvdecDecoder(self, codec, cost, low_latency)
+
+    def software(self, stream: VideoStream) -> Decoder:
+        context = stream.codec_context
+        most = picture_bytes(context.width, context.height)
+        cost = most * self._surfaces
+        try:
+            self._reserve(cost)
+        except UnsuitableError:
+            return SoftwareDecoder()
+        return UploadingDecoder(most, self._make_target, self._bury, partial(self.release, cost))
 
     def take(self, key: Key, cost: int) -> Session:
         """An idle session, or a new one, for the calling thread.
@@ -136,8 +159,7 @@ class Pool:
         """A session that failed."""
         with self._lock:
             self._taken.remove(cost)
-            self._dying.append(session)
-        self._trim()
+        self._bury(session)
 
     def release(self, cost: int) -> None:
         """The room that a decoder had."""
@@ -152,6 +174,12 @@ class Pool:
             log.warning("decoders left behind: somebody still holds their pictures", count=len(self._dying))
             return
         self._on_close()
+
+    def _bury(self, holder: Holder) -> None:
+        """Close it when its pictures are home."""
+        with self._lock:
+            self._dying.append(holder)
+        self._trim()
 
     def _reserve(self, cost: int) -> None:
         """Room for one more decoder; idle sessions do not count, they go when it takes a session."""

@@ -12,12 +12,12 @@ import av
 import PyNvVideoCodec as nvc  # noqa: N813
 
 from daemon.errors import DecodeError
-from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.gate import Gate, new_turn
 from daemon.sources.nvdec.pool import Load
-from detectors.cuda import CudaError, Device, DeviceBuffer, Event, SharedBuffer, Stream
+from daemon.sources.nvdec.surfaces import Surfaces
+from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
 from detectors.port import DeviceImage
 
 _CODECS = {
@@ -29,7 +29,6 @@ _CODECS = {
 }
 _END_OF_PICTURE = int(nvc.VideoPacketFlag.ENDOFPICTURE)
 _END_OF_STREAM = int(nvc.VideoPacketFlag.ENDOFSTREAM)
-_ALIGNED = 256
 _THREADS_PER_ENGINE = 0.4
 _NO_ROOM = re.compile(r"cuvidCreateDecoder.* error 2\b")  # CUDA's out of memory
 _ERRORS = (nvc.PyNvVCException, nvc.PyNvVCExceptionUnsupported, RuntimeError)
@@ -98,20 +97,6 @@ class Engines:
         return caps
 
 
-class _Surface:
-    """Device memory of one NV12 picture, and the event after which it is whole."""
-
-    def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
-        self.block, self.offset = block, offset
-        self.pointer = block.pointer + offset
-        self.event = Event()
-
-    def settle(self) -> None:
-        """Wait until it is whole; see `daemon.workers.memory.Place`."""
-        if not self.event.passed:
-            self.event.synchronize()
-
-
 class Session:
     """See `daemon.sources.nvdec.pool.Session`.
 
@@ -120,8 +105,8 @@ class Session:
     """
 
     def __init__(self, engines: Engines, codec: str, low_latency: bool, surfaces: int) -> None:
-        self._engines, self._surfaces = engines, surfaces
-        self._ring: Ring[_Surface] | None = None
+        self._engines, self._count = engines, surfaces
+        self._surfaces: Surfaces | None = None
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
@@ -129,8 +114,6 @@ class Session:
             undo.pop_all()
         self._packet = nvc.PacketData()
         self._turn = new_turn()
-        self._width = self._height = self._bytes = 0
-        self._undo = ExitStack()
 
     def use(self) -> None:
         self._engines.device.use()
@@ -162,7 +145,7 @@ class Session:
 
     @property
     def is_home(self) -> bool:
-        return self._ring is None or self._ring.is_home
+        return self._surfaces is None or self._surfaces.is_home
 
     def close(self) -> None:
         if self._decoder is None:
@@ -170,39 +153,28 @@ class Session:
         self._decoder = None
         self._engines.device.use()
         self._stream.synchronize()
-        self._undo.close()
+        if self._surfaces:
+            self._surfaces.close()
         self._stream.close()
 
     def _load(self, frame: Any, bt709: bool, full_range: bool) -> DeviceImage:
         try:
-            ring = self._ring or self._make_ring(frame)
-            lease = ring.take()
+            surfaces = self._surfaces or self._make_surfaces(frame)
+            lease = surfaces.take()
             surface = lease.place
-            self._stream.copy(surface.pointer, frame.GetPtrToPlane(0), self._bytes)
+            self._stream.copy(surface.pointer, frame.GetPtrToPlane(0), surfaces.bytes)
             surface.event.record(self._stream)
         except CudaError as error:
             raise DecodeError(str(error)) from error
-        width, height, luma = self._width, self._height, surface.pointer
-        chroma = luma + width * height
-        return DeviceImage(luma, chroma, width, width, height, bt709, full_range, surface.event.handle, lease)
+        return surfaces.image(lease, bt709, full_range)
 
-    def _make_ring(self, frame: Any) -> Ring[_Surface]:
+    def _make_surfaces(self, frame: Any) -> Surfaces:
         """When the size is known: with the first picture."""
         rows, width = frame.shape
-        self._width, self._height = width, rows * 2 // 3
         if str(frame.format) != "Pixel_Format.NV12":
             raise DecodeError(f"the decoder gives {frame.format}, which is not NV12: set decode to cpu")
-        self._bytes = self._width * (self._height + (self._height + 1) // 2)
-        step = -(-self._bytes // _ALIGNED) * _ALIGNED
-        with ExitStack() as undo:
-            block = self._engines.memory(step * self._surfaces)
-            undo.callback(block.close)
-            surfaces = [_Surface(block, step * number) for number in range(self._surfaces)]
-            for surface in surfaces:
-                undo.callback(surface.event.close)
-            self._undo = undo.pop_all()
-        self._ring = Ring(surfaces)
-        return self._ring
+        self._surfaces = Surfaces(self._engines.memory, self._count, width, rows * 2 // 3)
+        return self._surfaces
 
 
 def _refusal(error: Exception) -> UnsuitableError:

@@ -1,0 +1,69 @@
+"""Where pictures lie on the GPU between a source and a lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from daemon.leases import Lease, Ring
+from detectors.cuda import DeviceBuffer, Event, SharedBuffer
+from detectors.port import DeviceImage
+
+_ALIGNED = 256
+
+Memory = Callable[[int], DeviceBuffer | SharedBuffer]
+"""So many bytes of the GPU."""
+
+
+class Surface:
+    """Device memory of one NV12 picture, and the event after which it is whole."""
+
+    def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
+        self.block, self.offset = block, offset
+        self.pointer = block.pointer + offset
+        self.event = Event()
+
+    def settle(self) -> None:
+        """Wait until it is whole; see `daemon.workers.memory.Place`."""
+        if not self.event.passed:
+            self.event.synchronize()
+
+
+class Surfaces:
+    """Room for a number of pictures of one size, lent one at a time.
+
+    Attributes:
+        pitch: bytes of a row.
+        bytes: of a picture; its chroma follows its luma.
+    """
+
+    def __init__(self, memory: Memory, count: int, width: int, height: int) -> None:
+        self._width, self._height = width, height
+        self.pitch = -(-width // 2) * 2
+        self.bytes = self.pitch * (height + -(-height // 2))
+        step = -(-self.bytes // _ALIGNED) * _ALIGNED
+        with ExitStack() as undo:
+            block = memory(step * count)
+            undo.callback(block.close)
+            surfaces = [Surface(block, step * number) for number in range(count)]
+            for surface in surfaces:
+                undo.callback(surface.event.close)
+            self._undo = undo.pop_all()
+        self._ring = Ring(surfaces)
+
+    def take(self) -> Lease[Surface]:
+        """See `Ring.take`."""
+        return self._ring.take()
+
+    def image(self, lease: Lease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
+        """The picture that will lie there, once the surface's event has passed."""
+        luma, pitch, ready = lease.place.pointer, self.pitch, lease.place.event.handle
+        chroma = luma + pitch * self._height
+        return DeviceImage(luma, chroma, pitch, self._width, self._height, bt709, full_range, ready, lease)
+
+    @property
+    def is_home(self) -> bool:
+        return self._ring.is_home
+
+    def close(self) -> None:
+        self._undo.close()

@@ -1,0 +1,106 @@
+"""What the CPU decodes where there is a GPU: the thread that has decoded a picture also brings it there.
+
+Otherwise lanes would, and all pictures of a batch would wait for it; and the bus would carry BGR, twice as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
+
+from daemon.sources.decoding import SoftwareDecoder, bgr_of
+from daemon.sources.nvdec.memory import picture_bytes
+from detectors.port import DeviceImage, Image
+
+_FULL_RANGE = "yuvj420p"
+_LAYOUTS = ("yuv420p", _FULL_RANGE)
+_BT709 = 1  # AVCOL_SPC_BT709
+_JPEG = 2  # AVCOL_RANGE_JPEG
+
+
+class Target(Protocol):
+    """Room for pictures of one size on the GPU; used by one thread at a time."""
+
+    def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
+        """Enqueue a picture's way there.
+
+        Raises:
+            DecodeError: it cannot be had.
+        """
+        ...
+
+    @property
+    def is_home(self) -> bool:
+        """Nobody holds a picture of it."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class UploadingDecoder(SoftwareDecoder):
+    """See `daemon.sources.decoding.Decoder`. Pictures that are not 8-bit 4:2:0, or larger than there is room for, stay
+    in host memory.
+
+    Args:
+        most: bytes of a picture that there is room for.
+        make: a target for a width and height.
+        bury: takes a target that is not used any more, and closes it when it is home.
+        on_close: gives the room back.
+    """
+
+    def __init__(
+        self,
+        most: int,
+        make: Callable[[int, int], Target],
+        bury: Callable[[Target], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._most, self._make, self._bury, self._on_close = most, make, bury, on_close
+        self._target: Target | None = None
+        self._size = (0, 0)
+        self._closed = False
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._retire()
+            self._on_close()
+
+    def _load(self, frame: VideoFrame) -> Image:
+        name, size = frame.format.name, (frame.width, frame.height)
+        if name not in _LAYOUTS or picture_bytes(*size) > self._most:
+            return bgr_of(frame)
+        if self._target is None or self._size != size:
+            self._retire()
+            self._target, self._size = self._make(*size), size
+        full_range = name == _FULL_RANGE or frame.color_range == _JPEG
+        return self._target.put(frame, frame.colorspace == _BT709, full_range)
+
+    def _retire(self) -> None:
+        target, self._target = self._target, None
+        if target:
+            self._bury(target)
+
+
+def interleave(frame: VideoFrame, rows: npt.NDArray[np.uint8]) -> None:
+    """A planar picture as NV12.
+
+    Args:
+        rows: (height + half of it, pitch) uint8, where it is to be.
+    """
+    width, height = frame.width, frame.height
+    luma, *chroma = (_pixels(plane) for plane in frame.planes)
+    rows[:height, :width] = luma
+    for offset, plane in enumerate(chroma):
+        rows[height:, offset : 2 * plane.shape[1] : 2] = plane
+
+
+def _pixels(plane: VideoPlane) -> npt.NDArray[np.uint8]:
+    """(height, width) uint8, where FFmpeg has them."""
+    raw = np.frombuffer(plane, np.uint8)  # type: ignore[call-overload]
+    return np.asarray(raw[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)[:, : plane.width])
