@@ -21,7 +21,6 @@ from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
-from daemon.sources.nvdec.rates import SESSIONS
 from daemon.sources.port import Reader
 from detectors.factory import availability, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
@@ -122,7 +121,7 @@ def _check_load(
         cores=cores(),
         memory=_gpu_memory(config, detector.info) if on_gpu else None,
         bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
-        sessions=SESSIONS,
+        sessions=offer.sessions,
     )
     rows = loads(demands, limits)
     title = "Load; the detector measured here just now" if on_gpu else "Load, measured here just now"

@@ -14,6 +14,9 @@ from daemon.errors import LookoutError
 
 Verdict = Literal["better", "worse", "same", "unknown"]
 _ALPHA = 0.05
+_DRIFT = 2.0
+"""Times the noise that a difference must be. The repeats of a report are made within a minute or two, in which a
+machine changes less than from one report to the next: this bears a change as large as the noise itself."""
 _COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
 _MOST = 8  # repeats of each side that are looked at: there are 12,870 ways to part them
 
@@ -43,8 +46,8 @@ def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
     """Metric by metric, for every case that both have.
 
     A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
-    taken together, and if it differs by more than the noise, and by more than `least` of the old. With too few repeats,
-    fewer than five of each for six metrics, there is no telling: "unknown".
+    taken together, and if it differs by more than twice the noise, and by more than `least` of the old. With too few
+    repeats, fewer than five of each for six metrics, there is no telling: "unknown".
 
     Raises:
         LookoutError: they have no case in common.
@@ -82,7 +85,7 @@ def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], m
     verdict: Verdict = "same"
     if 2 / comb(len(old) + len(new), len(old)) > level:  # the least that chance can be
         verdict = "unknown"
-    elif chance <= level and abs(after - before) > max(least, noise) * abs(before):
+    elif chance <= level and abs(after - before) > max(least, _DRIFT * noise) * abs(before):
         verdict = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
     return Change(case.load, name, before, after, ratio, round(chance, 4), round(noise, 4), verdict)
 

@@ -55,7 +55,7 @@ def _replay(report: Report) -> Page:
         ("stages", plots.stages(runs)),
         ("timeline", plots.timeline(runs[0])),
     ]
-    tables = [_metrics(case), _latencies(runs), _gpu(runs), _cpu(runs), _start(runs), _sources(runs[0])]
+    tables = [_metrics(case), _latencies(runs), _gpu(runs, case.copies), _cpu(runs), _start(runs), _sources(runs[0])]
     if report.accuracy:
         row = (f"{report.accuracy.ap:.4f}", f"{report.accuracy.ap50:.4f}", str(report.accuracy.images))
         tables.append(Table("Accuracy", ("AP", "AP50", "photos"), [row]))
@@ -173,7 +173,7 @@ def _latencies(runs: Sequence[Streams]) -> Table:
     return Table("Latency, ms", ("", *ranks), rows if ranks else [])
 
 
-def _gpu(runs: Sequence[Streams]) -> Table:
+def _gpu(runs: Sequence[Streams], copies: int) -> Table:
     named = {
         "in use, %": [run.usage.gpu_percent for run in runs],
         "decoder, %": [run.usage.decoder_percent for run in runs],
@@ -181,8 +181,7 @@ def _gpu(runs: Sequence[Streams]) -> Table:
         "clock, MHz": [run.usage.clock_mhz for run in runs],
         "power, W": [run.usage.power_w for run in runs],
         "highest, W": [run.usage.peak_power_w for run in runs],
-        "J a frame": [run.joules_per_frame for run in runs],
-        "W a stream": [run.watts_per_stream for run in runs],
+        "W a stream": [run.watts_per_stream / copies if run.watts_per_stream else None for run in runs],
         "memory, MiB": [run.gpu_mib for run in runs],
         "memory planned, MiB": [run.planned_mib or None for run in runs],
     }

@@ -95,34 +95,37 @@ class Metric:
     Attributes:
         sign: 1 if more is better, -1 if less is.
         path: where a run has it.
-        sums: over copies at once; otherwise the worst of them.
+        copies: of copies at once the worst; or their sum; or, where each has divided what all of them used by its own
+            frames, what that is by the frames of all.
     """
 
     title: str
     unit: str
     sign: int
     path: str
-    sums: bool = False
+    copies: Literal["worst", "sum", "share"] = "worst"
 
     def of(self, runs: Sequence[Streams]) -> float | None:
         """None if no run has it."""
         values = [value for value in (_look(run, self.path) for run in runs) if value is not None]
         if not values:
             return None
-        if self.sums:
+        if self.copies == "sum":
             return sum(values)
+        if self.copies == "share":
+            return 1 / sum(1 / value for value in values) if all(values) else 0.0
         return min(values) if self.sign > 0 else max(values)
 
 
 METRICS = {
-    "fps": Metric("throughput", "frames/s", 1, "fps", sums=True),
+    "fps": Metric("throughput", "frames/s", 1, "fps", "sum"),
     "p50": Metric("latency p50", "ms", -1, "latency_ms.p50"),
     "p99": Metric("latency p99", "ms", -1, "latency_ms.p99"),
     "dropped": Metric("dropped", "of captured", -1, "dropped_share"),
     "cpu": Metric("CPU", "ms a frame", -1, "usage.cpu_ms_per_frame"),
     "rss": Metric("RSS", "MiB", -1, "usage.rss_mib"),
     "gpu_memory": Metric("GPU memory", "MiB", -1, "gpu_mib"),
-    "joules": Metric("energy", "J a frame", -1, "joules_per_frame"),
+    "joules": Metric("energy", "J a frame", -1, "joules_per_frame", "share"),
     "start": Metric("first detections", "s", -1, "start_up.first_detections_s"),
 }
 

@@ -107,6 +107,9 @@ class AvReader:
         packet = self._demuxer.next()
         if packet is not None:
             return packet
+        if self._demuxer.is_endless:
+            self._demuxer.begin_again()
+            return self._next_packet()
         if self._owed > 0:
             self._give_up_one()
         if self._config.loop:

@@ -78,19 +78,43 @@ class Bitstream:
         Args:
             data: the beginning of a packet, as the stream has it.
         """
-        if self._codec not in ("h264", "hevc"):
+        unit = self._picture(data)
+        if not unit:
             return False
-        units = _units(data) if self._length == 0 else _prefixed_units(data, self._length)
-        for unit in units:
+        if self._codec == "h264":
+            return unit[0] >> 5 & 3 == 0  # nal_ref_idc
+        kind, layer = unit[0] >> 1 & 0x3F, unit[1] & 7
+        self._layers = max(self._layers, layer)
+        # Even types below 16 are not for reference within their layer; only the highest has none above it.
+        return kind < 16 and kind % 2 == 0 and layer == self._layers
+
+    def begins_anew(self, data: bytes) -> bool:
+        """This picture, and all that follow, need none that came before: a decoder may have had any.
+
+        Args:
+            data: a whole packet, as the stream has it.
+        """
+        if self._codec == "mjpeg":
+            return True
+        if self._codec == "vp9":
+            return bool(_vp9_size(data))
+        unit = self._picture(data)
+        if not unit:
+            return False
+        # IDR pictures. Others that are said to be key may have some after them that are shown before and need older.
+        return unit[0] & 0x1F == 5 if self._codec == "h264" else unit[0] >> 1 & 0x3F in (19, 20)
+
+    def _picture(self, data: bytes) -> bytes:
+        """The first unit that is part of a picture; empty if there is none, or the codec has no units."""
+        if self._codec not in ("h264", "hevc"):
+            return b""
+        for unit in _units(data) if self._length == 0 else _prefixed_units(data, self._length):
             if self._codec == "h264":
                 if unit[:1] and 1 <= unit[0] & 0x1F <= 5:
-                    return unit[0] >> 5 & 3 == 0  # nal_ref_idc
-            elif len(unit) >= 2 and (kind := unit[0] >> 1 & 0x3F) < 32:
-                layer = unit[1] & 7
-                self._layers = max(self._layers, layer)
-                # Even types below 16 are not for reference within their layer; only the highest has none above it.
-                return kind < 16 and kind % 2 == 0 and layer == self._layers
-        return False
+                    return unit
+            elif len(unit) >= 2 and unit[0] >> 1 & 0x3F < 32:
+                return unit
+        return b""
 
 
 def head(packet: memoryview | bytearray) -> bytes:

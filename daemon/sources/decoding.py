@@ -108,7 +108,18 @@ class Hardware(Protocol):
 
 
 class Offer(Protocol):
-    """Decoders of a GPU, as another process is told of them; can be pickled."""
+    """Decoders of a GPU, as another process is told of them; can be pickled.
+
+    Attributes:
+        sessions: decoders that there is room for at once, None for any number.
+    """
+
+    @property
+    def sessions(self) -> int | None: ...
+
+    def without_decoder(self, reason: str) -> Offer:
+        """The same GPU, for pictures that the CPU decodes, and why it does."""
+        ...
 
     def open(self, part: float | None = None) -> Hardware:
         """All of it for this process; or a part for one of several, whose pictures lie where others see them.
@@ -131,6 +142,7 @@ class NoHardware:
     """There is none to use or to offer; the reason says why."""
 
     memory = 0
+    sessions = None
     threads = 0
 
     def __init__(self, reason: str) -> None:
@@ -138,6 +150,9 @@ class NoHardware:
 
     def open(self, part: float | None = None) -> NoHardware:  # noqa: ARG002
         return self
+
+    def without_decoder(self, reason: str) -> NoHardware:
+        return NoHardware(reason)
 
     def mapper(self) -> Mapper:
         return HostMapper()

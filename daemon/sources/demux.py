@@ -5,12 +5,12 @@ What decodes the packets is another's: `daemon.sources.av` does it on the CPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from struct import Struct
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import av
 import av.error
@@ -22,6 +22,7 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
+from daemon.sources.bitstream import Bitstream
 
 _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
@@ -30,6 +31,7 @@ _NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
 _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory
 _REWINDABLE = {"mp4", "matroska"}  # they have an index, so that the first packet is found again
+_ENDLESS = 64  # pictures; no decoder holds back as many
 _MICROSECONDS = Struct("=q")
 # What FFmpeg's words mean when they come from opening.
 _MEANING: dict[type[Exception], str] = {
@@ -51,10 +53,12 @@ class Demuxer:
         self._config, self._live = config, live
         self._offset = 0  # ns, added to the times of this pass
         self._end = 0  # ns, where the next pass begins
+        self._begun = 0  # ns, that of this one
         self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
         self._packets: Iterator[Packet[Any]]
         self._kept: tuple[Packet[Any], ...] = ()
+        self._lap = 0  # ticks by which times of the kept packets move on with each pass; 0 where passes are apart
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
@@ -81,14 +85,23 @@ class Demuxer:
             self._note_wall_clock(packet)
         return packet
 
+    @property
+    def is_endless(self) -> bool:
+        """The next pass follows this one as if it were more of the same: whoever decodes need not be told."""
+        return self._lap > 0
+
     def begin_again(self) -> None:
         """Open a recording anew; its times go on where they were.
 
         Raises:
             SourceError: not one picture came of it, so that this would go on for ever.
         """
-        if self._end <= self._offset:
+        if self._end <= self._begun:
             raise SourceError(f"{self._config.url} holds no picture that can be decoded: nothing to loop")
+        self._begun = self._end
+        if self.is_endless:
+            self._packets = self._moved_on()
+            return
         self._offset, self._begin = self._end, None
         if not self._rewind():
             self.close()
@@ -143,7 +156,18 @@ class Demuxer:
             self._container, self.stream = _open(self._config)
             self._packets = iter(self._container.demux(self.stream))
         else:
+            self._lap = _length_of(self.stream, self._kept)
+            if self.is_endless:
+                self._kept = tuple(packet for packet in self._kept if packet.size)
             self._packets = iter(self._kept)
+
+    def _moved_on(self) -> Iterator[Packet[Any]]:
+        """The kept packets, as those of the next pass."""
+        for packet in self._kept:
+            packet.pts = cast("int", packet.pts) + self._lap
+            if packet.dts is not None:
+                packet.dts += self._lap
+            yield packet
 
     def _rewind(self) -> bool:
         """Back to the first packet without opening anew, which takes as long as 500 packets; False if it cannot be."""
@@ -177,6 +201,22 @@ class Demuxer:
         if stream.duration is not None and stream.time_base is not None:
             return _nanoseconds(stream.duration, stream.time_base)
         return None if self._container.duration is None else self._container.duration * 1000
+
+
+def _length_of(stream: VideoStream, packets: Sequence[Packet[Any]]) -> int:
+    """Of a recording, ticks; 0 where its pictures cannot be decoded as if they followed themselves.
+
+    They can where the first needs a decoder that is as new, or may have had any pictures. A recording of so few that
+    a decoder may hold them all back would not be seen to give any.
+    """
+    context = stream.codec_context
+    whole = [packet for packet in packets if packet.size]
+    if len(whole) < _ENDLESS or any(packet.pts is None for packet in whole):
+        return 0
+    if not Bitstream(context.name, context.extradata).begins_anew(bytes(whole[0])):
+        return 0
+    times = sorted(cast("int", packet.pts) for packet in whole)
+    return times[-1] - times[0] + (times[-1] - times[0]) // (len(times) - 1)
 
 
 def _nanoseconds(count: int, unit: Fraction) -> int:

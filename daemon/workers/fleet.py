@@ -24,14 +24,19 @@ log = structlog.get_logger(__name__)
 _BUSY_MS = 2  # places come home without waking anybody; a source that waits for one waits so long for the word of it
 _IDLE_MS = 200
 _NONE = NoHardware("not in this process")
+_ON_CPU = 8  # sources that the CPU decodes in one process
+_FULL = "the GPU has room for {} decoder sessions, which others have"
 
 
 class Fleet(threading.Thread):
     """All capture processes; as a thread it lives until every source has ended, like `daemon.capture.CaptureThread`.
 
+    What the CPU decodes has processes of its own beside those of the GPU's decoder: in one they would fight for the
+    interpreter's lock, which costs the many that are decoded on the GPU more than the few that are not.
+
     Args:
         sources: shared out among the processes in turns.
-        processes: how many.
+        processes: how many, of either kind.
         begin: what each is to do; `sources` and `part` of it are its own.
         on_failure: called when this thread cannot go on.
         seq: number of their first frames.
@@ -55,13 +60,11 @@ class Fleet(threading.Thread):
             RemoteCapture(source, once=begin.make_source(source, _NONE).once, seq=seq) for source in sources
         ]
         self._offer, self._on_failure = begin.offer, on_failure
-        count = min(processes, len(sources))
-        parts = [self.captures[number::count] for number in range(count)]
-        self._members = [
-            Member(number, part, replace(begin, part=len(part) / len(sources)), surroundings)
-            for number, part in enumerate(parts)
-        ]
         self._begin, self._to, self._processes = begin, surroundings, processes
+        self._members = [
+            self._member(number, part, len(part) / len(sources), on_gpu=on_gpu)
+            for number, (on_gpu, part) in enumerate(self._parts(self.captures))
+        ]
         self._orders: deque[Callable[[], None]] = deque()  # for this thread
         self._mapper: Mapper | None = None
         self._ending = threading.Event()
@@ -131,17 +134,57 @@ class Fleet(threading.Thread):
         self._orders.append(order)
         os.write(self._waker, b".")
 
+    def _parts(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
+        """Those of each process, and whether the GPU's decoder is for them."""
+        on_gpu = self._for_decoder(captures, 0)
+        others = [capture for capture in captures if capture not in on_gpu]
+        parts: list[tuple[bool, list[RemoteCapture]]] = []
+        for group in (on_gpu, others):
+            count = self._most(len(group), on_gpu=group is on_gpu, alone=not on_gpu)
+            parts += [(group is on_gpu, group[number::count]) for number in range(count)]
+        return parts
+
+    def _for_decoder(self, captures: Sequence[RemoteCapture], taken: int) -> list[RemoteCapture]:
+        """Those that the GPU's decoder is for: it has room for so many, and who insists comes first.
+
+        Args:
+            taken: by others.
+        """
+        if isinstance(self._offer, NoHardware):
+            return [*captures]
+        asking = sorted((capture for capture in captures if capture.asks_gpu), key=lambda capture: not capture.insists)
+        sessions, insisting = self._offer.sessions, sum(capture.insists for capture in asking)
+        return asking if sessions is None else asking[: max(insisting, sessions - taken)]
+
+    def _most(self, sources: int, *, on_gpu: bool, alone: bool) -> int:
+        """Processes for so many sources of one kind.
+
+        Args:
+            alone: there are none of the other kind.
+        """
+        return min(self._processes, sources if on_gpu or alone else -(-sources // _ON_CPU))
+
+    def _member(self, number: int, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> Member:
+        offer = self._offer
+        if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
+            full = offer.without_decoder(_FULL.format(offer.sessions))
+            offer = full if any(capture.asks_gpu for capture in captures) else _NONE
+        return Member(number, captures, replace(self._begin, offer=offer, part=part), self._to, on_gpu=on_gpu)
+
     def _place(self, capture: RemoteCapture) -> None:
         self.captures = [row for row in self.captures if row.id != capture.id] + [capture]
         going = [member for member in self._members if not member.ended and member.sources]
-        if len(going) < self._processes:
-            part = 1 / max(self._processes, 1)
-            member = Member(len(self._members), [capture], replace(self._begin, part=part), self._to)
+        taken = sum(member.sources for member in going if member.on_gpu)
+        on_gpu = bool(self._for_decoder([capture], taken))
+        alike = [member for member in going if member.on_gpu == on_gpu]
+        sources = sum(member.sources for member in alike) + 1
+        if len(alike) < self._most(sources, on_gpu=on_gpu, alone=len(alike) == len(going)):
+            member = self._member(len(self._members), [capture], 1 / max(self._processes, 1), on_gpu=on_gpu)
             member.mapper = self._mapper or member.mapper
             self._members = [*(row for row in self._members if not row.ended), member]
             member.start()
             return
-        min(going, key=lambda member: member.sources).add(capture)
+        min(alike, key=lambda member: member.sources).add(capture)
 
     def _displace(self, source: str) -> None:
         for member in self._members:

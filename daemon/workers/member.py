@@ -95,14 +95,22 @@ class Member:
     """One capture process and, when it has died, the next one for the same sources; used by the fleet's thread.
 
     Attributes:
+        on_gpu: it has sources that the GPU's decoder is for.
         mapper: of what it leaves on the GPU; to be set before it is started.
         memory: see `Fleet`.
         ended: all its sources have, and the process.
     """
 
     def __init__(
-        self, number: int, captures: Sequence[RemoteCapture], begin: Begin, surroundings: Surroundings
+        self,
+        number: int,
+        captures: Sequence[RemoteCapture],
+        begin: Begin,
+        surroundings: Surroundings,
+        *,
+        on_gpu: bool,
     ) -> None:
+        self.on_gpu = on_gpu
         self.mapper: Mapper = HostMapper()
         self.memory = 0
         self.ended = False

@@ -54,6 +54,20 @@ def test_the_same_thing_is_the_same_in_19_of_20() -> None:
     assert sum(same) / len(same) >= 0.95
 
 
+def test_a_machine_that_changes_between_reports_is_borne() -> None:
+    """All of its figures by as much as they spread within a report; what is ten times that is found all the same."""
+    rng = np.random.default_rng(7)
+
+    def drifting(factor: float = 1.0) -> Report:
+        return report(noisy(rng, factor * (1 + 0.03 * rng.standard_normal())))
+
+    def is_same(old: Report, new: Report) -> bool:
+        return all(change.verdict == "same" for change in compare(old, new))
+
+    assert sum(is_same(drifting(), drifting()) for _ in range(400)) >= 0.95 * 400
+    assert sum(is_same(drifting(), drifting(1.3)) for _ in range(100)) <= 5
+
+
 def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}

@@ -82,6 +82,24 @@ def test_a_loop_goes_on_with_the_same_decoder(bframes: Path) -> None:
     assert all(b is not None and a is not None and b > a for a, b in pairwise(times))
 
 
+@pytest.mark.parametrize("decode", ["nvdec", "cpu"])
+def test_a_recording_that_begins_with_an_idr_picture_is_looped_without_a_seam(decode: str, tmp_path: Path) -> None:
+    """The decoder is never emptied, and every pass has the same pictures, at times that go on by one picture."""
+    path = tmp_path / "b.mp4"
+    clips.ffmpeg(
+        "-f", "lavfi", "-i", "testsrc2=size=320x192:rate=15:duration=5", "-c:v", "libx264", "-bf", "3", "-g", "25",
+        "-pix_fmt", "yuv420p", path,
+    )  # fmt: skip
+    card = FakeCard() if decode == "nvdec" else None
+    with closing(source_of(path, card, decode=decode, loop=True).open()) as reader:
+        seen = play(reader, 230)
+        assert card is None or card.sessions[0].drained == 0
+    passes = [seen[begin : begin + 75] for begin in (0, 75, 150)]
+    assert [[row[1:] for row in one] for one in passes] == [[row[1:] for row in passes[0]]] * 3
+    steps = [(b or 0) - (a or 0) for (a, *_), (b, *_) in pairwise(seen)]
+    assert steps == pytest.approx([1e9 / 15] * 229, abs=1e3)
+
+
 def test_a_connection_made_anew_has_the_same_decoder(clip: Path) -> None:
     card = FakeCard()
     source = source_of(clip, card)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -119,6 +120,9 @@ def test_copies_are_summed(tmp_path: Path) -> None:
     assert [len(runs) for runs in both.repeats] == [2]
     assert both.value("fps") == pytest.approx(sum(run.fps for run in both.repeats[0]))
     assert all(run.fps > 0 and run.unaccounted == 0 and run.received_share == 1 for run in both.repeats[0])
+    # Each has divided the energy of the one GPU, 60 J say, by its own frames: 10 and 20.
+    measured = [replace(run, joules_per_frame=joules) for run, joules in zip(both.repeats[0], (6.0, 3.0))]
+    assert replace(both, repeats=[measured]).value("joules") == pytest.approx(60 / 30)
 
 
 def test_a_report_can_be_made_again(made: Path, tmp_path: Path) -> None:

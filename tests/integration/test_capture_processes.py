@@ -98,6 +98,39 @@ def test_the_same_frames_as_in_one_process(reordered: Path, on_gpu: bool) -> Non
     assert len({box for _, box in alone.values()}) > 50
 
 
+def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered: Path) -> None:
+    """It is said why, they are brought to the GPU all the same, and who insists on the decoder has it."""
+    config = _config(reordered, 2, mode="live", loop=True, decode="auto")
+    *others, last = config.sources
+    insisting = msgspec.structs.replace(last, decode="nvdec")
+    config = check(msgspec.structs.replace(config, sources=[*others, insisting]))
+    app = App(
+        config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeOffer(6, sessions=2)
+    )
+    with Subscriber(app.endpoint, kinds=["detections", "status"], high_water_mark=10_000) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            left = {source.id for source in config.sources}
+            receive_until(subscriber, lambda message: _is_seen(message, left))
+            formats, pids = app.formats, app.pids
+            app.roster.add(msgspec.structs.replace(others[0], id="late"))
+            receive_until(subscriber, is_state("late", "up"))
+            late = app.formats["late"]
+    full = "the GPU has room for 2 decoder sessions, which others have"
+    assert {id: (format.decoder, format.decoder_reason) for id, format in formats.items()} == {
+        "clip-0": ("nvdec", None), "clip-1": ("cpu", full), "clip-2": ("cpu", full), "clip-3": ("nvdec", None),
+    }  # fmt: skip
+    assert len(pids) == 1 + 2 + 1
+    assert (late.decoder, late.decoder_reason) == ("cpu", full)
+
+
+def _is_seen(message: Message, left: set[str]) -> bool:
+    """Whether the last of these has been."""
+    if isinstance(message, Detections):
+        left.discard(message.source)
+    return not left
+
+
 def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(reordered: Path) -> None:
     """It is said why; a new one goes on with the numbers where they were; every frame is accounted for."""
     app = _app(_config(reordered, 2, mode="live", loop=True, decode="auto"), on_gpu=True)

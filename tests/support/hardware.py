@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from av.codec.context import CodecContext
 from av.packet import Packet
 from av.video.frame import VideoFrame
+from msgspec import structs
 
 from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
@@ -38,7 +39,7 @@ class FakeSession:
     def __init__(self, codec: str, surfaces: int, refuse: str | None = None) -> None:
         self._codec, self._surfaces, self._refuse = codec, surfaces, refuse
         self._ring: Ring[HostPlace] | None = None
-        self._call = 0
+        self._call = self.drained = 0
         self.closed = False
         self._open()
 
@@ -58,6 +59,7 @@ class FakeSession:
 
     def drain(self) -> list[Load]:
         self._call += 1
+        self.drained += 1
         found = self._found(self._context.decode(None))
         self._open()
         return found
@@ -124,11 +126,13 @@ class FakeTarget:
 class FakeCard:
     """A pool of fake sessions, all of which can be looked at."""
 
-    def __init__(self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None) -> None:
+    def __init__(
+        self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None, card: Card = CARD
+    ) -> None:
         self.sessions: deque[FakeSession] = deque()
         self._surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
-        self.pool = Pool(CARD, self._make, self._make_target, surfaces, 4, limit)
+        self.pool = Pool(card, self._make, self._make_target, surfaces, 4, limit)
 
     def _make(self, codec: str, low_latency: bool) -> FakeSession:
         self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))
@@ -144,9 +148,14 @@ class FakeOffer:
     """The same for capture processes; see `daemon.sources.decoding.Offer`."""
 
     surfaces: int = 5
+    sessions: int | None = None
+    refusal: str | None = None
+
+    def without_decoder(self, reason: str) -> FakeOffer:
+        return replace(self, refusal=reason)
 
     def open(self, part: float | None = None) -> Pool:
-        return FakeCard(self.surfaces).pool
+        return FakeCard(self.surfaces, card=structs.replace(CARD, refusal=self.refusal)).pool
 
     def mapper(self) -> HostMapper:
         return HostMapper()

@@ -42,13 +42,17 @@ class Card(msgspec.Struct, frozen=True):
     Attributes:
         engines: that decode side by side.
         codecs: those it decodes as 8-bit 4:2:0, by FFmpeg's name.
+        refusal: why it is to decode nothing, None if it may.
     """
 
     engines: int
     codecs: dict[str, Limits]
+    refusal: str | None = None
 
     def why_not(self, codec: str, width: int, height: int, pixel_format: str | None) -> str | None:
         """Why such a stream cannot be decoded, None if it can. A size of 0 is not known yet."""
+        if self.refusal:
+            return self.refusal
         limits = self.codecs.get(codec)
         if limits is None:
             return f"the GPU does not decode {codec}, but {', '.join(self.codecs) or 'nothing'}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+
+from msgspec import structs
 
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Session
-from daemon.sources.nvdec.rates import engine_pixels_per_s
+from daemon.sources.nvdec.rates import SESSIONS, engine_pixels_per_s
 from daemon.workers.memory import Block
 
 _CALLS_PER_ENGINE = 2
@@ -30,6 +32,10 @@ class NvdecOffer:
     card: Card
     surfaces: int
     memory: int | None
+    sessions: int | None = SESSIONS
+
+    def without_decoder(self, reason: str) -> NvdecOffer:
+        return replace(self, card=structs.replace(self.card, refusal=reason))
 
     def open(self, part: float | None = None) -> Pool:
         """See `daemon.sources.decoding.Offer`."""
