@@ -1,13 +1,19 @@
-"""Who gets how much of a detector that cannot do all that is asked of it: decided when sources come and go.
+"""Who gets how much of a detector, and of a GPU's decoder, that cannot do all that is asked of it: decided when sources
+come and go.
 
-Without it, frames that no lane has time for are dropped when newer ones come, after they were decoded and converted.
+Without it, frames that no lane has time for are dropped when newer ones come, after they were decoded and converted;
+and pictures that the decoder has no time for are left out when they are late.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil
 from typing import Literal
+
+import msgspec
 
 from daemon.errors import SourceError
 from daemon.messages import VideoFormat
@@ -17,8 +23,41 @@ _ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other
 _DECODER_ROOM = 0.98  # what is asked of a decoder is known better than what it can do, and being late costs little
 UNKNOWN_FPS = 30.0
 
-Limit = Callable[[float | None], None]
-"""Tells a source how many frames a second it has, None for all; called from any thread, and returns at once."""
+
+class Allowance(msgspec.Struct, frozen=True):
+    """What a source has; by default all that it asks for.
+
+    Attributes:
+        fps: frames a second that may be looked at, None for all.
+        undecoded: share of its pictures that the decoder has no time for, 0 to 1.
+        reason: why it is not all, for its status; None if it is.
+    """
+
+    fps: float | None = None
+    undecoded: float = 0.0
+    reason: str | None = None
+
+
+ALL = Allowance()
+
+Limit = Callable[[Allowance], None]
+"""Tells a source what it has; called from any thread, and returns at once."""
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """What a source that is up asks for.
+
+    Attributes:
+        fps: frames a second that come in.
+        wanted: of them, those to be looked at.
+        decoder: share of the GPU's decoder.
+    """
+
+    fps: float
+    wanted: float
+    decoder: float
+    limit: Limit
 
 
 class Admission:
@@ -26,23 +65,25 @@ class Admission:
 
     Args:
         mode: off lets everybody in at full rate; degrade lets everybody in, and lowers the highest rates to one that
-            fits; refuse lets a source in only if there is room for all of it.
+            fits, first that of decoding, then that of looking; refuse lets a source in only if there is room for all
+            of it.
         capacity: of the detector, measured.
-        decoder: share of the GPU's decoder that a format takes, of which there is only refusing: a lower rate lowers
-            what is looked at, and all has to be decoded before.
+        decoder: share of the GPU's decoder that a format takes.
     """
 
     def __init__(
         self, mode: Mode = "off", capacity: float = float("inf"), decoder: Callable[[VideoFormat], float] | None = None
     ) -> None:
         self._mode, self._measured, self._decoder = mode, capacity, decoder
-        self._decoding: dict[str, float] = {}
         self._capacity = capacity * _ROOM
-        self._sources: dict[str, tuple[float, Limit]] = {}
+        self._sources: dict[str, _Asking] = {}
         self._lock = threading.Lock()
 
     def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat | None = None) -> None:
         """A source is connected, and will give frames of this format.
+
+        Args:
+            fps: frames a second to be looked at.
 
         Raises:
             SourceError: there is no room for it; to be tried again later.
@@ -50,22 +91,21 @@ class Admission:
         if self._mode == "off":
             return
         wanted = fps or UNKNOWN_FPS
+        asking = _Asking(
+            fps=(format.fps if format else None) or wanted,
+            wanted=wanted,
+            decoder=self._decoder(format) if self._decoder and format else 0.0,
+            limit=limit,
+        )
         with self._lock:
-            taken = sum(other for other, _ in self._sources.values())
-            if self._mode == "refuse" and taken + wanted > self._capacity:
-                raise SourceError(
-                    f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
-                    f"and the detector does {self._measured:.0f}; see admission"
-                )
-            if self._decoder and format:
-                self._admit_to_decoder(source, self._decoder(format))
-            self._sources[source] = (wanted, limit)
+            if self._mode == "refuse":
+                self._refuse(asking)
+            self._sources[source] = asking
             self._share()
 
     def leave(self, source: str) -> None:
         """A source is not connected any more; what was its own is for the others."""
         with self._lock:
-            self._decoding.pop(source, None)
             if self._sources.pop(source, None):
                 self._share()
 
@@ -74,23 +114,41 @@ class Admission:
         """What the detector does, None where everybody is let in."""
         return None if self._mode == "off" else self._measured
 
-    def reason(self, fps: float) -> str:
-        """Why a source is limited, for its status."""
-        return f"limited to {fps:.1f} frames/s: the detector does {self._measured:.0f} in all"
-
-    def _admit_to_decoder(self, source: str, asked: float) -> None:
-        taken = sum(self._decoding.values())
-        if self._mode == "refuse" and asked and taken + asked > _DECODER_ROOM:
+    def _refuse(self, asking: _Asking) -> None:
+        """Unless there is room."""
+        wanted, taken = asking.wanted, sum(other.wanted for other in self._sources.values())
+        if taken + wanted > self._capacity:
             raise SourceError(
-                f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are up take "
-                f"{taken:.0%}; see admission, or set decode: cpu"
+                f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
+                f"and the detector does {self._measured:.0f}; see admission"
             )
-        self._decoding[source] = asked
+        decoding = sum(other.decoder for other in self._sources.values())
+        if asking.decoder and decoding + asking.decoder > _DECODER_ROOM:
+            raise SourceError(
+                f"not admitted: it asks for {asking.decoder:.1%} of the GPU's decoder, of which the sources that are "
+                f"up take {decoding:.0%}; see admission, or set decode: cpu"
+            )
 
     def _share(self) -> None:
-        level = fair_level([wanted for wanted, _ in self._sources.values()], self._capacity)
-        for wanted, limit in self._sources.values():
-            limit(level if level is not None and level < wanted else None)
+        """Tell everybody; in whole percents of decoding, so that not every newcomer changes what all have."""
+        rows = [*self._sources.values()]
+        decoder = fair_level([row.decoder for row in rows], _DECODER_ROOM)
+        undecoded = [
+            ceil(100 * (1 - decoder / row.decoder)) / 100 if decoder is not None and row.decoder > decoder else 0.0
+            for row in rows
+        ]
+        wanted = [min(row.wanted, row.fps * (1 - share)) for row, share in zip(rows, undecoded)]
+        level = fair_level(wanted, self._capacity)
+        for row, share, rate in zip(rows, undecoded, wanted):
+            row.limit(self._allowance(level if level is not None and level < rate else None, share))
+
+    def _allowance(self, fps: float | None, undecoded: float) -> Allowance:
+        reasons = []
+        if undecoded:
+            reasons.append(f"the GPU's decoder has time for {1 - undecoded:.0%} of its pictures")
+        if fps is not None:
+            reasons.append(f"limited to {fps:.1f} frames/s: the detector does {self._measured:.0f} in all")
+        return Allowance(fps, undecoded, "; ".join(reasons)) if reasons else ALL
 
 
 def fair_level(demands: Sequence[float], capacity: float) -> float | None:

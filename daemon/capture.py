@@ -14,10 +14,10 @@ from typing import Protocol
 
 import structlog
 
-from daemon.admission import Limit
+from daemon.admission import ALL, Allowance, Limit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, LateError, SourceError
+from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.sources.decoding import NVDEC
@@ -63,7 +63,6 @@ class Admits(Protocol):
 
     def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
     def leave(self, source: str) -> None: ...
-    def reason(self, fps: float) -> str: ...
 
 
 class Announce(Protocol):
@@ -111,8 +110,8 @@ class Capture:
         self._announce, self._clock, self._admission = announce, clock, admission
         self._backoff = Backoff(reconnect)
         self._max_fps = config.max_fps
-        self._share: float | None = None  # frames a second that admission leaves it, None for all
-        self._new_share: float | None = None  # the same, as any thread has last set it
+        self._share = ALL  # what admission leaves it
+        self._new_share = ALL  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stopping = threading.Event()
         self._seq = self._first = seq
@@ -200,7 +199,7 @@ class Capture:
             self._apply_share()
             while not self._stopping.is_set():
                 try:
-                    picture = reader.read(late)
+                    picture = reader.read(late, self._share.undecoded)
                     if picture is None:
                         return
                     if pacer:
@@ -208,7 +207,7 @@ class Capture:
                     if self._stopping.is_set():
                         return
                     image = self._load(picture)
-                except LateError as error:
+                except LeftOutError as error:
                     self._leave_out(error.cause)
                     continue
                 except DecodeError as error:
@@ -219,7 +218,7 @@ class Capture:
                 late = self._late(picture, pacer, lag)
                 if self._apply_share() or self._state != "up":
                     self._backoff.reset()
-                    self._say("up", self._admission.reason(self._share) if self._share else None, format=reader.format)
+                    self._say("up", self._share.reason, format=reader.format)
                 if image is not None:
                     yield from self._capture(picture, image, pacer.behind if pacer else 0)
                 image = picture = None
@@ -243,17 +242,17 @@ class Capture:
         finally:
             self.format = None
             self._admission.leave(self.id)
-            self._new_share = None
+            self._new_share = ALL
 
-    def _set_share(self, fps: float | None) -> None:
-        self._new_share = fps
+    def _set_share(self, share: Allowance) -> None:
+        self._new_share = share
 
     def _apply_share(self) -> bool:
         """Keep to what admission has left of the detector; whether that has changed."""
         changed = self._share != self._new_share
         if changed:
             self._share = self._new_share
-            rates = [fps for fps in (self._max_fps, self._share) if fps]
+            rates = [fps for fps in (self._max_fps, self._share.fps) if fps]
             self._limit = RateLimit(min(rates)) if rates else None
         return changed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 
 class LookoutError(Exception):
     """An error a user can cause and mend; the command line prints it and exits with 2."""
@@ -25,7 +27,13 @@ class DecodeError(LookoutError):
     cause = "decode_error"
 
 
-class LateError(DecodeError):
-    """One picture was not decoded, so that those after it come in time."""
+class LeftOutError(DecodeError):
+    """One picture was not decoded, because there is no time for all.
 
-    cause = "late"
+    Attributes:
+        cause: as of `DecodeError`.
+    """
+
+    def __init__(self, text: str, cause: Literal["late", "rate_limit"]) -> None:
+        super().__init__(text)
+        self.cause = cause

@@ -86,7 +86,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         superseded: a newer frame of the source came before a lane was free.
         stale: older than `board.max_age_ms` when a lane was free.
-        rate_limit: above the source's `max_fps`.
+        rate_limit: above the source's `max_fps`, or what `admission: degrade` leaves it.
         decode_error: the picture could not be decoded.
         late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.

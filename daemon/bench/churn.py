@@ -203,11 +203,11 @@ class _BreakableReader:
         self._reader, self._flag, self._left = reader, flag, pictures
         self.format: VideoFormat = reader.format
 
-    def read(self, late: int = 0) -> Picture | None:
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         self._left -= 1
         if self._left < 0 and self._flag.exists():
             raise SourceError("broken by the benchmark")
-        return self._reader.read(late)
+        return self._reader.read(late, undecoded)
 
     def close(self) -> None:
         self._reader.close()

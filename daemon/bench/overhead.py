@@ -116,7 +116,7 @@ class _Reader:
         self._left = frames
         self._image = HostImage(np.zeros((36, 64, 3), np.uint8))
 
-    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
         self._left -= 1
         return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
 

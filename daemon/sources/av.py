@@ -11,7 +11,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError, LateError, SourceError
+from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.catch_up import CatchUp
 from daemon.sources.decoding import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
@@ -80,7 +80,7 @@ class AvReader:
         size = context.width, context.height
         self.format = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason)
 
-    def read(self, late: int = 0) -> Picture | None:
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         while not self._frames:
             if self._owed > _MOST_DELAYED:
                 self._give_up_one()
@@ -88,8 +88,8 @@ class AvReader:
             packet = self._next_packet()
             if packet is None:
                 return None
-            if self._catch_up.leaves_out(packet, late, monotonic_ns() - asked):
-                raise LateError(f"a picture of {self._config.url} is left out: {late / 1e9:.2f} s behind")
+            if cause := self._catch_up.leaves_out(packet, late, monotonic_ns() - asked, undecoded):
+                raise LeftOutError(f"a picture of {self._config.url} is left out", cause)
             self._decode_packet(packet)
         frame = self._frames.popleft()
         decode, self._decode = self._decode, 0

@@ -49,7 +49,7 @@ class CameraReader:
                 self._capture.set(prop, value)
         self.format = self._format()
 
-    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
         if not self._capture.grab():
             raise SourceError(f"camera {self._device} gives no more pictures")
         return Picture(None, 0, self._load)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import exp
 from time import monotonic_ns
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream, head
+
+Cause = Literal["late", "rate_limit"]
+_LOOK = 128  # pictures
 
 
 class CatchUp:
@@ -19,6 +22,8 @@ class CatchUp:
 
     That pictures are late is no reason alone. What a network held back comes in a burst, which is read in no time; and
     where packets must be waited for, nothing has piled up. Behind is who has been late for a while and waited for none.
+
+    The same pictures go first where it is known beforehand that the decoder has no time for all.
 
     Sources that one thread serves are late together. A share that follows from lateness alone is therefore the same
     for all of them, where a threshold would take more from some than from others.
@@ -42,27 +47,38 @@ class CatchUp:
         self._behind = self._to_key = False
         self._mean, self._asked = 0.0, 0  # ns late, and when
         self._owed = 0.0  # pictures to leave out
+        self._disposable, self._seen = 0.0, 0  # share of the last pictures that no other needed, and how many these are
 
-    def leaves_out(self, packet: Packet[Any], late: int, waited: int) -> bool:
+    def leaves_out(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
         """To be asked for each packet once, in order.
 
         Args:
             late: ns by which the last picture came later than it should.
             waited: ns that it took to get the packet.
+            undecoded: share of all pictures to be left out in any case, as far as no other needs them.
+
+        Returns:
+            Why it is left out; None if it is not.
         """
-        if not (late or self._behind or self._to_key):  # nearly always
+        if not (late or undecoded or self._behind or self._to_key):  # nearly always
             self._late.end()
             self._very_late.end()
-            return False
+            return None
         self._note(0 if waited > self.WAITED else late, self._now())
         if packet.size == 0:
-            return False
+            return None
         if self._to_key and packet.is_keyframe:
             self._to_key = False
             self._very_late.end()
         if self._to_key:
-            return True
-        return self._behind and self._bitstream.is_disposable(head(memoryview(packet))) and self._has_turn()
+            return "late"
+        if not (self._behind or undecoded) or not self._is_disposable(packet):
+            return None
+        behind = (self._mean - self.NONE) / (self.EVERY - self.NONE) if self._behind else 0.0
+        asked = undecoded / self._disposable
+        if not self._has_turn(max(behind, asked)):
+            return None
+        return "late" if behind > asked else "rate_limit"
 
     def _note(self, late: int, now: int) -> None:
         self._mean += (late - self._mean) * (1 - exp((self._asked - now) / self.MEAN))
@@ -77,9 +93,15 @@ class CatchUp:
         if self._very_late.for_ns > self.VERY_LATE_FOR:
             self._to_key = True
 
-    def _has_turn(self) -> bool:
+    def _is_disposable(self, packet: Packet[Any]) -> bool:
+        """No other picture needs it; how many there are of that kind is noted."""
+        found = self._bitstream.is_disposable(head(memoryview(packet)))
+        self._seen = min(self._seen + 1, _LOOK)
+        self._disposable += (found - self._disposable) / self._seen
+        return found
+
+    def _has_turn(self, share: float) -> bool:
         """Whether this one is of the share to leave out, spread evenly over those that no other needs."""
-        share = (self._mean - self.NONE) / (self.EVERY - self.NONE)
         self._owed += min(1.0, max(0.0, share))
         if self._owed < 1:
             return False

@@ -34,15 +34,16 @@ class Reader(Protocol):
     @property
     def format(self) -> VideoFormat: ...
 
-    def read(self, late: int = 0) -> Picture | None:
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         """The next picture, or None at the end of a recording. Returns or raises within the source's read time limit.
 
         Args:
             late: ns by which the last picture came later than it should; a reader may leave pictures out to catch up.
+            undecoded: share of the pictures that it is to leave out as far as no others need them, 0 to 1.
 
         Raises:
             DecodeError: one picture is lost; read on.
-            LateError: one picture is left out; read on.
+            LeftOutError: one picture is left out; read on.
             SourceError: the connection is over.
         """
         ...

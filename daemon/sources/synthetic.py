@@ -35,7 +35,7 @@ class SyntheticReader:
         self._number = 0
         self.format = VideoFormat("drawn", config.width, config.height, config.fps, "none")
 
-    def read(self, late: int = 0) -> Picture | None:  # noqa: ARG002
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
         number, config = self._number, self._config
         if config.frames is not None and number >= config.frames:
             return None

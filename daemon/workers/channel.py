@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from daemon.admission import Allowance
 from daemon.frames import FrameInfo
 from daemon.messages import State, VideoFormat
 
@@ -134,10 +135,10 @@ class Answer(Told, frozen=True, tag=2):
 
 
 class Share(Told, frozen=True, tag=3):
-    """Frames a second that a source has of the detector, None for all."""
+    """What a source has of the detector and the decoder."""
 
     source: str
-    fps: float | None
+    allowance: Allowance
 
 
 class Stop(Told, frozen=True, tag=4):

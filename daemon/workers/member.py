@@ -306,7 +306,7 @@ class Member:
         source, refusal = message.source, None
         try:
             self._to.admission.enter(
-                source, message.fps, lambda fps: run.unsent.append(Share(source, fps)), message.format
+                source, message.fps, lambda allowance: run.unsent.append(Share(source, allowance)), message.format
             )
         except SourceError as error:
             refusal = str(error)

@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from daemon.admission import Limit
+from daemon.admission import Allowance, Limit
 from daemon.errors import DecodeError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.leases import Lease, Ring
@@ -243,13 +243,10 @@ class RemoteAdmission:
     def leave(self, source: str) -> None:
         self._outlet.tell(Disconnected(source))
 
-    def reason(self, fps: float) -> str:
-        return f"limited to {fps:.1f} frames/s: the detector does {self._measured or 0:.0f} in all"
-
     def answer(self, source: str, refusal: str | None) -> None:
         if answers := self._answers.get(source):
             answers.put(refusal)
 
-    def share(self, source: str, fps: float | None) -> None:
+    def share(self, source: str, allowance: Allowance) -> None:
         if limit := self._limits.get(source):
-            limit(fps)
+            limit(allowance)

@@ -158,7 +158,7 @@ class _Capturing:
         elif isinstance(message, Answer):
             self._admission.answer(message.source, message.refusal)
         elif isinstance(message, Share):
-            self._admission.share(message.source, message.fps)
+            self._admission.share(message.source, message.allowance)
         elif isinstance(message, Add):
             self._add(*pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.admission import Admission, fair_level
+from daemon.admission import ALL, Admission, Allowance, fair_level
 from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
@@ -30,13 +30,26 @@ def test_the_level_fills_the_capacity_and_takes_from_the_highest_alone(demands: 
 
 
 def test_whoever_leaves_gives_his_share_to_the_others() -> None:
-    shares: dict[str, float | None] = {}
+    shares: dict[str, Allowance] = {}
     admission = Admission("degrade", capacity=40 / 0.9)
     for name, fps in (("slow", 5.0), ("a", 30.0), ("b", 30.0)):
         admission.enter(name, fps, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
-    assert shares == {"slow": None, "a": pytest.approx(17.5), "b": pytest.approx(17.5)}
+    assert {name: share.fps for name, share in shares.items()} == {"slow": None, "a": 17.5, "b": 17.5}
     admission.leave("a")
-    assert shares["b"] is None
+    assert shares["b"] == ALL
+
+
+def test_a_decoder_without_time_for_all_is_shared_before_the_detector() -> None:
+    """Of four that ask for 30 % of it each keeps four fifths of its pictures, for which the detector has time."""
+    format = VideoFormat("hevc", 1920, 1080, 30.0, "nvdec")
+    shares: dict[str, Allowance] = {}
+    admission = Admission("degrade", 100 / 0.9, lambda _: 0.3)
+    for name in "abcd":
+        admission.enter(name, 30.0, lambda share, name=name: shares.update({name: share}), format)  # type: ignore[misc]
+    expected = Allowance(None, 0.19, "the GPU's decoder has time for 81% of its pictures")
+    assert shares == dict.fromkeys("abcd", expected)
+    admission.leave("a")
+    assert [shares[name] for name in "bcd"] == [ALL] * 3
 
 
 def test_refused_until_there_is_room() -> None:

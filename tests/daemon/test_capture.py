@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from daemon.admission import Admission
+from daemon.admission import ALL, Admission, Allowance
 from daemon.board import FrameBoard
 from daemon.capture import Capture
 from daemon.capture_threads import CaptureThread, Crew
@@ -67,7 +67,7 @@ class ScriptedReader:
         self._source, self._steps = source, list(steps)
         self.format = source.format
 
-    def read(self, late: int = 0) -> Picture | None:
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         self._source.on_read()
         step = self._steps.pop(0) if self._steps else None
         if isinstance(step, Silence):
@@ -406,9 +406,9 @@ def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock)
     counts = run.ledger.counts()["cam"]
     assert counts.captured == 100
     assert counts.dropped.rate_limit == 50
-    free: list[float | None] = []
+    free: list[Allowance] = []
     admission.enter("next", 5.0, free.append)
-    assert free == [None]  # its share is somebody else's now
+    assert free == [ALL]  # its share is somebody else's now
 
 
 def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualClock) -> None:

@@ -9,7 +9,7 @@ import av
 import pytest
 from av.video.stream import VideoStream
 
-from daemon.sources.catch_up import CatchUp
+from daemon.sources.catch_up import CatchUp, Cause
 from tests.support import clips
 from tests.support.clock import ManualClock
 
@@ -29,22 +29,27 @@ class Source:
         self.catch_up = CatchUp(stream, self.clock.monotonic_ns)
         self.container = container
         self.read = 0
+        self.causes: set[Cause | None] = set()
 
-    def left_out(self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0) -> list[bool]:
+    def left_out(
+        self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0, undecoded: float = 0
+    ) -> list[bool]:
         """Of the pictures read in some seconds, from the clip's first: which were left out."""
         count = round(1000 * seconds / every_ms)
         self.read = 0
         rows = []
         for _ in range(count):
             self.clock.advance(every_ms / 1e3)
-            rows.append(self.leaves_out(late_ms / 1e3, waited_ms))
+            rows.append(self.leaves_out(late_ms / 1e3, waited_ms, undecoded))
         return rows
 
-    def leaves_out(self, late_s: float, waited_ms: int = 0) -> bool:
+    def leaves_out(self, late_s: float, waited_ms: int = 0, undecoded: float = 0) -> bool:
         """The next."""
         packet = self.packets[self.read % len(self.packets)]
         self.read += 1
-        return self.catch_up.leaves_out(packet, round(late_s * 1e9), waited_ms * _MS)
+        cause = self.catch_up.leaves_out(packet, round(late_s * 1e9), waited_ms * _MS, undecoded)
+        self.causes.add(cause)
+        return cause is not None
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,26 @@ def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_ca
     assert not any(needed)
     assert not any(bframes.left_out(3, late_ms=5, every_ms=66)[10:])
     assert not any(bframes.left_out(3, late_ms=45, every_ms=66))
+
+
+def test_what_the_decoder_has_no_time_for_is_left_out_before_it_is_late(bframes: Source) -> None:
+    """As much as was asked for, as far as nobody needs it; whether there are packets to be waited for or not."""
+    everything = sum(bframes.left_out(20, late_ms=0, every_ms=66, undecoded=1))
+    assert 0.3 * 300 < everything < 0.8 * 300
+    for undecoded in (0.1, 0.25):
+        rows = bframes.left_out(20, late_ms=0, every_ms=66, waited_ms=40, undecoded=undecoded)
+        assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
+        assert not any(packet.is_keyframe for packet, row in zip(bframes.packets * 9, rows) if row)
+    assert not bframes.left_out(1, late_ms=0, every_ms=66)[-1]
+
+
+def test_the_cause_is_what_asks_for_more(bframes: Source) -> None:
+    bframes.left_out(10, late_ms=0, every_ms=66, undecoded=0.1)
+    assert bframes.causes == {None, "rate_limit"}
+    bframes.left_out(1, late_ms=80, every_ms=66)
+    bframes.causes.clear()
+    bframes.left_out(10, late_ms=80, every_ms=66, undecoded=0.1)
+    assert bframes.causes == {None, "late"}
 
 
 def test_the_later_the_more_are_left_out(bframes: Source) -> None:

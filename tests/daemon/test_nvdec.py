@@ -13,7 +13,7 @@ from av.bitstream import BitStreamFilterContext
 from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError, LateError, SourceError
+from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.leases import Ring
 from daemon.redact import Url
 from daemon.sources.av import AvReader, AvSource
@@ -277,7 +277,7 @@ def test_who_is_late_leaves_out_what_nobody_needs(bframes: Path, decode: str) ->
     def is_left_out(reader: AvReader) -> bool:
         try:
             assert reader.read(late=500_000_000) is not None
-        except LateError:
+        except LeftOutError:
             return True
         return False
 

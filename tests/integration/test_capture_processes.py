@@ -253,6 +253,38 @@ def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> 
         assert "capture process ended" not in lookout.log()
 
 
+def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> None:
+    """Two that ask for all of it decode half of their pictures, as far as others do not need them, and say so."""
+    config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")
+    app = App(
+        check(msgspec.structs.replace(config, admission="degrade")),
+        open_detector=lambda _, o: SeeingDetector(o),
+        find_hardware=lambda _, __: FakeOffer(6, share=0.98),
+    )
+
+    def is_told(message: Message) -> bool:
+        return isinstance(message, Status) and "has time for 50% of its pictures" in (message.reason or "")
+
+    with Subscriber(app.endpoint, kinds=["detections", "status"], high_water_mark=10_000) as subscriber:
+        app.start()
+        with closing(_Stopping(app)):
+            left = {"clip-0", "clip-1"}
+            receive_until(subscriber, lambda message: is_told(message) and _is_seen_in(message, left))
+            began = app.ledger.counts()
+            for _ in range(120):
+                receive_until(subscriber, lambda message: isinstance(message, Detections))
+            counts = app.ledger.counts()
+    for id, before in began.items():
+        share = (counts[id].dropped.rate_limit - before.dropped.rate_limit) / (counts[id].captured - before.captured)
+        assert 0.35 < share < 0.55, id  # half of those of this clip are needed by others
+
+
+def _is_seen_in(message: Message, left: set[str]) -> bool:
+    if isinstance(message, Status):
+        left.discard(message.source)
+    return not left
+
+
 def test_admission_reaches_capture_processes(reordered: Path) -> None:
     """A detector that does 10 frames a second has less for two sources of 30 each."""
     config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")

@@ -150,6 +150,7 @@ class FakeOffer:
     surfaces: int = 5
     sessions: int | None = None
     refusal: str | None = None
+    share: float = 0.01
 
     def without_decoder(self, reason: str) -> FakeOffer:
         return replace(self, refusal=reason)
@@ -161,7 +162,7 @@ class FakeOffer:
         return HostMapper()
 
     def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
-        return 0.01, 1 << 20
+        return self.share, 1 << 20
 
 
 def bgr_of(image: Image) -> npt.NDArray[np.uint8]:
