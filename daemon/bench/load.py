@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from daemon.admission import Mode
 from daemon.bench.listener import MESSAGES
 from daemon.config import (
     AvConfig,
@@ -50,6 +51,7 @@ class Load:
     processes: int | None = None
     mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
+    admission: Mode = "off"
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
@@ -78,6 +80,7 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 for number in range(load.sources)
             ],
             lanes=load.lanes,
+            admission=load.admission,
             reconnect=reconnect or ReconnectConfig(),
             board=BoardConfig(mode="live" if load.paced else "lossless", depth=_DEPTH, max_batch=load.batch),
             publisher=PublisherConfig(

@@ -40,6 +40,7 @@ _LOAD = [
     click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
     click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),
     click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"])),
+    click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
 ]

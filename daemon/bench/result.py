@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -149,11 +149,14 @@ def read(path: Path) -> Report:
         LookoutError: it cannot be read, or is something else.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Report)
+        report = msgspec.json.decode(path.read_bytes(), type=Report)
     except OSError as error:
         raise LookoutError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise LookoutError(f"{path} is not a file of lookout bench ({SCHEMA}): {error}") from error
+    # Settings that came later were then as they are by default.
+    usual = load_of(Load(Path()))
+    return replace(report, cases=[replace(case, load={**usual, **case.load}) for case in report.cases])
 
 
 def write(path: Path, report: Report) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from daemon.bench.compare import chance_of, compare
-from daemon.bench.result import Case, Report
+from daemon.bench.result import Case, Report, read
 from daemon.bench.sweep import batch_of, knee
 from daemon.environment import Environment
+from tests.support.daemon import ROOT
 
 _ON = Environment("", "", "", 1, 1.0, "", {}, None, None, {}, [])
 _METRICS = ("fps", "p50", "p99", "cpu", "rss", "joules")
@@ -85,6 +88,16 @@ def test_a_difference_too_small_to_matter_is_none() -> None:
 def test_few_repeats_cannot_tell(count: int, verdict: str) -> None:
     old, new = [100.0, 101, 102, 103, 104][:count], [50.0, 51, 52, 53, 54][:count]
     assert compare(report({"fps": old}), report({"fps": new}))[0].verdict == verdict
+
+
+def test_a_report_from_before_a_setting_was_made_is_read_as_if_it_had_its_default(tmp_path: Path) -> None:
+    """Otherwise no new report could be compared with it."""
+    written = json.loads((ROOT / "docs/benchmarks/h200/full-28-hevc.json").read_text())
+    written["cases"][0]["load"].pop("admission", None)
+    (tmp_path / "old.json").write_text(json.dumps(written))
+    (case,) = read(tmp_path / "old.json").cases
+    assert case.load["admission"] == "off"
+    assert case.load["sources"] == 28
 
 
 def test_chance_is_that_of_mann_and_whitney() -> None:
