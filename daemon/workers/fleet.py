@@ -167,8 +167,9 @@ class Fleet(threading.Thread):
     def _member(self, number: int, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> Member:
         offer = self._offer
         if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
-            full = offer.without_decoder(_FULL.format(offer.sessions))
-            offer = full if any(capture.asks_gpu for capture in captures) else _NONE
+            full = _FULL.format(offer.sessions)
+            asked = any(capture.asks_gpu for capture in captures)
+            offer = offer.without_decoder(full) if asked else NoHardware(full)
         return Member(number, captures, replace(self._begin, offer=offer, part=part), self._to, on_gpu=on_gpu)
 
     def _place(self, capture: RemoteCapture) -> None:
