@@ -25,6 +25,7 @@ _BUSY_MS = 2  # places come home without waking anybody; a source that waits for
 _IDLE_MS = 200
 _NONE = NoHardware("not in this process")
 _ON_CPU = 8  # sources that the CPU decodes in one process
+_NICE = 10
 _FULL = "the GPU has room for {} decoder sessions, which others have"
 
 
@@ -32,7 +33,8 @@ class Fleet(threading.Thread):
     """All capture processes; as a thread it lives until every source has ended, like `daemon.capture.CaptureThread`.
 
     What the CPU decodes has processes of its own beside those of the GPU's decoder: in one they would fight for the
-    interpreter's lock, which costs the many that are decoded on the GPU more than the few that are not.
+    interpreter's lock, which costs the many that are decoded on the GPU more than the few that are not. And they come
+    last where there are too few cores, because lanes and the GPU's decoder need little of them, but at once.
 
     Args:
         sources: shared out among the processes in turns.
@@ -165,12 +167,14 @@ class Fleet(threading.Thread):
         return min(self._processes, sources if on_gpu or alone else -(-sources // _ON_CPU))
 
     def _member(self, number: int, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> Member:
-        offer = self._offer
+        offer, niceness = self._offer, 0 if on_gpu else _NICE
         if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
             full = _FULL.format(offer.sessions)
             asked = any(capture.asks_gpu for capture in captures)
             offer = offer.without_decoder(full) if asked else NoHardware(full)
-        return Member(number, captures, replace(self._begin, offer=offer, part=part), self._to, on_gpu=on_gpu)
+        return Member(
+            number, captures, replace(self._begin, offer=offer, part=part, niceness=niceness), self._to, on_gpu=on_gpu
+        )
 
     def _place(self, capture: RemoteCapture) -> None:
         self.captures = [row for row in self.captures if row.id != capture.id] + [capture]

@@ -45,6 +45,7 @@ class Begin:
         part: its share of the GPU's decoder and memory.
         measured: frames a second that the detector does, None where everybody is admitted.
         depth, places: see `Outlet`.
+        niceness: added to the daemon's own, so that others have the CPU first.
     """
 
     sources: Sequence[tuple[SourceConfig, int]]
@@ -58,12 +59,14 @@ class Begin:
     measured: float | None
     stall_after_s: float
     log: LogConfig
+    niceness: int = 0
 
 
 def main() -> int:
     leave_to_the_daemon()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToCapture)
     begin: Begin = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, which started this
+    os.nice(begin.niceness)
     with logging(begin.log):
         try:
             hardware = begin.offer.open(begin.part)

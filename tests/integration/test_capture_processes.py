@@ -113,6 +113,7 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
             left = {source.id for source in config.sources}
             receive_until(subscriber, lambda message: _is_seen(message, left))
             formats, pids = app.formats, app.pids
+            nice = sorted(psutil.Process(pid).nice() for pid in pids)
             app.roster.add(msgspec.structs.replace(others[0], id="late"))
             receive_until(subscriber, is_state("late", "up"))
             late = app.formats["late"]
@@ -121,6 +122,7 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
         "clip-0": ("nvdec", None), "clip-1": ("cpu", full), "clip-2": ("cpu", full), "clip-3": ("nvdec", None),
     }  # fmt: skip
     assert len(pids) == 1 + 2 + 1
+    assert nice[3] > nice[2] == nice[0]  # lanes and the GPU's decoder have the cores first
     assert (late.decoder, late.decoder_reason) == ("cpu", full)
 
 
