@@ -14,7 +14,7 @@ from daemon.errors import LookoutError
 
 Verdict = Literal["better", "worse", "same", "unknown"]
 _ALPHA = 0.05
-_DRIFT = 2.0
+_DRIFT = 3.0
 """Times the noise that a difference must be. The repeats of a report are made within a minute or two, in which a
 machine changes less than from one report to the next: this bears a change as large as the noise itself."""
 _COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
@@ -29,7 +29,8 @@ class Change:
         old, new: medians of the repeats.
         ratio: new over old; None if the old is 0.
         chance: that two results of one and the same thing differ by as much, as far as their order tells.
-        noise: from the least to the most of the repeats, over their median, of the side that has more.
+        noise: from the least to the most of the repeats but the one that is farthest from their median, over that; of
+            the side that has more.
     """
 
     case: dict[str, object]
@@ -46,8 +47,8 @@ def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
     """Metric by metric, for every case that both have.
 
     A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
-    taken together, and if it differs by more than twice the noise, and by more than `least` of the old. With too few
-    repeats, fewer than five of each for six metrics, there is no telling: "unknown".
+    taken together, and if it differs by more than three times the noise, and by more than `least` of the old. With too
+    few repeats, fewer than five of each for six metrics, there is no telling: "unknown".
 
     Raises:
         LookoutError: they have no case in common.
@@ -95,5 +96,7 @@ def _alike(case: Case, other: Case) -> bool:
 
 
 def _noise(values: Sequence[float]) -> float:
+    """One repeat in which something else happened must not hide what all others tell."""
     middle = median(values)
-    return (max(values) - min(values)) / abs(middle) if middle else 0.0
+    near = sorted(values, key=lambda value: abs(value - middle))[: max(2, len(values) - 1)]
+    return (max(near) - min(near)) / abs(middle) if middle else 0.0
