@@ -187,8 +187,8 @@ def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: 
     assert not card.targets
 
 
-def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(clip: Path) -> None:
-    card = FakeCard(limit=100)
+@pytest.mark.parametrize("card", [FakeCard(limit=100), FakeCard(card=Card(7, {}), full=True)], ids=["plan", "driver"])
+def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(card: FakeCard, clip: Path) -> None:
     with closing(source_of(clip, card).open()) as reader:
         picture = reader.read()
         assert picture is not None

@@ -23,7 +23,7 @@ from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.pool import Load, Pool
 from daemon.sources.nvdec.uploading import interleave
 from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
-from detectors.port import DeviceImage, HostImage, Image
+from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
 ANY = Limits((16, 16), (8192, 8192))
 CARD = Card(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
@@ -127,8 +127,14 @@ class FakeCard:
     """A pool of fake sessions, all of which can be looked at."""
 
     def __init__(
-        self, surfaces: int = 4, limit: int | None = None, refuse: str | None = None, card: Card = CARD
+        self,
+        surfaces: int = 4,
+        limit: int | None = None,
+        refuse: str | None = None,
+        card: Card = CARD,
+        full: bool = False,
     ) -> None:
+        self._full = full
         self.sessions: deque[FakeSession] = deque()
         self._surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
@@ -139,6 +145,8 @@ class FakeCard:
         return self.sessions[-1]
 
     def _make_target(self, width: int, height: int) -> FakeTarget:
+        if self._full:
+            raise DetectorError("out of memory")
         self.targets.append(FakeTarget(self._surfaces, width, height))
         return self.targets[-1]
 

@@ -10,13 +10,15 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import structlog
 from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
 
 from daemon.sources.decoding import SoftwareDecoder, bgr_of
 from daemon.sources.nvdec.memory import picture_bytes
-from detectors.port import DeviceImage, Image
+from detectors.port import DetectorError, DeviceImage, Image
 
+log = structlog.get_logger(__name__)
 _FULL_RANGE = "yuvj420p"
 _LAYOUTS = ("yuv420p", _FULL_RANGE)
 _BT709 = 1  # AVCOL_SPC_BT709
@@ -48,7 +50,7 @@ class UploadingDecoder(SoftwareDecoder):
 
     Args:
         most: bytes of a picture that there is room for.
-        make: a target for a width and height.
+        make: a target for a width and height; it may raise DetectorError.
         bury: takes a target that is not used any more, and closes it when it is home.
         on_close: gives the room back.
     """
@@ -77,7 +79,12 @@ class UploadingDecoder(SoftwareDecoder):
             return bgr_of(frame)
         if self._target is None or self._size != size:
             self._retire()
-            self._target, self._size = self._make(*size), size
+            try:
+                self._target, self._size = self._make(*size), size
+            except DetectorError as error:
+                log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
+                self._most = 0
+                return bgr_of(frame)
         full_range = name == _FULL_RANGE or frame.color_range == _JPEG
         return self._target.put(frame, frame.colorspace == _BT709, full_range)
 
