@@ -186,14 +186,16 @@ class Stream:
 
 
 class Event:
-    """A point in a stream. Waiting for it sleeps instead of spinning.
+    """A point in a stream.
 
     Args:
         timed: whether `milliseconds_since` may be asked.
+        awaited: `synchronize` is to sleep instead of spinning. The GPU then interrupts the CPU at each such point,
+            whether anybody waits or not, which wakes a thread of every process that uses it.
     """
 
-    def __init__(self, *, timed: bool = False) -> None:
-        flags = driver.CUevent_flags.CU_EVENT_BLOCKING_SYNC.value
+    def __init__(self, *, timed: bool = False, awaited: bool = True) -> None:
+        flags = driver.CUevent_flags.CU_EVENT_BLOCKING_SYNC.value if awaited else 0
         if not timed:
             flags |= driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
         self._event = _checked(driver.cuEventCreate(flags))

@@ -37,8 +37,9 @@ class Place(Protocol):
     def block(self) -> Block: ...
     @property
     def offset(self) -> int: ...
-    def settle(self) -> None:
-        """Wait until the picture is whole."""
+    @property
+    def is_whole(self) -> bool:
+        """The picture is there, to its last line."""
         ...
 
 
@@ -98,11 +99,10 @@ class HostMapper:
 class HostPlace:
     """See `Place`."""
 
+    is_whole = True  # what is copied is there
+
     def __init__(self, block: HostBlock, offset: int) -> None:
         self.block, self.offset = block, offset
-
-    def settle(self) -> None:
-        """What is copied is there."""
 
 
 class Borrowed:

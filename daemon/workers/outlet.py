@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
+from time import sleep
 from typing import cast
 
 import msgspec
@@ -33,6 +35,7 @@ from daemon.workers.memory import Block, HostBlock, HostPlace, Place, view
 from detectors.port import DeviceImage, HostImage
 
 _PATIENCE_S = 10.0
+_LOOK_S = 0.001  # between two looks at pictures that are not whole yet
 
 
 class _Copied(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +51,8 @@ _Item = Frame | _Copied | Told
 class Outlet:
     """Implements `daemon.capture.Board` and `daemon.capture.Accounts`; its `run` is the thread that sends.
 
+    A picture that the GPU still copies holds up what comes after it of its own source, and nobody else.
+
     Args:
         live: newer frames replace older ones, which the board in the daemon's process does.
         depth: otherwise, frames of a source that may be on their way; who waits is told when half of them are home.
@@ -60,6 +65,7 @@ class Outlet:
         self.live = live
         self._channel, self._hardware, self._depth, self._places = channel, hardware, depth, places
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
+        self._held_up: dict[str, deque[_Item]] = {}  # by source; the first is a picture that is not whole
         self._wake: dict[str, Callable[[], None]] = {}
         self._wanted = dict.fromkeys(sources, False)
         # Each counted by one thread: its own, and the one that receives.
@@ -153,25 +159,55 @@ class Outlet:
     def run(self) -> None:
         """Until `end`, or until nobody receives."""
         self._hardware.use()
+        ending = False
         try:
-            while (item := self._queue.get()) is not None:
-                batch = [self._message(item)]
-                while len(batch) < MOST:
-                    try:
-                        item = self._queue.get_nowait()
-                    except Empty:
-                        break
-                    if item is None:
-                        self._channel.send(batch)
-                        return
-                    batch.append(self._message(item))
-                self._channel.send(batch)
+            while not ending or self._held_up:
+                batch: list[Told] = []
+                for source in [*self._held_up]:
+                    self._let_go(source, batch)
+                if ending and not batch:
+                    sleep(_LOOK_S)
+                elif not ending:
+                    ending = self._gather(batch)
+                if batch:
+                    self._channel.send(batch)
         except OSError:
             return  # the daemon is gone; whoever receives ends this process
 
     def end(self) -> None:
         """Everything put here before is sent, and then no more."""
         self._queue.put(None)
+
+    def _gather(self, batch: list[Told]) -> bool:
+        """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
+        try:
+            item = self._queue.get(block=not batch, timeout=_LOOK_S if self._held_up else None)
+            while item is not None:
+                self._sort_in(item, batch)
+                if len(batch) >= MOST:
+                    return False
+                item = self._queue.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    def _sort_in(self, item: _Item, batch: list[Told]) -> None:
+        """Add it, unless something of its source is to come before."""
+        source = _source_of(item)
+        if source in self._held_up:
+            self._held_up[source].append(item)
+        elif source is None or _is_whole(item):
+            batch.append(self._message(item))
+        else:
+            self._held_up[source] = deque([item])
+
+    def _let_go(self, source: str, batch: list[Told]) -> None:
+        """Add what is not held up any more."""
+        line = self._held_up[source]
+        while line and len(batch) < MOST and _is_whole(line[0]):
+            batch.append(self._message(line.popleft()))
+        if not line:
+            del self._held_up[source]
 
     def _message(self, item: _Item) -> Told:
         if isinstance(item, Told):
@@ -186,7 +222,6 @@ class Outlet:
     def _lent(self, source: str, lease: Lease[Place] | Lease[HostPlace], *, device: bool) -> tuple[int, int]:
         """Held until the daemon gives it back; by what it knows it: block and offset."""
         place = lease.place
-        place.settle()
         where = self._number(place.block, device=device), place.offset
         self._held[where] = (source, lease)
         return where
@@ -214,6 +249,15 @@ class Outlet:
         lease = ring.take()
         view(lease.place.block.pointer + lease.place.offset, image.bgr.shape)[:] = image.bgr
         return lease
+
+
+def _source_of(item: _Item) -> str | None:
+    return item.info.source if isinstance(item, (Frame, _Copied)) else getattr(item, "source", None)
+
+
+def _is_whole(item: _Item) -> bool:
+    """A message always is."""
+    return not isinstance(item, Frame) or cast("Lease[Place]", cast("DeviceImage", item.image).lease).place.is_whole
 
 
 class RemoteAdmission:

@@ -44,7 +44,7 @@ class TrtLane:
         with ExitStack() as undo:
             self._undo = undo
             self._stream = self._keep(Stream())
-            self._events = [self._keep(Event(timed=True)) for _ in range(4)]
+            self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
             self._input = self._keep(DeviceBuffer(needs.input(most)))
             self._raw = self._keep(DeviceBuffer(needs.output(most)))
             self._batch = Batch(most, needs.frame, head.spec, detector.copiers, self._keep)

@@ -21,12 +21,12 @@ class Surface:
     def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
         self.block, self.offset = block, offset
         self.pointer = block.pointer + offset
-        self.event = Event()
+        self.event = Event(awaited=False)
 
-    def settle(self) -> None:
-        """Wait until it is whole; see `daemon.workers.memory.Place`."""
-        if not self.event.passed:
-            self.event.synchronize()
+    @property
+    def is_whole(self) -> bool:
+        """See `daemon.workers.memory.Place`."""
+        return self.event.passed
 
 
 class Surfaces:
