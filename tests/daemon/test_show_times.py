@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+import pytest
+
 from daemon.sources.nvdec.times import ShowTimes
 
 SECOND = Fraction(30)
@@ -41,6 +43,30 @@ def test_a_picture_that_never_came_does_not_shift_those_after_it_for_good() -> N
     assert min(wrong) > 298
     assert max(wrong) < 301 + 3 * 64
     assert all(told == true for told, true in found[-200:])
+
+
+@pytest.mark.parametrize("lost", [None, 301])
+def test_a_decoder_that_begins_anew_gives_what_it_held_back(lost: int | None) -> None:
+    """The fewer that wait then are no sign that later ones are left behind; those that are, are found all the same."""
+    times, inside, found = ShowTimes(SECOND), list[int](), list[tuple[int | None, int]]()
+
+    def show() -> None:
+        inside.remove(first := min(inside))
+        found.append((times.pop(), first))
+
+    for begin in range(0, 2400, 200):
+        for packet in (begin, *(begin + number for number in DECODED[1:198])):
+            times.push(packet, anew=packet == begin)
+            while packet == begin and inside:
+                show()
+            if packet != lost:
+                inside.append(packet)
+            if len(inside) > HELD_BACK:
+                show()
+    right = [true for told, true in found if told == true]
+    assert len(right) > (2300 if lost is None else 1900)
+    assert right[-1500:] == [true for _, true in found[-1500:]]
+    assert lost is not None or right == [true for _, true in found]
 
 
 def test_a_timeline_that_begins_again_is_another() -> None:

@@ -54,15 +54,16 @@ class NvdecDecoder:
         if packet.size == 0:
             return self._drain()
         bitstream, is_key = self._bitstream, packet.is_keyframe
+        anew = is_key and bitstream.begins_anew(bytes(packet))
         if bitstream.has_lengths:
             data = bitstream.to_annex_b(memoryview(packet), key=is_key)
         elif self._first:
             data, self._first = bytearray(self._first + bytes(packet)), b""
         else:
             told = memoryview(packet)
-            return self._feed(packet.buffer_ptr, packet.size, packet.pts, bytes(told) if is_key else head(told))
+            return self._feed(packet.buffer_ptr, packet.size, packet.pts, bytes(told) if is_key else head(told), anew)
         address = ctypes.addressof(ctypes.c_char.from_buffer(data))
-        return self._feed(address, len(data), packet.pts, bytes(data) if is_key else head(data))
+        return self._feed(address, len(data), packet.pts, bytes(data) if is_key else head(data), anew)
 
     def close(self) -> None:
         if self._closed:
@@ -73,7 +74,7 @@ class NvdecDecoder:
             self._retire()
         self._return_retired()
 
-    def _feed(self, address: int, size: int, pts: int | None, told: bytes) -> list[Decoded]:
+    def _feed(self, address: int, size: int, pts: int | None, told: bytes, anew: bool) -> list[Decoded]:
         """One packet; what of it is `told` says whether it brings other parameters."""
         shown: list[Decoded] = []
         parameters = self._bitstream.parameters(told)
@@ -81,7 +82,7 @@ class NvdecDecoder:
             shown = self._change(parameters)
         if self._session is None:
             raise DecodeError("nothing before it says how to decode it")
-        self._times.push(pts)
+        self._times.push(pts, anew=anew)
         try:
             found = self._session.decode(address, size)
         except UnsuitableError:

@@ -18,7 +18,8 @@ class ShowTimes:
     """Times of packets that wait for their pictures.
 
     A packet of which no picture came leaves its time behind, and all after would be one picture's time early; so the
-    number that waits is watched, whose least is the same all the time for one stream.
+    number that waits is watched, whose least is the same all the time for one stream. It is lower for a moment where a
+    decoder that begins anew gives what it held back, which is not counted.
 
     Args:
         second: how many units of the times a second has.
@@ -28,26 +29,34 @@ class ShowTimes:
         self._jump = second * _JUMP
         self._waiting: list[tuple[int, int]] = []  # timeline and time
         self._timeline, self._latest = 0, 0
+        self._anew = False  # the last packet began anew
         self._without = 0  # packets without a time
         self._least: int | None = None
         self._fewest, self._seen = 1 << 30, 0  # in this look
 
-    def push(self, time: int | None) -> None:
-        """A packet goes in."""
+    def push(self, time: int | None, *, anew: bool = False) -> None:
+        """A packet goes in.
+
+        Args:
+            anew: pictures of all packets before are shown before this one and all that follow.
+        """
         if time is None:
             self._without += 1
             return
-        if self._latest - time > self._jump:
+        if self._latest - time > self._jump or (anew and not self._anew):  # not where every picture begins anew
             self._timeline, self._latest = self._timeline + 1, time
+        self._anew = anew
         self._latest = max(self._latest, time)
         heapq.heappush(self._waiting, (self._timeline, time))
 
     def pop(self) -> int | None:
         """A picture comes out; its time, None where it has none."""
-        time = heapq.heappop(self._waiting)[1] if self._waiting else None
-        if time is None:
+        if not self._waiting:
             self._without = max(0, self._without - 1)
             return None
+        timeline, time = heapq.heappop(self._waiting)
+        if timeline != self._timeline:
+            return time
         self._fewest, self._seen = min(self._fewest, len(self._waiting)), self._seen + 1
         if self._seen == _LOOK:
             least = self._fewest if self._least is None else min(self._least, self._fewest)
