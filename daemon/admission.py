@@ -20,7 +20,7 @@ from daemon.messages import VideoFormat
 
 Mode = Literal["off", "degrade", "refuse"]
 _ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other things
-_DECODER_ROOM = 0.95  # what it does beside lanes that look at pictures; alone it does all of it
+_DECODER_ROOM = 0.94  # beside lanes that look at pictures; 150 H.264 sources of 1080p30, which hold, take 0.9375
 UNKNOWN_FPS = 30.0
 
 

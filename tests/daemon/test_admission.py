@@ -46,7 +46,7 @@ def test_a_decoder_without_time_for_all_is_shared_before_the_detector() -> None:
     admission = Admission("degrade", 100 / 0.9, lambda _: 0.3)
     for name in "abcd":
         admission.enter(name, 30.0, lambda share, name=name: shares.update({name: share}), format)  # type: ignore[misc]
-    expected = Allowance(None, 0.21, "the GPU's decoder has time for 79% of its pictures")
+    expected = Allowance(None, 0.22, "the GPU's decoder has time for 78% of its pictures")
     assert shares == dict.fromkeys("abcd", expected)
     admission.leave("a")
     assert [shares[name] for name in "bcd"] == [ALL] * 3

@@ -261,7 +261,7 @@ def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> Non
     app = App(
         check(msgspec.structs.replace(config, admission="degrade")),
         open_detector=lambda _, o: SeeingDetector(o),
-        find_hardware=lambda _, __: FakeOffer(6, share=0.95),
+        find_hardware=lambda _, __: FakeOffer(6, share=0.94),
     )
 
     def is_told(message: Message) -> bool:
