@@ -1,0 +1,155 @@
+"""What is promised of one H200, each as `lookout bench` measures it: lossless, live, overload, churn; a row for each.
+
+    python -m tests.gpu.promises MODEL.onnx --labels coco --h264 CLIP --hevc CLIP --cache DIR --out DIR [--only NAME]
+
+Reports and logs go to --out. Thirteen minutes with the engine built before. --scale 0.02 has so many of the sources and
+so much of the time, and shows on a CPU that it works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+
+Report = dict[str, Any]
+Judge = Callable[[Report], Iterator[tuple[bool, str]]]
+_FAST = 1.3  # times the clip's own rate
+_LONG_S = 120.0
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One run.
+
+    Attributes:
+        clip: h264, hevc, or fast: HEVC at 1.3 times its rate.
+        judge: what is to hold of its report, in words.
+    """
+
+    clip: str
+    sources: int
+    seconds: float
+    judge: Judge
+    options: tuple[str, ...] = ("--paced",)
+    command: str = "streams"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--h264", type=Path, required=True)
+    parser.add_argument("--hevc", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--labels")
+    parser.add_argument("--only", nargs="+", choices=PROMISES, metavar="NAME")
+    parser.add_argument("--scale", type=float, default=1.0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    clips = {"h264": args.h264, "hevc": args.hevc, "fast": _faster(args.hevc, args.out / "fast.mp4")}
+    model = [str(args.model), *(["--labels", args.labels] if args.labels else []), "--cache", str(args.cache)]
+    kept, rows = True, []
+    for name in args.only or PROMISES:
+        promise, path = PROMISES[name], args.out / f"{name}.json"
+        report = _measure(promise, clips[promise.clip], model, path, args.scale)
+        found = [*promise.judge(report)] if report else [(False, f"failed: see {path.with_suffix('.log')}")]
+        kept &= all(held for held, _ in found)
+        told = "; ".join(f"{words}{'' if held else ' (!)'}" for held, words in found)
+        rows.append(f"{name:16} {'kept' if all(held for held, _ in found) else 'NOT KEPT':8} {told}")
+        sys.stdout.write(rows[-1] + "\n")
+        sys.stdout.flush()
+    sys.stdout.write("\n".join(["", *rows]) + "\n")
+    return int(not kept)
+
+
+def _measure(promise: Promise, clip: Path, model: list[str], path: Path, scale: float) -> Report | None:
+    sources, seconds = max(2, round(promise.sources * scale)), max(3.0, promise.seconds * scale)
+    command = [sys.executable, "-m", "daemon", "bench", promise.command, str(clip), "--model", *model]
+    command += ["--sources", str(sources), "--seconds", str(seconds), "--json", str(path), *promise.options]
+    path.unlink(missing_ok=True)
+    with path.with_suffix(".log").open("w") as log:
+        code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
+    return json.loads(path.read_text()) if code == 0 else None
+
+
+def _faster(clip: Path, to: Path) -> Path:
+    """The same packets at times closer together."""
+    with av.open(str(clip)) as opened, av.open(str(to), "w") as written:
+        source = opened.streams.video[0]
+        target = written.add_stream_from_template(source)
+        pace = Fraction(_FAST).limit_denominator(100)
+        for packet in opened.demux(source):
+            if packet.dts is not None:
+                packet.stream = target
+                packet.time_base = (packet.time_base or Fraction(1, 90_000)) / pace
+                written.mux(packet)
+    return to
+
+
+def _lossless(share: float, *, engine: bool) -> Judge:
+    def judge(report: Report) -> Iterator[tuple[bool, str]]:
+        limits, fps = report["limits"], report["fps"]
+        least = min(limits["decode_fps"], limits["engine_fps"]) if engine else limits["decode_fps"]
+        yield fps >= share * least, f"{fps:.0f} frames/s are {fps / least:.3f} of {least:.0f}"
+        yield report["received_share"] == 1, f"{report['received_share']:.2%} received"
+
+    return judge
+
+
+def _live(report: Report) -> Iterator[tuple[bool, str]]:
+    sent, lost = report["stages_ms"]["captured to sent"], report["dropped_share"]
+    yield lost < 0.001, f"{lost:.3%} lost"
+    yield sent["p50"] <= 15, f"captured to sent p50 {sent['p50']:.1f} ms"
+    yield sent["p99"] <= 40, f"p99 {sent['p99']:.1f}"
+    yield True, f"worst second, due to sent, {report['worst_second_ms']:.1f}"
+    yield from _cpu(report)
+
+
+def _cpu(report: Report) -> Iterator[tuple[bool, str]]:
+    cost = report["usage"]["cpu_ms_per_frame"]
+    yield cost <= 0.5, f"CPU {cost:.3f} ms a frame"
+
+
+def _overload(report: Report) -> Iterator[tuple[bool, str]]:
+    least, middle, most = report["source_fps"]
+    yield report["latency_ms"]["p99"] <= 120, f"due to sent p99 {report['latency_ms']['p99']:.1f} ms"
+    yield report["worst_second_ms"] <= 120, f"worst second {report['worst_second_ms']:.1f}"
+    yield report["unaccounted"] == 0, f"{report['unaccounted']} unaccounted of {report['captured']}"
+    yield least >= 0.95 * middle, f"slowest {least / middle - 1:+.1%}"
+    yield most <= 1.05 * middle, f"fastest {most / middle - 1:+.1%}"
+    yield True, f"{report['fps']:.0f} frames/s"
+
+
+def _churn(report: Report) -> Iterator[tuple[bool, str]]:
+    for name, unit in (("gpu_mib", "GPU MiB"), ("rss_mib", "RSS MiB")):
+        early, late = report["settled"][name] or 0, report["ended"][name] or 0
+        yield late <= 1.01 * early, f"{unit} {early:.1f} to {late:.1f}"
+    quiet, churning = report["quiet_p99_ms"], report["churning_p99_ms"]
+    yield churning <= 1.1 * quiet, f"the others' p99 {quiet:.2f} to {churning:.2f} ms"
+    quiet, churning = report["quiet_fps"], report["churning_fps"]
+    yield churning >= 0.99 * quiet, f"their slowest {quiet:.2f} to {churning:.2f} frames/s"
+
+
+PROMISES = {
+    "lossless-h264": Promise("h264", 28, 10, _lossless(0.95, engine=False), ("--limits",)),
+    "lossless-hevc": Promise("hevc", 28, 10, _lossless(0.90, engine=True), ("--limits",)),
+    "live-h264": Promise("h264", 150, _LONG_S, _live),
+    "live-hevc": Promise("hevc", 240, _LONG_S, _live),
+    "overload-h264": Promise("h264", 195, 45, _overload, ("--paced", "--admission", "degrade")),
+    "overload-hevc": Promise("fast", 252, 45, _overload, ("--paced", "--admission", "degrade")),
+    "late-h264": Promise("h264", 195, 45, _overload),
+    "late-hevc": Promise("fast", 252, 45, _overload),
+    "churn": Promise("h264", 20, 6, _churn, ("--drops", "1000"), "churn"),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
