@@ -20,7 +20,7 @@ from detectors.fake.detector import FakeDetector
 from detectors.port import Detector, Options
 from tests.support import clips
 
-pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow, pytest.mark.alone]
 _STALL_S = 0.2
 _EVERY = 100
 _DEPTH = 8  # of the board where it is lossless

@@ -262,6 +262,7 @@ def _ask(port: int, query: str, seconds: float) -> list[dict[str, Any]]:
     raise AssertionError("Prometheus has no such figure")
 
 
+@pytest.mark.alone
 def test_a_scrape_costs_little(served: Served) -> None:
     """Of a core's second: CPU time of fifty scrapes, over fifty."""
     served.client.get("/metrics")

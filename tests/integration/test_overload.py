@@ -61,6 +61,7 @@ def test_each_drop_has_its_row() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_subscriber_that_stops_reading_costs_nothing(tmp_path: Path) -> None:
     """30 s without reading: the daemon's memory and latency stay, the loss is in the subscriber's report, not in ours.
 

@@ -135,6 +135,7 @@ def _p99(messages: Sequence[Message]) -> float:
     return float(np.percentile(rows, 99))
 
 
+@pytest.mark.alone
 def test_a_model_is_swapped_while_it_works(tmp_path: Path) -> None:
     """Every message names the model that made it, in order, and none is lost."""
     other = tmp_path / "other.onnx"

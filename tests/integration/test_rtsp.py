@@ -43,6 +43,7 @@ def _rate(lookout: Lookout, source: str, seconds: float) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path
 ) -> None:
