@@ -65,7 +65,6 @@ class _Daemon:
 @contextmanager
 def _handing_over() -> Iterator[tuple[Outlet, _Daemon, Thread]]:
     mine, theirs = pair()
-    mine.setblocking(True)
     mine.settimeout(10)
     outlet = Outlet(Channel(theirs, ToCapture), ["a", "b"], NoHardware("none"), live=True, depth=1, places=4)
     thread = Thread(target=outlet.run, daemon=True)

@@ -2,8 +2,8 @@
 
     python -m tests.gpu.promises MODEL.onnx --labels coco --h264 CLIP --hevc CLIP --cache DIR --out DIR [--only NAME]
 
-Reports and logs go to --out. Thirteen minutes with the engine built before. --scale 0.02 has so many of the sources and
-so much of the time, and shows on a CPU that it works.
+Reports and logs go to --out. By the sum of its parts it takes thirteen minutes with the engine built before. --scale
+0.02 has so many of the sources and so much of the time, and shows on a CPU that it works.
 """
 
 from __future__ import annotations

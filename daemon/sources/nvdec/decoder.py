@@ -75,7 +75,7 @@ class NvdecDecoder:
         self._return_retired()
 
     def _feed(self, address: int, size: int, pts: int | None, told: bytes, anew: bool) -> list[Decoded]:
-        """One packet; what of it is `told` says whether it brings other parameters."""
+        """One packet; what of it is `told` says whether it brings other parameters. For `anew` see `ShowTimes.push`."""
         shown: list[Decoded] = []
         parameters = self._bitstream.parameters(told)
         if parameters and (self._key is None or self._key[2] != parameters):
