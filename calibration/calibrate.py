@@ -373,12 +373,12 @@ def decide(trials: Sequence[Trial], wish: Lower | Literal["auto"]) -> tuple[Prec
         return "fp32", f"nothing lower passes: {refused}"
     best, why = passed[0], []
     for trial in passed[1:]:
-        times = _fps(trial) / _fps(best)
-        apart = trial.speed is not None and trial.speed.least > _fps(best)
-        if times >= _WORTH and apart:
+        times, surely = trial.speed.over(best.speed) if trial.speed and best.speed else (0.0, False)
+        if times >= _WORTH and surely:
             best = trial
         else:
-            why.append(f"{trial.precision} passes and is no faster than {best.precision} here ({times:.2f} times)")
+            less = "no faster" if times < _WORTH else "not surely faster"
+            why.append(f"{trial.precision} passes and is {less} than {best.precision} here ({times:.2f} times)")
     first = f"{best.precision} is the fastest that passes: {_fps(best):,.0f} frames/s"
     return best.precision, "; ".join([first, *why, *filter(None, [refused])])
 

@@ -23,7 +23,7 @@ class Speed:
     """One lane with full batches of the same pictures, preprocess and NMS included.
 
     Attributes:
-        fps: median of some turns; `least` and `most` of them.
+        fps: median of `turns`, which are those of the other models of the race, made one beside the other.
         latency_ms: of one picture alone, median.
         watts, joules: while it ran, and for a picture; None where nobody counts.
         memory: bytes that the backend planned of its device, None if it plans none.
@@ -32,13 +32,17 @@ class Speed:
 
     batch: int
     fps: float
-    least: float
-    most: float
+    turns: tuple[float, ...]
     latency_ms: float
     watts: float | None
     joules: float | None
     memory: int | None
     weights: int
+
+    def over(self, other: Speed) -> tuple[float, bool]:
+        """How many times as fast as another of the same race, by turns; and whether all of them but one are faster."""
+        times = [mine / theirs for mine, theirs in zip(self.turns, other.turns)]
+        return median(times), sum(ratio <= 1 for ratio in times) <= 1
 
 
 def race(detectors: Mapping[str, Detector], files: Mapping[str, int], energy: Energy) -> dict[str, Speed]:
@@ -91,8 +95,7 @@ def _sum_up(detector: Detector, turns: list[_Turn], file_bytes: int) -> Speed:
     return Speed(
         batch=detector.info.max_batch,
         fps=round(median(rates), 2),
-        least=round(min(rates), 2),
-        most=round(max(rates), 2),
+        turns=tuple(round(rate, 2) for rate in rates),
         latency_ms=round(1e3 * median(turn.latency_s for turn in turns), 3),
         watts=None if joules is None else round(joules / sum(turn.seconds for turn in turns), 1),
         joules=None if joules is None else round(joules / sum(turn.pictures for turn in turns), 5),
