@@ -78,6 +78,8 @@ class Bitstream:
         Args:
             data: the beginning of a packet, as the stream has it.
         """
+        if self._codec == "mjpeg":
+            return True
         unit = self._picture(data)
         if not unit:
             return False

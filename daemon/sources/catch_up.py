@@ -23,7 +23,9 @@ class CatchUp:
     That pictures are late is no reason alone. What a network held back comes in a burst, which is read in no time; and
     where packets must be waited for, nothing has piled up. Behind is who has been late for a while and waited for none.
 
-    The same pictures go first where it is known beforehand that the decoder has no time for all.
+    The same pictures go first where it is known beforehand that the decoder has no time for all. Where there are too
+    few, as in what most cameras send, the last ones before each key picture go too: nothing is late, and a gap at each
+    key picture is as long as it must be.
 
     Sources that one thread serves are late together. A share that follows from lateness alone is therefore the same
     for all of them, where a threshold would take more from some than from others.
@@ -44,10 +46,12 @@ class CatchUp:
         self._bitstream = Bitstream(context.name, context.extradata)
         self._now = now
         self._late, self._very_late, self._fresh = _Lasting(), _Lasting(), _Lasting()
-        self._behind = self._to_key = False
+        self._behind = False
+        self._to_key: Cause | None = None  # why everything up to a key picture is left out
         self._mean, self._asked = 0.0, 0  # ns late, and when
         self._owed = 0.0  # pictures to leave out
         self._disposable, self._seen = 0.0, 0  # share of the last pictures that no other needed, and how many these are
+        self._tail = _Tail()
 
     def leaves_out(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
         """To be asked for each packet once, in order.
@@ -55,7 +59,7 @@ class CatchUp:
         Args:
             late: ns by which the last picture came later than it should.
             waited: ns that it took to get the packet.
-            undecoded: share of all pictures to be left out in any case, as far as no other needs them.
+            undecoded: share of all pictures to be left out in any case.
 
         Returns:
             Why it is left out; None if it is not.
@@ -63,16 +67,28 @@ class CatchUp:
         if not (late or undecoded or self._behind or self._to_key):  # nearly always
             self._late.end()
             self._very_late.end()
+            self._tail.end()
             return None
         self._note(0 if waited > self.WAITED else late, self._now())
         if packet.size == 0:
             return None
+        cause = self._cause(packet, undecoded)
+        self._tail.passed(packet.is_keyframe, undecoded, left_out=cause is not None)
+        return cause
+
+    def _cause(self, packet: Packet[Any], undecoded: float) -> Cause | None:
         if self._to_key and packet.is_keyframe:
-            self._to_key = False
+            self._to_key = None
             self._very_late.end()
+        if not (self._behind or self._to_key or undecoded):
+            return None
+        disposable = self._is_disposable(packet)
         if self._to_key:
-            return "late"
-        if not (self._behind or undecoded) or not self._is_disposable(packet):
+            return self._to_key
+        if undecoded > self._disposable and not packet.is_keyframe and self._tail.may_go(undecoded):
+            self._to_key = "rate_limit"
+            return self._to_key
+        if not disposable:
             return None
         behind = (self._mean - self.NONE) / (self.EVERY - self.NONE) if self._behind else 0.0
         asked = undecoded / self._disposable
@@ -91,7 +107,7 @@ class CatchUp:
         elif self._fresh.for_ns > self.CAUGHT_UP:
             self._behind = False
         if self._very_late.for_ns > self.VERY_LATE_FOR:
-            self._to_key = True
+            self._to_key = "late"
 
     def _is_disposable(self, packet: Packet[Any]) -> bool:
         """No other picture needs it; how many there are of that kind is noted."""
@@ -107,6 +123,31 @@ class CatchUp:
             return False
         self._owed -= 1
         return True
+
+
+class _Tail:
+    """The last pictures before a key picture, taken to be as far from the one before as that was from its own."""
+
+    def __init__(self) -> None:
+        self._owed = 0.0  # pictures to leave out, less those that were
+        self._since = self._period = 0  # pictures from the last key picture on; to it from the one before; 0 unknown
+
+    def passed(self, key: bool, undecoded: float, *, left_out: bool) -> None:
+        """A picture; and of what share of all it is."""
+        if key:
+            self._period, self._since = self._since, 0
+        self._since += key or self._since > 0
+        # No more is made up for than one period has room for, should they vary.
+        self._owed = min(max(self._owed + undecoded - left_out, -self._period), self._period)
+
+    def may_go(self, undecoded: float) -> bool:
+        """Whether to leave out this picture and all others up to the key picture makes up for what is owed."""
+        left = self._period - self._since
+        return left > 0 and self._owed >= left * (1 - undecoded)
+
+    def end(self) -> None:
+        """Pictures pass that nobody asks about."""
+        self._owed, self._since, self._period = 0.0, 0, 0
 
 
 class _Lasting:

@@ -39,7 +39,7 @@ class Reader(Protocol):
 
         Args:
             late: ns by which the last picture came later than it should; a reader may leave pictures out to catch up.
-            undecoded: share of the pictures that it is to leave out as far as no others need them, 0 to 1.
+            undecoded: share of the pictures that it is to leave out undecoded, 0 to 1, those first that no others need.
 
         Raises:
             DecodeError: one picture is lost; read on.

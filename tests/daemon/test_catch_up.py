@@ -9,6 +9,7 @@ import av
 import pytest
 from av.video.stream import VideoStream
 
+from daemon.sources.bitstream import Bitstream
 from daemon.sources.catch_up import CatchUp, Cause
 from tests.support import clips
 from tests.support.clock import ManualClock
@@ -27,6 +28,7 @@ class Source:
         stream: VideoStream = container.streams.video[0]
         self.packets = [packet for packet in container.demux(stream) if packet.size]
         self.catch_up = CatchUp(stream, self.clock.monotonic_ns)
+        self.bitstream = Bitstream(stream.codec_context.name, stream.codec_context.extradata)
         self.container = container
         self.read = 0
         self.causes: set[Cause | None] = set()
@@ -50,6 +52,22 @@ class Source:
         cause = self.catch_up.leaves_out(packet, round(late_s * 1e9), waited_ms * _MS, undecoded)
         self.causes.add(cause)
         return cause is not None
+
+    def is_disposable(self, number: int) -> bool:
+        """Whether no other picture needs one of those read."""
+        return self.bitstream.is_disposable(bytes(self.packets[number % len(self.packets)]))
+
+    def longest_gap(self, rows: list[bool]) -> int:
+        """Pictures in a row that had to go because what they need was left out; nothing that needs it is decoded."""
+        longest = gap = 0
+        for number, row in enumerate(rows):
+            if self.packets[number % len(self.packets)].is_keyframe:
+                assert not row
+                gap = 0
+            assert row or not gap
+            gap += row and (gap > 0 or not self.is_disposable(number))
+            longest = max(longest, gap)
+        return longest
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +113,37 @@ def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_ca
 
 
 def test_what_the_decoder_has_no_time_for_is_left_out_before_it_is_late(bframes: Source) -> None:
-    """As much as was asked for, as far as nobody needs it; whether there are packets to be waited for or not."""
-    everything = sum(bframes.left_out(20, late_ms=0, every_ms=66, undecoded=1))
-    assert 0.3 * 300 < everything < 0.8 * 300
+    """As much as was asked for, of those that nobody needs; whether there are packets to be waited for or not."""
     for undecoded in (0.1, 0.25):
         rows = bframes.left_out(20, late_ms=0, every_ms=66, waited_ms=40, undecoded=undecoded)
         assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
-        assert not any(packet.is_keyframe for packet, row in zip(bframes.packets * 9, rows) if row)
+        assert all(bframes.is_disposable(number) for number, row in enumerate(rows) if row)
     assert not bframes.left_out(1, late_ms=0, every_ms=66)[-1]
+
+
+def test_where_there_are_too_few_of_those_the_last_before_key_pictures_go(bframes: Source, camera: Source) -> None:
+    """As much as was asked for, in gaps no longer than they must be."""
+    for source, undecoded in ((camera, 0.1), (camera, 0.3), (bframes, 0.75)):
+        source.left_out(2, late_ms=0, every_ms=66)
+        rows = source.left_out(40, late_ms=0, every_ms=66, undecoded=undecoded)
+        assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
+        assert source.longest_gap(rows) <= undecoded * _RATE + 1
+
+
+def test_key_pictures_that_come_irregularly_leave_the_share_right(camera: Source) -> None:
+    camera.packets = [*camera.packets[:15], *camera.packets[:6], *camera.packets[15:30], *camera.packets[:11]]
+    rows = camera.left_out(60, late_ms=0, every_ms=66, undecoded=0.2)
+    assert sum(rows) == pytest.approx(0.2 * len(rows), rel=0.15)
+    assert camera.longest_gap(rows) < _RATE
+
+
+def test_a_gap_that_has_begun_ends_at_a_key_picture_though_there_is_time_again(camera: Source) -> None:
+    rows = camera.left_out(5, late_ms=0, every_ms=66, undecoded=0.5)
+    while not rows[-1]:
+        rows.append(camera.leaves_out(0, undecoded=0.5))
+    rows += [camera.leaves_out(0) for _ in range(_RATE)]
+    camera.longest_gap(rows)
+    assert not rows[-1]
 
 
 def test_the_cause_is_what_asks_for_more(bframes: Source) -> None:
