@@ -14,9 +14,13 @@ from math import ceil
 from typing import Literal
 
 import msgspec
+import structlog
 
+from daemon.decoder_rate import DecoderRate
 from daemon.errors import SourceError
-from daemon.messages import VideoFormat
+from daemon.messages import Metrics, VideoFormat
+
+log = structlog.get_logger(__name__)
 
 Mode = Literal["off", "degrade", "refuse"]
 _ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other things
@@ -44,20 +48,22 @@ Limit = Callable[[Allowance], None]
 """Tells a source what it has; called from any thread, and returns at once."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Asking:
-    """What a source that is up asks for.
+    """What a source that is up asks for, and what of that it cannot have.
 
     Attributes:
         fps: frames a second that come in.
         wanted: of them, those to be looked at.
-        decoder: share of the GPU's decoder.
+        decoder: share of the GPU's decoder, by estimate.
+        undecoded: share of its pictures that it has no time for.
     """
 
     fps: float
     wanted: float
     decoder: float
     limit: Limit
+    undecoded: float = 0.0
 
 
 class Admission:
@@ -68,13 +74,19 @@ class Admission:
             fits, first that of decoding, then that of looking; refuse lets a source in only if there is room for all
             of it.
         capacity: of the detector, measured.
-        decoder: share of the GPU's decoder that a format takes.
+        decoder: share of the GPU's decoder that a format takes, by estimate.
+        rate: what is learned of that.
     """
 
     def __init__(
-        self, mode: Mode = "off", capacity: float = float("inf"), decoder: Callable[[VideoFormat], float] | None = None
+        self,
+        mode: Mode = "off",
+        capacity: float = float("inf"),
+        decoder: Callable[[VideoFormat], float] | None = None,
+        rate: DecoderRate | None = None,
     ) -> None:
         self._mode, self._measured, self._decoder = mode, capacity, decoder
+        self._rate = rate or DecoderRate()
         self._capacity = capacity * _ROOM
         self._sources: dict[str, _Asking] = {}
         self._lock = threading.Lock()
@@ -109,6 +121,14 @@ class Admission:
             if self._sources.pop(source, None):
                 self._share()
 
+    def learn(self, metrics: Metrics) -> None:
+        """What the daemon has measured lately: whether the decoder is as fast as was estimated."""
+        with self._lock:
+            given = {name: row.decoder * (1 - row.undecoded) for name, row in self._sources.items() if row.decoder}
+            if given and self._rate.take(metrics, given):
+                log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
+                self._share()
+
     @property
     def measured(self) -> float | None:
         """What the detector does, None where everybody is let in."""
@@ -122,25 +142,27 @@ class Admission:
                 f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
                 f"and the detector does {self._measured:.0f}; see admission"
             )
-        decoding = sum(other.decoder for other in self._sources.values())
-        if asking.decoder and decoding + asking.decoder > _DECODER_ROOM:
+        asked = asking.decoder * self._rate.times
+        decoding = sum(other.decoder for other in self._sources.values()) * self._rate.times
+        if asked and decoding + asked > _DECODER_ROOM:
             raise SourceError(
-                f"not admitted: it asks for {asking.decoder:.1%} of the GPU's decoder, of which the sources that are "
+                f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are "
                 f"up take {decoding:.0%}; see admission, or set decode: cpu"
             )
 
     def _share(self) -> None:
         """Tell everybody; in whole percents of decoding, so that not every newcomer changes what all have."""
         rows = [*self._sources.values()]
-        decoder = fair_level([row.decoder for row in rows], _DECODER_ROOM)
-        undecoded = [
-            ceil(100 * (1 - decoder / row.decoder)) / 100 if decoder is not None and row.decoder > decoder else 0.0
-            for row in rows
-        ]
-        wanted = [min(row.wanted, row.fps * (1 - share)) for row, share in zip(rows, undecoded)]
+        most = fair_level([row.decoder for row in rows], _DECODER_ROOM / self._rate.times)
+        for row in rows:
+            if most is None or row.decoder <= most:
+                row.undecoded = 0.0
+            else:
+                row.undecoded = ceil(100 * (1 - most / row.decoder)) / 100
+        wanted = [min(row.wanted, row.fps * (1 - row.undecoded)) for row in rows]
         level = fair_level(wanted, self._capacity)
-        for row, share, rate in zip(rows, undecoded, wanted):
-            row.limit(self._allowance(level if level is not None and level < rate else None, share))
+        for row, rate in zip(rows, wanted):
+            row.limit(self._allowance(level if level is not None and level < rate else None, row.undecoded))
 
     def _allowance(self, fps: float | None, undecoded: float) -> Allowance:
         reasons = []

@@ -20,6 +20,7 @@ from daemon.capacity import measure_detector
 from daemon.changes import Changes, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, HttpConfig
+from daemon.decoder_rate import DecoderRate
 from daemon.errors import ConfigError
 from daemon.lanes import Lanes
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
@@ -119,12 +120,13 @@ class App:
                 batch=config.board.max_batch,
             )
             offer = find_hardware(config, detector.info)
+            admission = self._make_admission(offer, detector)
             into = Into(
                 self._board,
                 self.ledger,
                 self._publisher.announce,
                 self._publisher.forget,
-                self._make_admission(offer, detector),
+                admission,
                 self._fail,
             )
             self.roster = Roster(config, offer, make_source, into, self._clock)
@@ -155,6 +157,7 @@ class App:
                 self._is_alive,
                 self._fail,
                 sinks,
+                admission.learn,
             )
             if self._http:
                 self._offer_http(self._http)
@@ -332,7 +335,7 @@ class App:
             size = format.width, format.height
             return offer.needs(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
-        return Admission(mode, rate, decoder)
+        return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
     def _await_audience(self) -> None:
         patience = self._config.publisher.wait_for_subscriber_s

@@ -47,6 +47,7 @@ class Monitor(threading.Thread):
         pids: of the daemon's processes.
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
+        on_report: told of each report.
 
     Attributes:
         last: what was reported last.
@@ -66,12 +67,13 @@ class Monitor(threading.Thread):
         alive: Callable[[], bool],
         on_failure: Callable[[str], None],
         sinks: Sequence[RowSink] = (),
+        on_report: Callable[[Metrics], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
         self._config, self._ledger, self._captures = config, ledger, captures
         self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
         self._clock, self._instance, self._alive = clock, instance, alive
-        self._on_failure = on_failure
+        self._on_failure, self._on_report = on_failure, on_report
         self._process = ProcessProbe(pids)
         self._frames = FrameFile(config.frames_file, instance, ledger.sources) if config.frames_file else None
         self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
@@ -122,6 +124,7 @@ class Monitor(threading.Thread):
         """Publish and log the figures since the last report."""
         metrics = self.last = self._measure()
         self._outbox.report(Report(topic("metrics"), metrics))
+        self._on_report(metrics)
         total = metrics.latency["total"] if metrics.latency else None
         up = sum(source.state == "up" for source in metrics.sources.values())
         dropped = sum(getattr(source.dropped, cause) for source in metrics.sources.values() for cause in CAUSES)
