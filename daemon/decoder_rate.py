@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from daemon.messages import Metrics
 
 _READINGS = 3  # that must agree
+_APART_S = 9.5  # at least, from one to the next
 _TELLING = 0.1  # share of the decoder below which NVML's whole percents tell little
 _APART = 0.05
 _BUSY = 0.9
@@ -40,6 +41,8 @@ class DecoderRate:
             Whether `times` has changed.
         """
         steady, before = given == self._given, self._before
+        if steady and before and metrics.uptime_s - before.uptime_s < _APART_S:
+            return False
         self._given, self._before = dict(given), metrics
         reading = self._read(before, metrics) if steady and before else None
         self._readings = [*self._readings, reading][-_READINGS:] if reading else []

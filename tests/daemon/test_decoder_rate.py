@@ -29,7 +29,7 @@ class Card:
         self.allowed: dict[str, Allowance] = {}
         self.changes = 0
         self.busy: float | None = None  # what is said instead of what is so
-        self._captured = self._late = self._limited = 0
+        self._captured = self._late = self._limited = self._uptime = 0
         self.admission = Admission(mode, 1e6, lambda _: estimate, DecoderRate())
         for number in range(sources):
             self.add(f"cam-{number}")
@@ -58,6 +58,7 @@ class Card:
             limited = round(pictures * self.undecoded)
             self._captured += pictures
             self._limited += limited
+            self._uptime += _SECONDS
             self._late += round((pictures - limited) * max(0.0, 1 - 1 / self.load))
             self.admission.learn(self._metrics(min(1.0, self.load) if self.busy is None else self.busy))
 
@@ -72,7 +73,7 @@ class Card:
             decoder_utilisation=round(100 * busy), power_w=None, energy_j=None, reasons={},
         )  # fmt: skip
         return Metrics(
-            instance="", index=0, at=0, interval_s=_SECONDS, uptime_s=0.0, fps=0.0, latency=None,
+            instance="", index=0, at=0, interval_s=_SECONDS, uptime_s=self._uptime, fps=0.0, latency=None,
             sources=dict.fromkeys(self.allowed, row), process=ProcessMetrics(0.0, 0, 0, 0), gpus=[gpu],
             gpus_reason=None, publisher=PublisherMetrics(0, 0, 0),
         )  # fmt: skip
