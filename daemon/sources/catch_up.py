@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from math import exp
 from time import monotonic_ns
@@ -14,6 +15,7 @@ from daemon.sources.bitstream import Bitstream, head
 
 Cause = Literal["late", "rate_limit"]
 _LOOK = 128  # pictures
+_PERIODS = 4  # from one key picture to the next
 
 
 class CatchUp:
@@ -126,18 +128,26 @@ class CatchUp:
 
 
 class _Tail:
-    """The last pictures before a key picture, taken to be as far from the one before as that was from its own."""
+    """The last pictures before a key picture.
+
+    It is expected after the longest of the last few periods: one that comes sooner leaves something owed, where one
+    that came later would leave a gap as long as nobody knows.
+    """
 
     def __init__(self) -> None:
         self._owed = 0.0  # pictures to leave out, less those that were
-        self._since = self._period = 0  # pictures from the last key picture on; to it from the one before; 0 unknown
+        self._since = 0  # pictures from the last key picture on, 0 before the first
+        self._periods: deque[int] = deque(maxlen=_PERIODS)
 
     def passed(self, key: bool, undecoded: float, *, left_out: bool) -> None:
         """A picture; and of what share of all it is."""
         if key:
-            self._period, self._since = self._since, 0
-        self._since += key or self._since > 0
-        # No more is made up for than one period has room for, should they vary.
+            if self._since:
+                self._periods.append(self._since)
+            self._since = 1
+        elif self._since:
+            self._since += 1
+        # No more is made up for than one period has room for.
         self._owed = min(max(self._owed + undecoded - left_out, -self._period), self._period)
 
     def may_go(self, undecoded: float) -> bool:
@@ -147,7 +157,12 @@ class _Tail:
 
     def end(self) -> None:
         """Pictures pass that nobody asks about."""
-        self._owed, self._since, self._period = 0.0, 0, 0
+        self._owed, self._since = 0.0, 0
+        self._periods.clear()
+
+    @property
+    def _period(self) -> int:
+        return max(self._periods, default=0)
 
 
 class _Lasting:
