@@ -165,7 +165,7 @@ def test_the_later_the_more_are_left_out(bframes: Source) -> None:
 
 
 class Served:
-    """Eight sources at 30 frames/s, served in turns by what decodes 200 a second: late are all of them, whoever is asked.
+    """Eight sources at 30 frames/s, served in turns by what decodes 200 a second: all are late, whoever is asked.
 
     Attributes:
         seen: decoded pictures of each after the first seconds.
