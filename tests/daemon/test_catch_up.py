@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import av
@@ -32,6 +33,9 @@ class Source:
         self.container = container
         self.read = 0
         self.causes: set[Cause | None] = set()
+
+    def close(self) -> None:
+        self.container.close()
 
     def left_out(
         self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0, undecoded: float = 0
@@ -80,7 +84,7 @@ def bframes(folder: Path) -> Iterator[Source]:
     path = folder / "b.mp4"
     source = Source(path if path.exists() else clips.bframes(path))
     yield source
-    source.container.close()
+    source.close()
 
 
 @pytest.fixture
@@ -89,7 +93,7 @@ def camera(folder: Path) -> Iterator[Source]:
     path = folder / "camera.mp4"
     source = Source(path if path.exists() else clips.pattern(path, seconds=3, fps=_RATE))
     yield source
-    source.container.close()
+    source.close()
 
 
 def test_a_burst_after_a_pause_of_the_network_is_read_whole(bframes: Source) -> None:
@@ -119,6 +123,13 @@ def test_what_the_decoder_has_no_time_for_is_left_out_before_it_is_late(bframes:
         assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
         assert all(bframes.is_disposable(number) for number, row in enumerate(rows) if row)
     assert not bframes.left_out(1, late_ms=0, every_ms=66)[-1]
+
+
+def test_where_every_picture_is_whole_in_itself_any_may_go(folder: Path) -> None:
+    with closing(Source(clips.pattern(folder / "jpeg.mkv", seconds=1, codec="mjpeg"))) as source:
+        rows = source.left_out(20, late_ms=0, every_ms=66, undecoded=0.25)
+    assert sum(rows) == pytest.approx(0.25 * len(rows), rel=0.1)
+    assert all(sum(rows[number : number + 8]) == 2 for number in range(8, len(rows) - 8))
 
 
 def test_where_there_are_too_few_of_those_the_last_before_key_pictures_go(bframes: Source, camera: Source) -> None:
@@ -189,7 +200,7 @@ class Served:
                 lates.append(late[turn])
                 self.seen[turn] += 1
         for source in sources:
-            source.container.close()
+            source.close()
         self.late = sorted(lates)[round(0.99 * len(lates))]
 
 
