@@ -128,8 +128,8 @@ _CONSEQUENCES = {
     "another GPU for them",
     "the GPU's memory": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; use smaller batches, "
     "fewer lanes, or a larger gpu.memory_limit_mib",
-    "the GPU's decoder": "Pictures beyond that will be left out undecoded: late, or, with admission: degrade, beforehand "
-    "and the same share of each source; or set decode: cpu for some, or ask cameras for a lower rate or size",
+    "the GPU's decoder": "Pictures beyond that will be left out undecoded: late, or with admission: degrade beforehand,"
+    " the same share of each source. Set decode: cpu for some, or ask cameras for a lower rate or size",
 }
 
 
