@@ -8,7 +8,7 @@ from daemon.messages import Metrics
 
 _READINGS = 3  # that must agree
 _APART_S = 9.5  # at least, from one to the next
-_TELLING = 0.1  # share of the decoder below which NVML's whole percents tell little
+_TELLING = 0.1  # share of the decoder below which whole percents tell little
 _APART = 0.05
 _BUSY = 0.9
 _LATE = 0.01
@@ -18,10 +18,10 @@ _MOST = 10.0
 class DecoderRate:
     """Compares how busy the decoder was with what its sources were estimated to make it.
 
-    On one H200 NVML's figure follows the estimate from 3 to 84 % of the decoder within a percent of it.
+    On one H200 what the driver says of that follows the estimate from 3 to 84 % of the decoder within a percent of it.
 
     Args:
-        device: the GPU's number, as NVML counts.
+        device: the GPU's number, by which `Metrics.gpus` is in order.
 
     Attributes:
         times: of its estimate that a picture takes.
