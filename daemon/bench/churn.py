@@ -107,11 +107,19 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         seconds=round(window.seconds, 2),
         settled=churning.marks[0],
         ended=churning.marks[-1],
-        quiet_p99_ms=Rowset(others, quiet, app.ledger.sources, paced=True).latency()["p99"],
-        churning_p99_ms=Rowset(others, window, app.ledger.sources, paced=True).latency()["p99"],
+        quiet_p99_ms=_p99(Rowset(others, quiet, app.ledger.sources, paced=True)),
+        churning_p99_ms=_p99(Rowset(others, window, app.ledger.sources, paced=True)),
         quiet_fps=round(min(quiet.rates(ids[victims:])), 3),
         churning_fps=round(min(window.rates(ids[victims:])), 3),
     )
+
+
+def _p99(rowset: Rowset) -> float:
+    """Raises LookoutError."""
+    latency = rowset.latency()
+    if not latency:
+        raise LookoutError("no frame of those that do not break was published: give it more --seconds")
+    return latency["p99"]
 
 
 def _watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window:

@@ -174,6 +174,8 @@ def churn(json_file: Path | None, drops: int, victims: int, **wishes: Any) -> in
     from daemon.bench.churn import churn as run_churn
     from daemon.report import churned, write_json
 
+    if victims >= wishes["sources"]:
+        raise click.UsageError(f"--sources must be more than --victims {victims}: the others are what is watched")
     result = run_churn(load_of({**wishes, "paced": True}), drops, victims)
     churned(result)
     write_json(json_file, result)

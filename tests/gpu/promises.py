@@ -25,6 +25,8 @@ Report = dict[str, Any]
 Judge = Callable[[Report], Iterator[tuple[bool, str]]]
 _FAST = 1.3  # times the clip's own rate
 _LONG_S = 120.0
+_DROPS = 1000
+_FEWEST = 6  # sources: five break where there is churn, and one is watched
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,11 @@ def main() -> int:
 
 
 def _measure(promise: Promise, clip: Path, model: list[str], path: Path, scale: float) -> Report | None:
-    sources, seconds = max(2, round(promise.sources * scale)), max(3.0, promise.seconds * scale)
+    sources, seconds = max(_FEWEST, round(promise.sources * scale)), max(3.0, promise.seconds * scale)
     command = [sys.executable, "-m", "daemon", "bench", promise.command, str(clip), "--model", *model]
     command += ["--sources", str(sources), "--seconds", str(seconds), "--json", str(path), *promise.options]
+    if promise.command == "churn":
+        command += ["--drops", str(max(10, round(_DROPS * scale)))]
     path.unlink(missing_ok=True)
     with path.with_suffix(".log").open("w") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
@@ -155,7 +159,7 @@ PROMISES = {
     "overload-camera": Promise("camera", 195, 45, _overload, ("--paced", "--admission", "degrade")),
     "late-h264": Promise("h264", 195, 45, _overload),
     "late-hevc": Promise("fast", 252, 45, _overload),
-    "churn": Promise("h264", 20, 6, _churn, ("--drops", "1000"), "churn"),
+    "churn": Promise("h264", 20, 6, _churn, (), "churn"),
 }
 
 if __name__ == "__main__":
