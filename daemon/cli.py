@@ -13,6 +13,7 @@ import click
 from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.errors import LookoutError
+from daemon.outputs import JSON_FILE, OutputFolder
 from detectors.port import DetectorError, Precision
 
 USER_ERROR = 2
@@ -160,7 +161,7 @@ def demo(seconds: float) -> int:
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file.")
+@JSON_FILE
 def evaluate(
     model: Path,
     images: Path,
@@ -217,7 +218,7 @@ def evaluate(
     type=click.Choice(["auto", "int8", "fp16", "fp8"]),
     help="auto: the fastest that passes.",
 )
-@click.option("--out", type=click.Path(path_type=Path), default=Path("calibrated"), show_default=True, help="Folder.")
+@click.option("--out", type=OutputFolder(), default=Path("calibrated"), show_default=True, help="Folder.")
 @click.option(
     "--images", type=click.Path(path_type=Path), help="Labelled photos, to judge by; else by the float model."
 )

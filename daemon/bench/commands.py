@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 import click
 
-from daemon.bench.options import BATCH, JSON_FILE, LABELS, MODEL, PACED, THREADS, load_of, takes_load
+from daemon.bench.options import BATCH, LABELS, MODEL, PACED, THREADS, load_of, takes_load
 from daemon.bench.report_commands import COMMANDS
+from daemon.outputs import JSON_FILE, OutputFile
 from detectors.port import Precision
 
 
@@ -148,16 +149,16 @@ def engine(json_file: Path | None, **wishes: Any) -> int:
     "--limits/--no-limits", default=False, help="First the decoder alone and the engine alone, in the same run."
 )
 @PACED
-@click.option("--frames-out", type=click.Path(path_type=Path), help="Record every frame: .jsonl or .parquet.")
+@click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
 @JSON_FILE
 def streams(json_file: Path | None, frames_out: Path | None, limits: bool, **wishes: Any) -> int:
     """Many sources through the whole daemon to a subscriber, once: what `replay` and the others repeat."""
-    from daemon.bench.recording import check_writable
+    from daemon.bench.recording import check_name
     from daemon.bench.streams import streams as run_streams
     from daemon.report import streamed, write_json
 
     if frames_out:
-        check_writable(frames_out)
+        check_name(frames_out)
     result = run_streams(load_of(wishes), limits=limits, frames_out=frames_out)
     streamed(result)
     write_json(json_file, result)

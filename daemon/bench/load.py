@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -20,9 +21,11 @@ from daemon.config import (
     ReconnectConfig,
     check,
 )
+from daemon.errors import DecodeError, LookoutError
 from daemon.messages import Encoding
 from daemon.paths import demo_model
 from daemon.redact import Url
+from daemon.sources.av import AvSource
 from detectors.factory import Backend
 from detectors.port import Precision
 
@@ -52,6 +55,20 @@ class Load:
     mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
     admission: Mode = "off"
+
+
+def check_playable(clip: Path) -> None:
+    """Before many sources try it over and over, as they would a camera.
+
+    Raises:
+        LookoutError: it has no picture.
+    """
+    with closing(AvSource(AvConfig(id="clip", url=Url(str(clip)), decode="cpu")).open()) as reader:
+        while True:
+            with suppress(DecodeError):  # one that is damaged, of many
+                if reader.read() is None:
+                    raise LookoutError(f"{clip} has no picture")
+                return
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:

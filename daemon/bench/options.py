@@ -17,7 +17,6 @@ MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file
 LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
 BATCH = click.option("--max-batch", default=8, show_default=True)
 THREADS = click.option("--threads", default=0, show_default=True, help="CPU threads of one inference, 0 for all cores.")
-JSON_FILE = click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures to this file.")
 PACED = click.option(
     "--paced/--lossless",
     default=False,
@@ -53,8 +52,14 @@ def takes_load(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def load_of(wishes: Mapping[str, Any]) -> Load:
-    """Of the options of `takes_load`; a drawn street where no recording is named."""
-    from daemon.bench.drawn import street
-    from daemon.bench.load import Load
+    """Of the options of `takes_load`; a drawn street where no recording is named.
 
+    Raises:
+        LookoutError: the recording has no picture, or none can be drawn.
+    """
+    from daemon.bench.drawn import street
+    from daemon.bench.load import Load, check_playable
+
+    if wishes["clip"]:
+        check_playable(wishes["clip"])
     return Load(**{**wishes, "clip": wishes["clip"] or street()})

@@ -75,20 +75,16 @@ def write_lost(path: Path, rows: Rows, sources: tuple[str, ...]) -> None:
         _to_parquet(lines_file(path), path)
 
 
-def check_writable(path: Path) -> None:
+def check_name(path: Path) -> None:
     """Before a run that is to be recorded.
 
     Raises:
-        LookoutError: it could not be.
+        LookoutError: files of that name cannot be made.
     """
     if path.suffix not in (".jsonl", ".parquet"):
         raise LookoutError(f"--frames-out {path}: its name must end in .jsonl or .parquet")
     if path.suffix == ".parquet":
         _pyarrow()
-    try:
-        path.touch()
-    except OSError as error:
-        raise LookoutError(f"--frames-out {path} cannot be written: {error.strerror}") from error
 
 
 def read(path: Path) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from daemon.bench.options import PACED, load_of, takes_load
+from daemon.outputs import OutputFile, OutputFolder
 from detectors.port import Precision
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _OUT = click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=OutputFolder(),
     default=Path("bench-results"),
     show_default=True,
     help="Folder of the report: JSON, Markdown and HTML.",
@@ -53,7 +54,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg]
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Daemons at once.")
 @click.option("--images", type=click.Path(path_type=Path), help="Photos, to measure the accuracy as well.")
 @click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
-@click.option("--frames-out", type=click.Path(path_type=Path), help="Record every frame: .jsonl or .parquet.")
+@click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
 @_OUT
 def replay(
     repeats: int,
@@ -65,14 +66,14 @@ def replay(
     **wishes: Any,
 ) -> int:
     """A recording as many sources through the whole daemon: everything there is to measure, and how sure it is."""
-    from daemon.bench.recording import check_writable
+    from daemon.bench.recording import check_name
     from daemon.bench.replay import replay as run_replay
 
     _check_pages()
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
     if frames_out:
-        check_writable(frames_out)
+        check_name(frames_out)
     labelled = (images, annotations) if images and annotations else None
     with _progress("repeats", repeats) as advance:
         report = run_replay(

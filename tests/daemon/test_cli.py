@@ -220,12 +220,6 @@ def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: p
 
 
 @pytest.mark.needs("ffmpeg")
-def test_bench_churn_needs_somebody_to_watch(clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["bench", "churn", str(clip), "--sources", "3", "--victims", "3"]) == 2
-    assert "--sources must be more than --victims 3" in capsys.readouterr().err
-
-
-@pytest.mark.needs("ffmpeg")
 def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     assert invoke(["bench", "efficiency", str(clip), "--rounds", "1", "--json", str(out)]) == 0

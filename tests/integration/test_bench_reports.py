@@ -159,7 +159,12 @@ def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.Capture
     ("arguments", "said"),
     [
         (["report", "gone.json"], "gone.json cannot be read: No such file"),
-        (["replay", "gone.mp4"], "gone.mp4 cannot be read: No such file"),
+        (["replay", "gone.mp4"], "cannot open gone.mp4: No such file"),
+        (["streams", "/dev/null"], "cannot open /dev/null"),
+        (["churn", "--sources", "5", "--victims", "5"], "--sources must be more than --victims 5"),
+        (["streams", "--json", "gone/figures.json"], "gone/figures.json cannot be written: there is no folder gone"),
+        (["streams", "--frames-out", "gone/frames.jsonl"], "gone/frames.jsonl cannot be written: there is no folder"),
+        (["capacity", "--out", "/dev/null/report"], "/dev/null/report cannot be written: /dev/null is no folder"),
         (["replay", "--frames-out", "frames.csv"], "must end in .jsonl or .parquet"),
         (["replay", "--images", "photos"], "--images and --annotations go together"),
         (["sweep", "--batches", "1,x"], "'1,x' is not a list like 1,2,4"),
