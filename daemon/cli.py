@@ -115,7 +115,7 @@ def health(config: Path) -> int:
 @click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
 @click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
 @click.option("--once", is_flag=True, help="End with the first detections: a health check.")
-@click.option("--timeout", default=5.0, show_default=True, help="Seconds --once waits.")
+@click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
 @click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
 def watch(
@@ -140,7 +140,7 @@ def watch(
 
 
 @cli.command()
-@click.option("--seconds", default=20.0, show_default=True, help="How long.")
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
 def demo(seconds: float) -> int:
     """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
     from daemon.demo import demo as run_demo
@@ -154,9 +154,9 @@ def demo(seconds: float) -> int:
 @click.option("--annotations", required=True, type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
-@click.option("--confidence", default=0.001, show_default=True)
-@click.option("--iou", default=0.65, show_default=True, help="Of class-wise NMS.")
-@click.option("--max-detections", default=300, show_default=True)
+@click.option("--confidence", default=0.001, show_default=True, type=click.FloatRange(0, 1))
+@click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
+@click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
@@ -248,15 +248,15 @@ def evaluate(
 @click.option("--frames", "count", default=128, show_default=True, type=click.IntRange(1), help="To calibrate with.")
 @click.option("--held-out", default=48, show_default=True, type=click.IntRange(1), help="To compare on.")
 @click.option("--min-frames", "least", default=32, show_default=True, type=click.IntRange(1), help="Fewer are refused.")
-@click.option("--seconds", default=60.0, show_default=True, help="Of each live source.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--labels", help="Labels file, or coco, for a model without.")
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
-@click.option("--confidence", default=0.25, show_default=True, help="That you run with.")
+@click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
 @click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
-@click.option("--threads", default=0, show_default=True, help="Of the CPU, 0 for all.")
+@click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
 def calibrate(
     model: Path,

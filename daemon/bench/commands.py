@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from daemon.bench.options import BATCH, LABELS, MODEL, PACED, THREADS, load_of, takes_load
+from daemon.bench.options import BATCH, BATCHES, LABELS, LANES, MODEL, PACED, THREADS, load_of, takes_load
 from daemon.bench.report_commands import COMMANDS
 from daemon.outputs import JSON_FILE, OutputFile
 from detectors.port import Precision
@@ -37,12 +37,17 @@ for command in COMMANDS:
     type=click.FloatRange(min=0, min_open=True),
     help="Loop the clips for so long.  [default: play them once]",
 )
-@click.option("--lanes", default=1, show_default=True)
+@click.option("--lanes", default=1, show_default=True, type=LANES)
 @BATCH
 @THREADS
-@click.option("--confidence", default=0.25, show_default=True)
+@click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1))
 @click.option("--endpoint", default="tcp://127.0.0.1:*", help="Where to publish meanwhile.  [default: a free port]")
-@click.option("--wait-for-subscriber", default=0.0, help="Seconds to wait for one before the first frame.")
+@click.option(
+    "--wait-for-subscriber",
+    default=0.0,
+    type=click.FloatRange(min=0),
+    help="Seconds to wait for one before the first frame.",
+)
 @JSON_FILE
 def once(json_file: Path | None, **wishes: Any) -> int:
     """Recordings through the daemon from their beginning to their end, and every frame counted."""
@@ -63,8 +68,20 @@ def once(json_file: Path | None, **wishes: Any) -> int:
 @LABELS
 @BATCH
 @THREADS
-@click.option("--frames", default=300, show_default=True, help="Frames of the clip to use; they are held in memory.")
-@click.option("--rounds", default=5, show_default=True, help="Turns of each side, one after the other.")
+@click.option(
+    "--frames",
+    default=300,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Frames of the clip to use; they are held in memory.",
+)
+@click.option(
+    "--rounds",
+    default=5,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Turns of each side, one after the other.",
+)
 @JSON_FILE
 def efficiency(json_file: Path | None, **wishes: Any) -> int:
     """Lossless replay against a bare onnxruntime loop over decoded frames, turn by turn in one run."""
@@ -81,9 +98,9 @@ def efficiency(json_file: Path | None, **wishes: Any) -> int:
 @bench.command()
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1))
 @click.option("--frames", default=60_000, show_default=True, type=click.IntRange(1), help="Of all sources together.")
-@click.option("--lanes", default=2, show_default=True)
-@click.option("--max-batch", default=32, show_default=True)
-@click.option("--boxes", default=10, show_default=True, help="That are found in each frame.")
+@click.option("--lanes", default=2, show_default=True, type=LANES)
+@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
+@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="That are found in each frame.")
 @click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 @JSON_FILE
 def overhead(json_file: Path | None, **wishes: Any) -> int:
@@ -108,7 +125,7 @@ def overhead(json_file: Path | None, **wishes: Any) -> int:
 )
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
 @click.option("--calls", type=click.IntRange(1), help="Sessions in the driver at once.  [default: all]")
-@click.option("--device", default=0, show_default=True, help="Which GPU.")
+@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Which GPU.")
 @JSON_FILE
 def decode(json_file: Path | None, **wishes: Any) -> int:
     """The GPU's decoder alone: pictures a second, its utilisation, CPU and memory, by number of sessions."""
@@ -128,7 +145,7 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 @click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
 @click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
-@click.option("--max-batch", default=32, show_default=True)
+@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
 @click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state.")
 @JSON_FILE
 def engine(json_file: Path | None, **wishes: Any) -> int:

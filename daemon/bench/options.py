@@ -15,8 +15,16 @@ if TYPE_CHECKING:
 
 MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
 LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
-BATCH = click.option("--max-batch", default=8, show_default=True)
-THREADS = click.option("--threads", default=0, show_default=True, help="CPU threads of one inference, 0 for all cores.")
+LANES = click.IntRange(1, 16)  # as the configuration has it, and the next
+BATCHES = click.IntRange(1, 256)
+BATCH = click.option("--max-batch", default=8, show_default=True, type=BATCHES)
+THREADS = click.option(
+    "--threads",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0),
+    help="CPU threads of one inference, 0 for all cores.",
+)
 PACED = click.option(
     "--paced/--lossless",
     default=False,
@@ -33,8 +41,8 @@ _LOAD = [
     click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision))),
     click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5)),
     click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines."),
-    click.option("--lanes", default=2, show_default=True),
-    click.option("--max-batch", default=32, show_default=True, help="That the engine is made for."),
+    click.option("--lanes", default=2, show_default=True, type=LANES),
+    click.option("--max-batch", default=32, show_default=True, type=BATCHES, help="That the engine is made for."),
     click.option("--batch", type=click.IntRange(1), help="That a lane takes at most.  [default: --max-batch]"),
     click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
     click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),

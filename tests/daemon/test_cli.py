@@ -6,14 +6,16 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import numpy as np
 import onnx
 import pytest
 import zmq
 
-from daemon.cli import invoke
+from daemon.cli import cli, invoke
 from tests.support.daemon import DEMO_MODEL, ROOT
 
 
@@ -231,3 +233,19 @@ def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> Non
 def test_the_demo_is_right_about_what_it_sees(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["demo", "--seconds", "3"]) == 0
     assert "recall 0.9" in capsys.readouterr().out.replace("recall 1.0", "recall 0.9")
+
+
+def test_every_number_on_the_command_line_has_its_limits() -> None:
+    """So that one that makes no sense is told at once, and not by what fails for it."""
+    found = [*_options("lookout", cli)]
+    assert len(found) > 100
+    for where, option in found:
+        if isinstance(option.type, (type(click.INT), type(click.FLOAT))):
+            assert isinstance(option.type, click.IntRange | click.FloatRange), where
+
+
+def _options(path: str, command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from _options(f"{path} {name}", inner)
+    yield from ((f"{path} {option.name}", option) for option in command.params)
