@@ -159,6 +159,7 @@ def test_fine_noise_is_a_picture_of_nothing(tmp_path: Path, capsys: pytest.Captu
 
 
 @pytest.mark.needs("data")
+@pytest.mark.slow
 def test_coarse_noise_is_one_in_which_a_model_sees_nothing(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def test_a_full_decoder_refuses_whom_the_detector_would_take() -> None:
     admission.enter("e", 30, lambda _: None, on_gpu)
 
 
+@pytest.mark.slow
 def test_degrade_drops_by_rate_and_shares_equally() -> None:
     """Eight sources of 30 fps on a detector that does 80: each gets its eighth by rate limit, hardly any is superseded,
     and each says so."""

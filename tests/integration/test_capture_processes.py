@@ -163,6 +163,7 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
             assert seqs[-1] + 1 - len(seqs) <= count.dropped.superseded + count.dropped.late
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemon.workers.member._SILENCE_S", 2.0)
     app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True)
@@ -176,6 +177,7 @@ def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.M
             receive_until(subscriber, is_state("clip-0", "up"))
 
 
+@pytest.mark.slow
 def test_a_process_that_hangs_does_not_outlive_the_daemon(reordered: Path) -> None:
     app = _app(_config(reordered, 2, mode="live", loop=True, decode="auto"), on_gpu=True)
     with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
@@ -255,6 +257,7 @@ def test_signals_for_all_are_for_the_daemon(reordered: Path, tmp_path: Path) -> 
         assert "capture process ended" not in lookout.log()
 
 
+@pytest.mark.slow
 def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> None:
     """Two that ask for all of it decode half of their pictures, as far as others do not need them, and say so."""
     config = _config(reordered, 2, sources=2, mode="live", loop=True, decode="auto")

@@ -24,6 +24,7 @@ def _health(config: Path) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("way", ["plain", "curve", "http"])
+@pytest.mark.slow
 def test_a_daemon_lives_until_it_is_stopped(tmp_path: Path, way: str) -> None:
     config: dict[str, object] = {"sources": [DOWN], "monitor": {"interval_s": 0.5}}
     if way == "curve":

@@ -28,6 +28,7 @@ def _run(config: Config, seconds: float, service_s: float) -> tuple[App, Rows]:
     return app, np.concatenate(rows)
 
 
+@pytest.mark.slow
 def test_latency_is_bounded_and_every_frame_accounted_for() -> None:
     """Eight sources at 30 fps on a detector that does 80: p99 stays under three full batches, nothing is lost silently,
     and equal sources get equal shares."""

@@ -65,6 +65,7 @@ def _lost(seqs: list[int]) -> int:
     return seqs[-1] - seqs[0] + 1 - len(seqs)
 
 
+@pytest.mark.slow
 def test_nineteen_of_twenty_do_not_notice(tmp_path: Path) -> None:
     """One is changed, one is gone, one is new: the others lose no frame and are not connected anew."""
     sources = [_street(number) for number in range(20)]
@@ -190,6 +191,7 @@ def _wait(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("watchdog", [True, False])
+@pytest.mark.slow
 def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.MonkeyPatch, watchdog: bool) -> None:
     """With a code of its own, and with the watchdog not fed meanwhile, if there is one."""
     if watchdog:
