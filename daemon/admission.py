@@ -124,8 +124,8 @@ class Admission:
     def learn(self, metrics: Metrics) -> None:
         """What the daemon has measured lately: whether the decoder is as fast as was estimated."""
         with self._lock:
-            given = {name: row.decoder * (1 - row.undecoded) for name, row in self._sources.items() if row.decoder}
-            if given and self._rate.take(metrics, given):
+            asked = {name: (row.decoder, row.undecoded) for name, row in self._sources.items() if row.decoder}
+            if asked and self._rate.take(metrics, asked):
                 log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
                 self._share()
 

@@ -29,6 +29,7 @@ class Card:
         self.allowed: dict[str, Allowance] = {}
         self.changes = 0
         self.busy: float | None = None  # what is said instead of what is so
+        self.leaves_out = True  # as sources do that can
         self._captured = self._late = self._limited = self._uptime = 0
         self.admission = Admission(mode, 1e6, lambda _: estimate, DecoderRate())
         for number in range(sources):
@@ -50,12 +51,13 @@ class Card:
     @property
     def load(self) -> float:
         """1 is all it can do."""
-        return self.times * self.estimate * len(self.allowed) * (1 - self.undecoded)
+        left_out = self.undecoded if self.leaves_out else 0
+        return self.times * self.estimate * len(self.allowed) * (1 - left_out)
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds // _SECONDS):
             pictures = 30 * _SECONDS
-            limited = round(pictures * self.undecoded)
+            limited = round(pictures * self.undecoded) if self.leaves_out else 0
             self._captured += pictures
             self._limited += limited
             self._uptime += _SECONDS
@@ -114,6 +116,14 @@ def test_what_cannot_be_is_not_learned(times: float, busy: float) -> None:
     before = card.undecoded
     card.run(600)
     assert card.undecoded == before
+
+
+def test_sources_that_can_leave_nothing_out_do_not_make_it_slower() -> None:
+    """Those that can would be left with less and less."""
+    card = Card(1.0, 0.012, 100)
+    card.leaves_out = False
+    card.run(600)
+    assert card.changes == 0
 
 
 def test_while_sources_come_and_go_nothing_is_learned() -> None:
