@@ -67,7 +67,7 @@ def check_playable(clip: Path) -> None:
         while True:
             with suppress(DecodeError):  # one that is damaged, of many
                 if reader.read() is None:
-                    raise LookoutError(f"{clip} has no picture")
+                    raise LookoutError(f"{clip} has no picture that can be decoded: name another recording")
                 return
 
 

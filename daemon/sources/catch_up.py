@@ -26,8 +26,8 @@ class CatchUp:
     where packets must be waited for, nothing has piled up. Behind is who has been late for a while and waited for none.
 
     The same pictures go first where it is known beforehand that the decoder has no time for all. Where there are too
-    few, as in what most cameras send, the last ones before each key picture go too: nothing is late, and a gap at each
-    key picture is as long as it must be.
+    few, as in what most cameras send, the last ones before each key picture go too: a gap there, as long as it must be,
+    instead of everything being late.
 
     Sources that one thread serves are late together. A share that follows from lateness alone is therefore the same
     for all of them, where a threshold would take more from some than from others.
@@ -140,7 +140,7 @@ class _Tail:
         self._periods: deque[int] = deque(maxlen=_PERIODS)
 
     def passed(self, key: bool, undecoded: float, *, left_out: bool) -> None:
-        """A picture; and of what share of all it is."""
+        """One more picture, and whether it was left out; `undecoded` is the share of all that is to be, 0 to 1."""
         if key:
             if self._since:
                 self._periods.append(self._since)
