@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Protocol
 
 import structlog
 
 from daemon.admission import ALL, Allowance, Limit
+from daemon.aside import Aside
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
@@ -30,11 +32,17 @@ log = structlog.get_logger(__name__)
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
 _TO_BEGIN = 15  # times as long as a connected source may be silent, a connection may take to give a picture
 _SETTLE_NS = 2_000_000_000
-_LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, which wakes the thread before
+_LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
 
 
 def _say_nothing(*_: object, **__: object) -> None:
     """For a source that another has taken the place of."""
+
+
+def _close_unwanted(opening: Future[Reader]) -> None:
+    """It was opened too late."""
+    if not opening.exception():
+        opening.result().close()
 
 
 Life = Iterator[int]
@@ -86,6 +94,7 @@ class Capture:
         seq: number of its first frame; not 0 where another process had the source before.
 
     Attributes:
+        aside: does what takes long, where other sources share the thread; to be set before it begins.
         asks_gpu: as in its configuration.
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
@@ -104,6 +113,7 @@ class Capture:
         seq: int = 0,
     ) -> None:
         self.id, self.asks_gpu = config.id, config.asks_gpu
+        self.aside: Aside | None = None
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self._source, self._board, self._ledger = source, board, ledger
@@ -190,38 +200,66 @@ class Capture:
         self._camera_clock = CameraClock(self.id, self._source.clock)
         self._step = "open"
         self._say("connecting")
+        reader = yield from self._opened()
+        if reader is None:
+            return
+        try:
+            with self._admitted(reader):
+                yield from self._read(reader)
+        finally:
+            self._close(reader)
+
+    def _read(self, reader: Reader) -> Life:
+        """Until it has no more pictures."""
         errors = 0
-        with closing(self._source.open()) as reader, self._admitted(reader):
-            self._step = "read"
-            pacer = Pacer(self._clock) if self._source.paced else None
-            lag = Lag()
-            late = 0
-            self._apply_share()
-            while not self._stopping.is_set():
-                try:
-                    picture = reader.read(late, self._share.undecoded)
-                    if picture is None:
-                        return
-                    if pacer:
-                        yield from self._hold(pacer.due(picture.pts))
-                    if self._stopping.is_set():
-                        return
-                    image = self._load(picture)
-                except LeftOutError as error:
-                    self._leave_out(error.cause)
-                    continue
-                except DecodeError as error:
-                    errors += 1
-                    self._lose(error, errors)
-                    continue
-                errors = 0
-                late = self._late(picture, pacer, lag)
-                if self._apply_share() or self._state != "up":
-                    self._backoff.reset()
-                    self._say("up", self._share.reason, format=reader.format)
-                if image is not None:
-                    yield from self._capture(picture, image, pacer.behind if pacer else 0)
-                image = picture = None
+        self._step = "read"
+        pacer = Pacer(self._clock) if self._source.paced else None
+        lag = Lag()
+        late = 0
+        self._apply_share()
+        while not self._stopping.is_set():
+            try:
+                picture = reader.read(late, self._share.undecoded)
+                if picture is None:
+                    return
+                if pacer:
+                    yield from self._hold(pacer.due(picture.pts))
+                if self._stopping.is_set():
+                    return
+                image = self._load(picture)
+            except LeftOutError as error:
+                self._leave_out(error.cause)
+                continue
+            except DecodeError as error:
+                errors += 1
+                self._lose(error, errors)
+                continue
+            errors = 0
+            late = self._late(picture, pacer, lag)
+            if self._apply_share() or self._state != "up":
+                self._backoff.reset()
+                self._say("up", self._share.reason, format=reader.format)
+            if image is not None:
+                yield from self._capture(picture, image, pacer.behind if pacer else 0)
+            image = picture = None
+
+    def _opened(self) -> Generator[int, None, Reader | None]:
+        """None if it is to end before it is open."""
+        if self.aside is None:
+            return self._source.open()
+        opening = self.aside.ask(self._source.open)
+        while not opening.done():
+            if self._stopping.is_set():
+                opening.add_done_callback(_close_unwanted)
+                return None
+            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+        return opening.result()
+
+    def _close(self, reader: Reader) -> None:
+        if self.aside:
+            self.aside.leave(reader.close)
+        else:
+            reader.close()
 
     def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
         """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""

@@ -1,7 +1,7 @@
 """Threads that serve sources: who shares one, and whose turn it is.
 
 Live sources block in their libraries and have a thread each. Recordings do not, and share a few: with 150 threads a
-frame costs more in turns of the interpreter's lock than in work.
+frame costs more in turns of the interpreter's lock than in work. Opening and closing them is for a thread beside.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
+from daemon.aside import Aside
 from daemon.capture import Board, Capture
 from daemon.clock import Clock
 
@@ -95,7 +96,10 @@ class Crew:
                 yield (group[0].id if len(group) == 1 else f"{kind}-{number}"), group
 
     def _thread(self, name: str, captures: Sequence[Capture]) -> CaptureThread:
-        return CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._take_out)
+        thread = CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._take_out)
+        if len(captures) > 1:
+            thread.open_aside()
+        return thread
 
     def _take_out(self, thread: CaptureThread, capture: Capture) -> bool:
         """Asked by a thread after each turn of a source that shares it: whether another serves that from here on."""
@@ -132,17 +136,31 @@ class CaptureThread(threading.Thread):
         super().__init__(name=f"capture-{name}", daemon=True)
         self.captures = [*captures]
         self._clock, self._on_failure, self._take_out = clock, on_failure, take_out
+        self._aside: Aside | None = None
         self._woken = threading.Event()
         self.wake = self._woken.set
         for capture in captures:
+            capture.aside = None
             board.listen(capture.id, self.wake)
 
+    def open_aside(self) -> None:
+        """Others of its sources are not to wait for one that opens or closes; before it is started."""
+        self._aside = Aside(f"{self.name}-aside", self.wake)
+        for capture in self.captures:
+            capture.aside = self._aside
+
     def run(self) -> None:
+        if self._aside:
+            self._aside.start()
         try:
             self._serve()
         except Exception as error:
             log.exception("capture thread failed", thread=self.name)
             self._on_failure(f"{self.name} failed: {type(error).__name__}: {error}")
+        finally:
+            if self._aside:
+                self._aside.end()
+                self._aside.join()
 
     def _serve(self) -> None:
         # Time at which to go on, a number that decides between equals, and the capture.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,7 @@ from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.redact import Url
 from daemon.sources.av import AvSource
-from daemon.sources.port import Picture
+from daemon.sources.port import Picture, Source
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
@@ -66,6 +67,7 @@ class ScriptedReader:
     def __init__(self, source: ScriptedSource, steps: list[object]) -> None:
         self._source, self._steps = source, list(steps)
         self.format = source.format
+        self.on_close: Callable[[], None] = lambda: None
 
     def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         self._source.on_read()
@@ -78,6 +80,7 @@ class ScriptedReader:
         return None if step is None else Picture(int(step), 0, lambda: IMAGE)  # type: ignore[call-overload]
 
     def close(self) -> None:
+        self.on_close()
         self._source.closed += 1
 
 
@@ -164,12 +167,9 @@ class Decoded(ScriptedSource):
         self.on_read = lambda: self.threads.append(threading.current_thread().name)
 
 
-@pytest.mark.parametrize("on_gpu", [1, 0])
-def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: ManualClock, on_gpu: int) -> None:
-    """It goes on in a thread of its own, frame after frame; where there is no GPU nobody has reason to leave."""
-    decoders = {"a": "nvdec", "b": "cpu", "c": "nvdec"}
-    sources = {id: Decoded(by, 40) for id, by in decoders.items()}
-    ledger = Ledger([*decoders])
+def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledger:
+    """By a crew, to their ends."""
+    ledger = Ledger([*sources])
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     board.close()  # so that nothing waits for lanes
     captures = [
@@ -191,8 +191,60 @@ def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: 
     while crew.threads and time.monotonic() < until:
         for thread in crew.threads:
             thread.join(1)
-    assert {id: count.captured for id, count in ledger.counts().items()} == dict.fromkeys(decoders, 40)
     assert all(capture.ended for capture in captures)
+    return ledger
+
+
+class Slow(ScriptedSource):
+    """Opens, or closes, when it may.
+
+    Args:
+        step: which of the two.
+        may: waited for, up to a limit.
+
+    Attributes:
+        waited: whether it might, in that time; None if it did not come to that.
+    """
+
+    def __init__(self, step: str, may: threading.Event) -> None:
+        super().__init__([1, 2], once=True)
+        self.waited: bool | None = None
+        self._step, self._may = step, may
+
+    def open(self) -> ScriptedReader:
+        self._wait("open")
+        reader = super().open()
+        reader.on_close = lambda: self._wait("close")
+        return reader
+
+    def _wait(self, step: str) -> None:
+        if step == self._step:
+            self.waited = self._may.wait(10)
+
+
+@pytest.mark.parametrize("step", ["open", "close"])
+def test_who_opens_or_closes_holds_up_nobody_who_shares_the_thread(clock: ManualClock, step: str) -> None:
+    """A recording on a disk that hangs waits for the disk; another has been played to its end by then."""
+    may = threading.Event()
+    quick = ScriptedSource([*range(1, 41)], once=True)
+    reads = itertools.count(1)
+    quick.on_read = lambda: may.set() if next(reads) == 41 else None
+    slow = Slow(step, may)
+    quick.format = slow.format = VideoFormat("script", 6, 4, 10.0, "nvdec")
+    order: dict[str, Source] = {"quick": quick, "slow": slow} if step == "open" else {"slow": slow, "quick": quick}
+    ledger = play(order, 1, clock)
+    assert slow.waited is True
+    assert {id: count.captured for id, count in ledger.counts().items()} == {"quick": 40, "slow": 2}
+    assert (quick.closed, slow.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("on_gpu", [1, 0])
+def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: ManualClock, on_gpu: int) -> None:
+    """It goes on in a thread of its own, frame after frame; where there is no GPU nobody has reason to leave."""
+    decoders = {"a": "nvdec", "b": "cpu", "c": "nvdec"}
+    sources = {id: Decoded(by, 40) for id, by in decoders.items()}
+    ledger = play(sources, on_gpu, clock)
+    assert {id: count.captured for id, count in ledger.counts().items()} == dict.fromkeys(decoders, 40)
     if on_gpu:
         assert {*sources["a"].threads, *sources["c"].threads} == {"capture-recordings-0"}
         assert {*sources["b"].threads[1:]} == {"capture-b"}

@@ -20,7 +20,7 @@ from time import monotonic
 import yaml
 
 from daemon.client import Subscriber
-from daemon.messages import Metrics
+from daemon.messages import Metrics, SourceMetrics
 from tests.support.rtsp import free_port
 
 
@@ -94,7 +94,7 @@ def _told(before: Metrics | None, now: Metrics) -> str:
     late, captured = (
         sum(count(row) for row in now.sources.values())
         - sum(count(row) for row in (before.sources if before else {}).values())
-        for count in (lambda row: row.dropped.late, lambda row: row.captured)
+        for count in (_late, _captured)
     )
     decoder = now.gpus[0].decoder_utilisation if now.gpus else None
     return (
@@ -102,6 +102,14 @@ def _told(before: Metrics | None, now: Metrics) -> str:
         f"{late / max(1, captured):.1%}, sources {rates[0]:.1f} {rates[len(rates) // 2]:.1f} {rates[-1]:.1f}, captured "
         f"to sent p99 {sent.p99 / 1e6 if sent else 0:.0f} ms, decoder {decoder} %"
     )
+
+
+def _late(row: SourceMetrics) -> int:
+    return row.dropped.late
+
+
+def _captured(row: SourceMetrics) -> int:
+    return row.captured
 
 
 def _inside(estimate: float, config: Path) -> int:

@@ -71,6 +71,8 @@ class NvdecDecoder:
         self._closed = True
         self._pool.release(self._cost)
         with suppress(UnsuitableError):
+            if self._session:
+                self._session.use()  # another thread than the one that reads may close
             self._retire()
         self._return_retired()
 
