@@ -11,7 +11,8 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Protocol
+from functools import partial
+from typing import Protocol, TypeVar
 
 import structlog
 
@@ -28,6 +29,7 @@ from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
 _TO_BEGIN = 15  # times as long as a connected source may be silent, a connection may take to give a picture
@@ -124,7 +126,7 @@ class Capture:
         self._new_share = ALL  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stopping = threading.Event()
-        self._seq = self._first = seq
+        self._seq = self._first_seq = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
         # Written by this source's thread, read by the monitor through `check_stalled`.
@@ -177,7 +179,7 @@ class Capture:
             except Exception as error:
                 log.exception("source failed in a way that is not foreseen", source=self.id)
                 reason = f"unexpected {type(error).__name__}: see the log"
-            if self._source.once and self._seq > self._first:
+            if self._source.once and self._seq > self._first_seq:
                 # Played in part: to start again would publish the same frames twice.
                 self.failure = reason
                 break
@@ -216,10 +218,13 @@ class Capture:
         pacer = Pacer(self._clock) if self._source.paced else None
         lag = Lag()
         late = 0
+        # A decoder that is empty takes packets for 50 ms before it has a picture.
+        apart = self.aside is not None and not self.fell_to_cpu
         self._apply_share()
         while not self._stopping.is_set():
             try:
-                picture = reader.read(late, self._share.undecoded)
+                read = partial(reader.read, late, self._share.undecoded)
+                picture = (yield from self._first(read)) if apart else read()
                 if picture is None:
                     return
                 if pacer:
@@ -234,7 +239,7 @@ class Capture:
                 errors += 1
                 self._lose(error, errors)
                 continue
-            errors = 0
+            errors, apart = 0, False
             late = self._late(picture, pacer, lag)
             if self._apply_share() or self._state != "up":
                 self._backoff.reset()
@@ -245,15 +250,27 @@ class Capture:
 
     def _opened(self) -> Generator[int, None, Reader | None]:
         """None if it is to end before it is open."""
-        if self.aside is None:
-            return self._source.open()
-        opening = self.aside.ask(self._source.open)
-        while not opening.done():
-            if self._stopping.is_set():
-                opening.add_done_callback(_close_unwanted)
-                return None
-            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+        opening = yield from self._apart(self._source.open)
+        if not opening.done():
+            opening.add_done_callback(_close_unwanted)
+            return None
         return opening.result()
+
+    def _first(self, read: Callable[[], Picture | None]) -> Generator[int, None, Picture | None]:
+        """The first picture; None if there is none, or if it is to end before."""
+        reading = yield from self._apart(read)
+        return reading.result() if reading.done() else None
+
+    def _apart(self, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
+        """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
+        if self.aside is None:
+            done: Future[T] = Future()
+            done.set_result(work())
+            return done
+        answer = self.aside.ask(work)
+        while not (answer.done() or self._stopping.is_set()):
+            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+        return answer
 
     def _close(self, reader: Reader) -> None:
         if self.aside:

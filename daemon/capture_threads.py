@@ -29,6 +29,7 @@ class Crew:
     Args:
         captures: the first sources.
         on_gpu: threads that keep the GPU's decoder busy with recordings, 0 where there is none.
+        use: called by each thread before it looks at pictures.
         on_failure: told once a thread has died, which no source's trouble may cause.
     """
 
@@ -39,7 +40,9 @@ class Crew:
         board: Board,
         clock: Clock,
         on_failure: Callable[[str], None],
+        use: Callable[[], None],
     ) -> None:
+        self._use = use
         self._on_gpu, self._board, self._clock, self._on_failure = on_gpu, board, clock, on_failure
         self._lock = threading.Lock()
         self._started = self._stopped = False
@@ -96,7 +99,7 @@ class Crew:
                 yield (group[0].id if len(group) == 1 else f"{kind}-{number}"), group
 
     def _thread(self, name: str, captures: Sequence[Capture]) -> CaptureThread:
-        thread = CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._take_out)
+        thread = CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._use, self._take_out)
         if len(captures) > 1:
             thread.open_aside()
         return thread
@@ -117,7 +120,7 @@ class CaptureThread(threading.Thread):
     """Serves sources in the order in which they want to go on.
 
     Args:
-        take_out: see `Crew`.
+        use, take_out: see `Crew`.
 
     Attributes:
         captures: that it serves.
@@ -130,12 +133,14 @@ class CaptureThread(threading.Thread):
         board: Board,
         clock: Clock,
         on_failure: Callable[[str], None],
+        use: Callable[[], None] = lambda: None,
         take_out: Callable[[CaptureThread, Capture], bool] = lambda _thread, _capture: False,
     ) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{name}", daemon=True)
         self.captures = [*captures]
-        self._clock, self._on_failure, self._take_out = clock, on_failure, take_out
+        self._clock, self._on_failure = clock, on_failure
+        self._use, self._take_out = use, take_out
         self._aside: Aside | None = None
         self._woken = threading.Event()
         self.wake = self._woken.set
@@ -153,6 +158,7 @@ class CaptureThread(threading.Thread):
         if self._aside:
             self._aside.start()
         try:
+            self._use()
             self._serve()
         except Exception as error:
             log.exception("capture thread failed", thread=self.name)

@@ -83,7 +83,7 @@ class Roster:
         elsewhere = remote(config.active) if self._processes else []
         self.hardware = (NoHardware("capture processes have it") if elsewhere else offer).open()
         here = [self._capture(source, 0) for source in config.active if source not in elsewhere]
-        self._crew = Crew(here, self.hardware.threads, into.board, clock, into.on_failure)
+        self._crew = Crew(here, self.hardware.threads, into.board, clock, into.on_failure, self.hardware.use)
         self._fleet = self._make_fleet(elsewhere) if elsewhere else None
         self.captures: list[AnyCapture] = [*here, *(self._fleet.captures if self._fleet else ())]
         self._started = self._stopped = False

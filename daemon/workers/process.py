@@ -89,7 +89,7 @@ class _Capturing:
         self._clock = SystemClock()
         captures = [self._make(source, seq) for source, seq in begin.sources]
         self._going = {capture.id: capture for capture in captures}
-        self._crew = Crew(captures, hardware.threads, self._outlet, self._clock, self._give_up)
+        self._crew = Crew(captures, hardware.threads, self._outlet, self._clock, self._give_up, hardware.use)
         self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:

@@ -149,8 +149,8 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
         Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
         for config in configs
     ]
-    assert len(Crew(captures, 3, board, clock, pytest.fail).threads) == 3 + 9
-    assert len(Crew(captures, 0, board, clock, pytest.fail).threads) == 9 + 9
+    assert len(Crew(captures, 3, board, clock, pytest.fail, lambda: None).threads) == 3 + 9
+    assert len(Crew(captures, 0, board, clock, pytest.fail, lambda: None).threads) == 9 + 9
 
 
 class Decoded(ScriptedSource):
@@ -185,7 +185,7 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
         )
         for id, source in sources.items()
     ]  # fmt: skip
-    crew = Crew(captures, on_gpu, board, clock, pytest.fail)
+    crew = Crew(captures, on_gpu, board, clock, pytest.fail, lambda: None)
     crew.start()
     until = time.monotonic() + 20
     while crew.threads and time.monotonic() < until:
@@ -200,18 +200,21 @@ class Slow(ScriptedSource):
 
     Args:
         step: which of the two.
+        begins: until then it cannot be opened.
         may: waited for, up to a limit.
 
     Attributes:
         waited: whether it might, in that time; None if it did not come to that.
     """
 
-    def __init__(self, step: str, may: threading.Event) -> None:
+    def __init__(self, step: str, begins: threading.Event, may: threading.Event) -> None:
         super().__init__([1, 2], once=True)
         self.waited: bool | None = None
-        self._step, self._may = step, may
+        self._step, self._begins, self._may = step, begins, may
 
     def open(self) -> ScriptedReader:
+        if not self._begins.is_set():
+            raise SourceError("not there yet")
         self._wait("open")
         reader = super().open()
         reader.on_close = lambda: self._wait("close")
@@ -225,14 +228,12 @@ class Slow(ScriptedSource):
 @pytest.mark.parametrize("step", ["open", "close"])
 def test_who_opens_or_closes_holds_up_nobody_who_shares_the_thread(clock: ManualClock, step: str) -> None:
     """A recording on a disk that hangs waits for the disk; another has been played to its end by then."""
-    may = threading.Event()
-    quick = ScriptedSource([*range(1, 41)], once=True)
-    reads = itertools.count(1)
-    quick.on_read = lambda: may.set() if next(reads) == 41 else None
-    slow = Slow(step, may)
+    begun, ended = threading.Event(), threading.Event()
+    quick, slow = ScriptedSource([*range(1, 41)], once=True), Slow(step, begun, ended)
     quick.format = slow.format = VideoFormat("script", 6, 4, 10.0, "nvdec")
-    order: dict[str, Source] = {"quick": quick, "slow": slow} if step == "open" else {"slow": slow, "quick": quick}
-    ledger = play(order, 1, clock)
+    reads = itertools.count(1)
+    quick.on_read = lambda: {2: begun, 41: ended}.get(next(reads), threading.Event()).set()
+    ledger = play({"quick": quick, "slow": slow}, 1, clock)
     assert slow.waited is True
     assert {id: count.captured for id, count in ledger.counts().items()} == {"quick": 40, "slow": 2}
     assert (quick.closed, slow.closed) == (1, 1)
@@ -246,7 +247,7 @@ def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: 
     ledger = play(sources, on_gpu, clock)
     assert {id: count.captured for id, count in ledger.counts().items()} == dict.fromkeys(decoders, 40)
     if on_gpu:
-        assert {*sources["a"].threads, *sources["c"].threads} == {"capture-recordings-0"}
+        assert {*sources["a"].threads[1:], *sources["c"].threads[1:]} == {"capture-recordings-0"}
         assert {*sources["b"].threads[1:]} == {"capture-b"}
     else:
         assert [{*sources[id].threads} for id in decoders] == [{f"capture-{id}"} for id in decoders]
