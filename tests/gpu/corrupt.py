@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=16)
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=50)
     args = parser.parse_args()
@@ -38,8 +39,9 @@ def main() -> int:
     died, failed, began = 0, 0, monotonic()
     with tempfile.TemporaryDirectory() as folder:
         made = sorted(args.originals.iterdir()) if args.originals else originals(Path(folder))
-        for first in range(0, args.count, args.at_once):
-            numbers = range(first, min(first + args.at_once, args.count))
+        end = args.first + args.count
+        for first in range(args.first, end, args.at_once):
+            numbers = range(first, min(first + args.at_once, end))
             try:
                 died += play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
             except AssertionError as error:
