@@ -6,7 +6,7 @@ bare files) or behind its length (MP4, Matroska). VP9 and MJPEG say their size i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _START = b"\0\0\1"
 _START_4 = b"\0\0\0\1"
@@ -43,9 +43,9 @@ class Bitstream:
             data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
         """
         if self._codec == "h264":
-            return b"".join(dict.fromkeys(unit for unit in _units(data) if unit[:1] and unit[0] & 0x1F == 7))
+            return _sets(data, lambda first: first & 0x1F == 7, lambda first: 1 <= first & 0x1F <= 5)
         if self._codec == "hevc":
-            return b"".join(dict.fromkeys(unit for unit in _units(data) if unit[:1] and unit[0] >> 1 & 0x3F == 33))
+            return _sets(data, lambda first: first >> 1 & 0x3F == 33, lambda first: first >> 1 & 0x3F < 32)
         if self._codec == "vp9":
             return _vp9_size(data)
         if self._codec == "mjpeg":
@@ -131,6 +131,20 @@ def _units(data: bytes) -> Iterator[bytes]:
         begin = at + 3
         at = data.find(_START, begin)
         yield (data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")
+
+
+def _sets(data: bytes, is_set: Callable[[int], bool], is_picture: Callable[[int], bool]) -> bytes:
+    """Units that are sets, told by their first byte, each once. They are before the picture, which is not looked at."""
+    found: dict[bytes, None] = {}
+    at = data.find(_START)
+    while 0 <= at < len(data) - 3:
+        begin = at + 3
+        if is_picture(data[begin]):
+            break
+        at = data.find(_START, begin)
+        if is_set(data[begin]):
+            found[(data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")] = None
+    return b"".join(found)
 
 
 def _prefixed_units(data: bytes, size: int) -> Iterator[bytes]:
