@@ -17,6 +17,7 @@ from daemon.capture import Board, Capture
 from daemon.clock import Clock
 
 log = structlog.get_logger(__name__)
+_SLACK_NS = 4_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
@@ -141,6 +142,7 @@ class CaptureThread(threading.Thread):
         self.captures = [*captures]
         self._clock, self._on_failure = clock, on_failure
         self._use, self._take_out = use, take_out
+        self._slack = _SLACK_NS if len(captures) > 1 else 1
         self._aside: Aside | None = None
         self._woken = threading.Event()
         self.wake = self._woken.set
@@ -175,6 +177,7 @@ class CaptureThread(threading.Thread):
             due, number, capture = waiting[0]
             left = due - self._clock.monotonic_ns()
             if left > 0:
+                left += -due % self._slack  # the same moments in all threads: who takes their pictures wakes less, too
                 if self._clock.wait(self._woken, left / 1e9):
                     self._woken.clear()
                     waiting = [(0, number, capture) for _, number, capture in waiting]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from time import monotonic, sleep
+from time import sleep
 from typing import cast
 
 import msgspec
@@ -36,7 +36,7 @@ from detectors.port import DeviceImage, HostImage
 
 _PATIENCE_S = 10.0
 _LOOK_S = 0.001  # between two looks at pictures that are not whole yet
-_EVERY_S = 0.002  # live: frames that come closer together than this go over together
+_EVERY_S = 0.002  # live: frames that come closer together go over together, so that all behind wake less often
 
 
 class _Copied(msgspec.Struct, frozen=True, gc=False):
@@ -173,8 +173,7 @@ class Outlet:
                 if batch:
                     self._channel.send(batch)
                     if self.live and not ending:
-                        # All processes at the same moments, so that who receives, and all behind, wake less often.
-                        sleep(_EVERY_S - monotonic() % _EVERY_S)
+                        sleep(_EVERY_S)
         except OSError:
             return  # the daemon is gone; whoever receives ends this process
 
