@@ -47,7 +47,7 @@ class Crew:
         self._on_gpu, self._board, self._clock, self._on_failure = on_gpu, board, clock, on_failure
         self._lock = threading.Lock()
         self._started = self._stopped = False
-        self._threads = [self._thread(name, group) for name, group in self._groups(captures)]
+        self._threads = [self._thread(*group) for group in self._groups(captures)]
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -88,19 +88,23 @@ class Crew:
             for thread in self._threads:
                 thread.wake()
 
-    def _groups(self, captures: Sequence[Capture]) -> Iterator[tuple[str, list[Capture]]]:
-        """Names of threads, and whom they serve."""
-        yield from ((capture.id, [capture]) for capture in captures if capture.live)
+    def _groups(self, captures: Sequence[Capture]) -> Iterator[tuple[str, list[Capture], int]]:
+        """Names of threads, whom they serve, and their phases."""
+        yield from ((capture.id, [capture], 0) for capture in captures if capture.live)
         recordings = [capture for capture in captures if not capture.live]
         for on_gpu, most in ((True, self._on_gpu or _MOST_THREADS), (False, _MOST_THREADS)):
             sharing = [capture for capture in recordings if capture.asks_gpu == on_gpu]
-            for number in range(min(len(sharing), most)):
+            threads = min(len(sharing), most)
+            for number in range(threads):
                 group = sharing[number::most]
                 kind = "recordings" if on_gpu else "cpu-recordings"
-                yield (group[0].id if len(group) == 1 else f"{kind}-{number}"), group
+                name = group[0].id if len(group) == 1 else f"{kind}-{number}"
+                yield name, group, _SLACK_NS * number // threads
 
-    def _thread(self, name: str, captures: Sequence[Capture]) -> CaptureThread:
-        thread = CaptureThread(name, captures, self._board, self._clock, self._on_failure, self._use, self._take_out)
+    def _thread(self, name: str, captures: Sequence[Capture], phase: int = 0) -> CaptureThread:
+        thread = CaptureThread(
+            name, captures, self._board, self._clock, self._on_failure, self._use, self._take_out, phase
+        )
         if len(captures) > 1:
             thread.open_aside()
         return thread
@@ -122,6 +126,8 @@ class CaptureThread(threading.Thread):
 
     Args:
         use, take_out: see `Crew`.
+        phase: ns; where it serves several, it wakes for their pictures at this moment of each 4 ms. Threads that wake
+            at the same moments wait for each other.
 
     Attributes:
         captures: that it serves.
@@ -136,13 +142,14 @@ class CaptureThread(threading.Thread):
         on_failure: Callable[[str], None],
         use: Callable[[], None] = lambda: None,
         take_out: Callable[[CaptureThread, Capture], bool] = lambda _thread, _capture: False,
+        phase: int = 0,
     ) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{name}", daemon=True)
         self.captures = [*captures]
         self._clock, self._on_failure = clock, on_failure
         self._use, self._take_out = use, take_out
-        self._slack = _SLACK_NS if len(captures) > 1 else 1
+        self._phase, self._slack = phase, _SLACK_NS if len(captures) > 1 else 1
         self._aside: Aside | None = None
         self._woken = threading.Event()
         self.wake = self._woken.set
@@ -177,7 +184,7 @@ class CaptureThread(threading.Thread):
             due, number, capture = waiting[0]
             left = due - self._clock.monotonic_ns()
             if left > 0:
-                left += -due % self._slack  # the same moments in all threads: who takes their pictures wakes less, too
+                left += (self._phase - due) % self._slack
                 if self._clock.wait(self._woken, left / 1e9):
                     self._woken.clear()
                     waiting = [(0, number, capture) for _, number, capture in waiting]
