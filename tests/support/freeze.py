@@ -1,15 +1,18 @@
-"""`python freeze.py PID NAME`: stops one thread of a process where it is, as a library that never returns would.
+"""`python freeze.py PID NAME`: stops one thread of a process where it waits, as in a library that never returns.
 
-Ends with the thread; whoever traces a thread must be there to see it die, or its process cannot be buried.
+Not where it works: it might have the interpreter's lock, and all would be stopped. Ends with the thread; whoever traces
+a thread must be there to see it die, or its process cannot be buried.
 """
 
 import ctypes
 import os
 import sys
+import time
 from pathlib import Path
 
-_SEIZE, _INTERRUPT = 0x4206, 0x4207
+_SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _ALL = 0x40000000  # __WALL: threads as well
+_FUTEX = "202"  # on x86-64
 
 
 def main() -> None:
@@ -19,11 +22,21 @@ def main() -> None:
         sys.exit(f"{pid} has no thread {name}")
     thread = int(tasks[0].name)
     libc = ctypes.CDLL(None, use_errno=True)
-    for request in (_SEIZE, _INTERRUPT):
-        if libc.ptrace(request, thread, None, None):
-            sys.exit(os.strerror(ctypes.get_errno()))
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        for request in (_SEIZE, _INTERRUPT):
+            if libc.ptrace(request, thread, None, None):
+                sys.exit(os.strerror(ctypes.get_errno()))
+        os.waitpid(thread, _ALL)
+        if (tasks[0] / "syscall").read_text().split()[0] == _FUTEX:
+            break
+        libc.ptrace(_DETACH, thread, None, None)
+        time.sleep(0.001)
+    else:
+        sys.exit(f"{name} does not wait for a lock")
+    os.write(1, b"frozen\n")
     while os.WIFSTOPPED(os.waitpid(thread, _ALL)[1]):
-        os.write(1, b"frozen\n")
+        pass
 
 
 if __name__ == "__main__":
