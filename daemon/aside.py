@@ -32,8 +32,8 @@ class Aside(threading.Thread):
         self._work.put((work, answer))
         return answer
 
-    def leave(self, work: Callable[[], None]) -> None:
-        """Nobody waits for it."""
+    def close(self, work: Callable[[], None]) -> None:
+        """What closes a source: nobody waits for it, and that it fails is logged."""
         self.ask(work).add_done_callback(_note)
 
     def end(self) -> None:
@@ -53,4 +53,4 @@ class Aside(threading.Thread):
 
 def _note(answer: Future[None]) -> None:
     if error := answer.exception():
-        log.error("work that nobody waits for failed", exc_info=error)
+        log.error("a source could not be closed", exc_info=error)

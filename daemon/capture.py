@@ -274,7 +274,7 @@ class Capture:
 
     def _close(self, reader: Reader) -> None:
         if self.aside:
-            self.aside.leave(reader.close)
+            self.aside.close(reader.close)
         else:
             reader.close()
 

@@ -164,16 +164,16 @@ class CaptureThread(threading.Thread):
             capture.aside = self._aside
 
     def run(self) -> None:
-        if self._aside:
-            self._aside.start()
         try:
+            if self._aside:
+                self._aside.start()
             self._use()
             self._serve()
         except Exception as error:
             log.exception("capture thread failed", thread=self.name)
             self._on_failure(f"{self.name} failed: {type(error).__name__}: {error}")
         finally:
-            if self._aside:
+            if self._aside and self._aside.is_alive():
                 self._aside.end()
                 self._aside.join()
 

@@ -3,7 +3,7 @@
     python -m tests.gpu.promises MODEL.onnx --labels coco --h264 CLIP --hevc CLIP --cache DIR --out DIR [--only NAME]
 
 --camera is a clip without B-frames and with a key picture every other second, which is what cameras send.
-Reports and logs go to --out. By the sum of its parts it takes fourteen minutes with the engine built before. --scale
+Reports and logs go to --out. It takes a quarter of an hour with the engine built before. --scale
 0.02 has so many of the sources and so much of the time, and shows on a CPU that all but lossless works.
 """
 
