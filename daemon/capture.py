@@ -98,6 +98,7 @@ class Capture:
     Attributes:
         aside: does what takes long, where other sources share the thread; to be set before it begins.
         asks_gpu: as in its configuration.
+        fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
     """
@@ -116,6 +117,7 @@ class Capture:
     ) -> None:
         self.id, self.asks_gpu = config.id, config.asks_gpu
         self.aside: Aside | None = None
+        self.fell_to_cpu = False
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self._source, self._board, self._ledger = source, board, ledger
@@ -150,11 +152,6 @@ class Capture:
     def ended(self) -> bool:
         """Nothing more comes of it."""
         return self._state == "ended"
-
-    @property
-    def fell_to_cpu(self) -> bool:
-        """It asked for the GPU's decoder, and has not got it."""
-        return self.asks_gpu and self.format is not None and self.format.decoder != NVDEC
 
     def go_on(self) -> int | None:
         """Do what is to be done now; the monotonic time, ns, at which to go on, or None at the end."""
@@ -223,12 +220,16 @@ class Capture:
         self._apply_share()
         while not self._stopping.is_set():
             try:
-                read = partial(reader.read, late, self._share.undecoded)
-                picture = (yield from self._first(read)) if apart else read()
+                wish = late, self._share.undecoded
+                picture = (yield from self._first(partial(reader.read, *wish))) if apart else reader.read(*wish)
                 if picture is None:
                     return
                 if pacer:
-                    yield from self._hold(pacer.due(picture.pts))
+                    self._held = True
+                    due = pacer.due(picture.pts)
+                    while self._clock.monotonic_ns() < due and not self._stopping.is_set():
+                        yield due
+                    self._go_on()
                 if self._stopping.is_set():
                     return
                 image = self._load(picture)
@@ -245,7 +246,11 @@ class Capture:
                 self._backoff.reset()
                 self._say("up", self._share.reason, format=reader.format)
             if image is not None:
-                yield from self._capture(picture, image, pacer.behind if pacer else 0)
+                info = self._captured(picture, image, pacer.behind if pacer else 0)
+                if not self._board.put(Frame(info, image)):
+                    yield from self._wait_for_room(Frame(info, image))
+                elif not self._source.live:
+                    yield self._last_ns  # others have their turn
             image = picture = None
 
     def _opened(self) -> Generator[int, None, Reader | None]:
@@ -292,10 +297,11 @@ class Capture:
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
         self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
         self.format = reader.format
+        self.fell_to_cpu = self.asks_gpu and reader.format.decoder != NVDEC
         try:
             yield
         finally:
-            self.format = None
+            self.format, self.fell_to_cpu = None, False
             self._admission.leave(self.id)
             self._new_share = ALL
 
@@ -304,9 +310,11 @@ class Capture:
 
     def _apply_share(self) -> bool:
         """Keep to what admission has left of the detector; whether that has changed."""
+        if self._share is self._new_share:
+            return False
         changed = self._share != self._new_share
+        self._share = self._new_share
         if changed:
-            self._share = self._new_share
             rates = [fps for fps in (self._max_fps, self._share.fps) if fps]
             self._limit = RateLimit(min(rates)) if rates else None
         return changed
@@ -330,11 +338,12 @@ class Capture:
         self._decode = picture.decode + self._clock.monotonic_ns() - now
         return image
 
-    def _capture(self, picture: Picture, image: Image, behind: int) -> Life:
+    def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
+        """What is known of a picture that is captured now."""
         self._ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
-        info = FrameInfo(
+        return FrameInfo(
             source=self.id,
             session=self._session or "",
             seq=self._next_seq(),
@@ -347,19 +356,11 @@ class Capture:
             height=image.height,
             behind=behind,
         )
-        frame = Frame(info, image)
-        if not self._board.put(frame):
-            self._held = True
-            while not self._board.put(frame, give_up=self._stopping.is_set()):
-                yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
-            self._go_on()
-        elif not self._source.live:
-            yield now  # others have their turn
 
-    def _hold(self, due: int) -> Life:
-        """Until a picture is due."""
+    def _wait_for_room(self, frame: Frame) -> Life:
         self._held = True
-        yield from self._until(due)
+        while not self._board.put(frame, give_up=self._stopping.is_set()):
+            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
         self._go_on()
 
     def _until(self, due: int) -> Life:

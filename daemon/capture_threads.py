@@ -14,7 +14,7 @@ import structlog
 
 from daemon.aside import Aside
 from daemon.capture import Board, Capture
-from daemon.clock import Clock
+from daemon.clock import Bell, Clock
 
 log = structlog.get_logger(__name__)
 _SLACK_NS = 4_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
@@ -110,8 +110,8 @@ class Crew:
         return thread
 
     def _take_out(self, thread: CaptureThread, capture: Capture) -> bool:
-        """Asked by a thread after each turn of a source that shares it: whether another serves that from here on."""
-        if not (self._on_gpu and capture.fell_to_cpu) or self._stopped:
+        """Asked after a turn of a source that shares a thread and fell to the CPU: whether another serves it now."""
+        if not self._on_gpu or self._stopped:
             return False
         with self._lock:
             thread.captures.remove(capture)
@@ -151,8 +151,8 @@ class CaptureThread(threading.Thread):
         self._use, self._take_out = use, take_out
         self._phase, self._slack = phase, _SLACK_NS if len(captures) > 1 else 1
         self._aside: Aside | None = None
-        self._woken = threading.Event()
-        self.wake = self._woken.set
+        self._bell = Bell()
+        self.wake = self._bell.ring
         for capture in captures:
             capture.aside = None
             board.listen(capture.id, self.wake)
@@ -185,12 +185,11 @@ class CaptureThread(threading.Thread):
             left = due - self._clock.monotonic_ns()
             if left > 0:
                 left += (self._phase - due) % self._slack
-                if self._clock.wait(self._woken, left / 1e9):
-                    self._woken.clear()
+                if self._clock.wait(self._bell, left / 1e9):
                     waiting = [(0, number, capture) for _, number, capture in waiting]
                 continue
             following = capture.go_on()
-            if following is None or (len(waiting) > 1 and self._take_out(self, capture)):
+            if following is None or (capture.fell_to_cpu and len(waiting) > 1 and self._take_out(self, capture)):
                 heapq.heappop(waiting)
             else:
                 heapq.heapreplace(waiting, (following, number, capture))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from time import monotonic_ns, perf_counter_ns
+from time import monotonic_ns
 from typing import Any
 
 from av.packet import Packet
@@ -88,14 +88,17 @@ class AvReader:
             packet = self._next_packet()
             if packet is None:
                 return None
-            if cause := self._catch_up.leaves_out(packet, late, monotonic_ns() - asked, undecoded):
+            got = monotonic_ns()
+            if cause := self._catch_up.leaves_out(packet, late, got - asked, undecoded):
                 raise LeftOutError(f"a picture of {self._config.url} is left out", cause)
-            self._decode_packet(packet)
+            try:
+                self._decode_packet(packet)
+            finally:
+                self._decode += monotonic_ns() - got
         frame = self._frames.popleft()
         decode, self._decode = self._decode, 0
         time = self._demuxer.time_of(frame.pts, frame.time_base)
-        sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
-        return Picture(time, decode, frame.load, sent_at)
+        return Picture(time, decode, frame.load, self._demuxer.sent_at(frame.pts, frame.time_base))
 
     def close(self) -> None:
         self._frames.clear()
@@ -120,7 +123,6 @@ class AvReader:
         return None
 
     def _decode_packet(self, packet: Packet[Any]) -> None:
-        started = perf_counter_ns()
         self._owed += packet.size > 0
         try:
             for frame in self._decoder.decode(packet):
@@ -133,8 +135,6 @@ class AvReader:
         except UnsuitableError as error:
             self._on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
-        finally:
-            self._decode += perf_counter_ns() - started
 
     def _give_up_one(self) -> None:
         """Decoders drop what they cannot decode without a word; the sum of packets and pictures tells."""

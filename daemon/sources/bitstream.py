@@ -6,11 +6,19 @@ bare files) or behind its length (MP4, Matroska). VP9 and MJPEG say their size i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from struct import Struct
 
 _START = b"\0\0\1"
 _START_4 = b"\0\0\0\1"
+_LENGTH = Struct(">I")
 _HEAD = 256  # bytes of a packet without parameters that are looked at
+_PICTURE, _SET, _OTHER = range(3)  # what a unit is: part of a picture, a sequence parameter set, or something else
+_H264_KINDS = dict.fromkeys(range(1, 6), _PICTURE) | {7: _SET}
+_HEVC_KINDS = dict.fromkeys(range(32), _PICTURE) | {33: _SET}
+# By their first byte.
+_H264_UNITS = bytes(_H264_KINDS.get(first & 0x1F, _OTHER) for first in range(256))
+_HEVC_UNITS = bytes(_HEVC_KINDS.get(first >> 1 & 0x3F, _OTHER) for first in range(256))
 
 
 class Bitstream:
@@ -18,6 +26,10 @@ class Bitstream:
 
     Args:
         extradata: of the stream, as FFmpeg has it.
+
+    Attributes:
+        has_lengths: units are behind their lengths.
+        has_start_codes: units are behind start codes, extradata's too.
     """
 
     def __init__(self, codec: str, extradata: bytes | None) -> None:
@@ -25,16 +37,8 @@ class Bitstream:
         self._length = _length_size(codec, extradata or b"")
         self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
         self._layers = 0  # HEVC: the highest temporal layer seen
-
-    @property
-    def has_lengths(self) -> bool:
-        """Units are behind their lengths."""
-        return self._length > 0
-
-    @property
-    def has_start_codes(self) -> bool:
-        """Units are behind start codes, extradata's too."""
-        return self._length == 0 and self._codec in ("h264", "hevc")
+        self.has_lengths = self._length > 0
+        self.has_start_codes = self._length == 0 and codec in ("h264", "hevc")
 
     def parameters(self, data: bytes) -> bytes:
         """What a decoder is made for: sequence parameter sets, or whatever says the size; empty if they are not in it.
@@ -43,9 +47,9 @@ class Bitstream:
             data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
         """
         if self._codec == "h264":
-            return _sets(data, lambda first: first & 0x1F == 7, lambda first: 1 <= first & 0x1F <= 5)
+            return _sets(data, _H264_UNITS)
         if self._codec == "hevc":
-            return _sets(data, lambda first: first >> 1 & 0x3F == 33, lambda first: first >> 1 & 0x3F < 32)
+            return _sets(data, _HEVC_UNITS)
         if self._codec == "vp9":
             return _vp9_size(data)
         if self._codec == "mjpeg":
@@ -60,15 +64,17 @@ class Bitstream:
         size = self._length
         converted = bytearray(data)
         units = []
-        at, end = 0, len(converted)
-        while at + size <= end:
-            length = int.from_bytes(converted[at : at + size], "big")
-            if size == 4:
+        at, end = 0, len(converted) - size
+        if size == 4:
+            while at <= end:
+                (length,) = _LENGTH.unpack_from(converted, at)
                 converted[at : at + 4] = _START_4
-            else:
+                at += 4 + length
+        else:
+            while at <= end:
+                length = int.from_bytes(converted[at : at + size], "big")
                 units.append(converted[at + size : at + size + length])
-            at += size + length
-        if size != 4:
+                at += size + length
             converted = bytearray(b"".join(_START_4 + unit for unit in units))
         return bytearray(self._sets) + converted if key and not self.parameters(bytes(converted)) else converted
 
@@ -133,16 +139,21 @@ def _units(data: bytes) -> Iterator[bytes]:
         yield (data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")
 
 
-def _sets(data: bytes, is_set: Callable[[int], bool], is_picture: Callable[[int], bool]) -> bytes:
-    """Units that are sets, told by their first byte, each once. They are before the picture, which is not looked at."""
+def _sets(data: bytes, units: bytes) -> bytes:
+    """Units that are sets, each once. They are before the picture, which is not looked at.
+
+    Args:
+        units: what a unit is, by its first byte.
+    """
     found: dict[bytes, None] = {}
     at = data.find(_START)
     while 0 <= at < len(data) - 3:
         begin = at + 3
-        if is_picture(data[begin]):
+        kind = units[data[begin]]
+        if kind == _PICTURE:
             break
         at = data.find(_START, begin)
-        if is_set(data[begin]):
+        if kind == _SET:
             found[(data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")] = None
     return b"".join(found)
 

@@ -48,6 +48,7 @@ class CatchUp:
         self._bitstream = Bitstream(context.name, context.extradata)
         self._now = now
         self._late, self._very_late, self._fresh = _Lasting(), _Lasting(), _Lasting()
+        self._watched = False  # the last packet was
         self._behind = False
         self._to_key: Cause | None = None  # why everything up to a key picture is left out
         self._mean, self._asked = 0.0, 0  # ns late, and when
@@ -67,10 +68,13 @@ class CatchUp:
             Why it is left out; None if it is not.
         """
         if not (late or undecoded or self._behind or self._to_key):  # nearly always
-            self._late.end()
-            self._very_late.end()
-            self._tail.end()
+            if self._watched:
+                self._watched = False
+                self._late.end()
+                self._very_late.end()
+                self._tail.end()
             return None
+        self._watched = True
         self._note(0 if waited > self.WAITED else late, self._now())
         if packet.size == 0:
             return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+
+from daemon.clock import Awaited
 
 
 class ManualClock:
@@ -23,11 +24,11 @@ class ManualClock:
     def utc_ns(self) -> int:
         return 1_700_000_000_000_000_000 + self._now
 
-    def wait(self, event: threading.Event, seconds: float) -> bool:
+    def wait(self, event: Awaited, seconds: float) -> bool:
         self.waits.append(seconds)
         self.advance(seconds)
         self.on_wait()
-        return event.is_set()
+        return event.wait(0)
 
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * 1e9)

@@ -50,20 +50,28 @@ class NvdecDecoder:
         self._colour = (context.colorspace == _BT709, full)
 
     def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
-        self._return_retired()
-        if packet.size == 0:
+        if self._retired:
+            self._return_retired()
+        size, bitstream, is_key = packet.size, self._bitstream, packet.is_keyframe
+        if size == 0:
             return self._drain()
-        bitstream, is_key = self._bitstream, packet.is_keyframe
-        anew = is_key and bitstream.begins_anew(bytes(packet))
-        if bitstream.has_lengths:
-            data = bitstream.to_annex_b(memoryview(packet), key=is_key)
-        elif self._first:
-            data, self._first = bytearray(self._first + bytes(packet)), b""
+        data: bytearray | memoryview
+        if bitstream.has_lengths or self._first:
+            data, self._first = self._in_units(packet, is_key), b""
+            address, size = ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data)
         else:
-            told = memoryview(packet)
-            return self._feed(packet.buffer_ptr, packet.size, packet.pts, bytes(told) if is_key else head(told), anew)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(data))
-        return self._feed(address, len(data), packet.pts, bytes(data) if is_key else head(data), anew)
+            data, address = memoryview(packet), packet.buffer_ptr
+        parameters = bitstream.parameters(bytes(data) if is_key else head(data))
+        shown = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else ()
+        if self._session is None:
+            raise DecodeError("nothing before it says how to decode it")
+        self._times.push(packet.pts, anew=is_key and bitstream.begins_anew(bytes(packet)))
+        try:
+            found = self._session.decode(address, size)
+        except UnsuitableError:
+            self._discard()
+            raise
+        return [*shown, *self._shown(found)]
 
     def close(self) -> None:
         if self._closed:
@@ -76,21 +84,11 @@ class NvdecDecoder:
             self._retire()
         self._return_retired()
 
-    def _feed(self, address: int, size: int, pts: int | None, told: bytes, anew: bool) -> list[Decoded]:
-        """One packet; what of it is `told` says whether it brings other parameters. For `anew` see `ShowTimes.push`."""
-        shown: list[Decoded] = []
-        parameters = self._bitstream.parameters(told)
-        if parameters and (self._key is None or self._key[2] != parameters):
-            shown = self._change(parameters)
-        if self._session is None:
-            raise DecodeError("nothing before it says how to decode it")
-        self._times.push(pts, anew=anew)
-        try:
-            found = self._session.decode(address, size)
-        except UnsuitableError:
-            self._discard()
-            raise
-        return shown + self._shown(found) if shown else self._shown(found)
+    def _in_units(self, packet: Packet[Any], is_key: bool) -> bytearray:
+        """As the decoder wants it: units behind start codes, the first of all behind what the stream said of itself."""
+        if self._bitstream.has_lengths:
+            return self._bitstream.to_annex_b(memoryview(packet), key=is_key)
+        return bytearray(self._first + bytes(packet))
 
     def _shown(self, found: Sequence[Load]) -> list[Decoded]:
         times, base, colour = self._times, self._time_base, self._colour

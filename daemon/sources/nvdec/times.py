@@ -26,7 +26,7 @@ class ShowTimes:
     """
 
     def __init__(self, second: Fraction) -> None:
-        self._jump = second * _JUMP
+        self._jump = int(second * _JUMP)  # comparing with a Fraction costs as much as all else here
         self._waiting: list[tuple[int, int]] = []  # timeline and time
         self._timeline, self._latest = 0, 0
         self._anew = False  # the last packet began anew
