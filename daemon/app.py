@@ -118,6 +118,7 @@ class App:
                 max_age_ns=round(config.board.max_age_ms * 1e6),
                 lanes=detector.info.lanes,
                 batch=config.board.max_batch,
+                gather=detector.info.gpu is not None,
             )
             offer = find_hardware(config, detector.info)
             admission = self._make_admission(offer, detector)

@@ -1,7 +1,8 @@
 """Where frames wait for a lane: the newest of each source (live), or all of them in order (lossless).
 
 While lanes are busy frames gather here by themselves, so batches grow with load and are one when idle; there is
-no batching timer. A source has at most one batch in flight, so its messages need no reordering.
+no batching timer. Lanes of one GPU leave live frames to gather as long as others have more in flight: two small batches
+cost as much of the CPU as two large ones. A source has at most one batch in flight, so its messages need no reordering.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class FrameBoard:
         lanes: that take from here. Where it is lossless, no batch has frames of more sources than one lane's share:
             a source is in flight once, and a batch with one frame of each would leave nothing to the others.
         batch: frames that are taken at once, at most; None for what the lane asks for.
+        gather: a batch takes so little time that waiting for one is worth it; it is not where it is lossless.
 
     Attributes:
         live: newer frames replace older ones.
@@ -65,8 +67,12 @@ class FrameBoard:
         max_age_ns: int,
         lanes: int = 1,
         batch: int | None = None,
+        gather: bool = False,
     ) -> None:
         self._batch = batch
+        self._gather = gather and depth is None
+        self._in_flight = 0  # sources
+        self._called = False  # a lane, since the last came
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._lanes = lanes
@@ -121,9 +127,9 @@ class FrameBoard:
                 queue.wanted = not give_up
                 return give_up
             queue.frames.append(frame)
-            if not queue.in_flight:
+            if not (queue.in_flight or source in self._ready):
                 self._ready[source] = None
-                self._filled.notify()
+                self._call_lane()
             return True
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
@@ -133,7 +139,8 @@ class FrameBoard:
         The sources taken from are in flight until `release`.
         """
         with self._lock:
-            self._filled.wait_for(lambda: self._ready or self._closed, timeout_s)
+            self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
+            self._called = False
             batch: list[Frame] = []
             most = min(most, self._batch or most)
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
@@ -157,10 +164,10 @@ class FrameBoard:
                 self._tell(queue)
             # Those that had no turn are first again. Who has a frame in the batch is in flight.
             self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
-            for frame in batch:
-                self._ready.pop(frame.info.source, None)
-            if self._ready:
-                self._filled.notify()
+            for source in {frame.info.source for frame in batch}:
+                self._ready.pop(source, None)
+                self._in_flight += 1
+            self._call_lane()
             return batch
 
     def release(self, batch: Sequence[Frame]) -> None:
@@ -168,6 +175,7 @@ class FrameBoard:
         with self._lock:
             # Who had the last place of the batch, perhaps his second, waits for the others next time.
             for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(batch))):
+                self._in_flight -= 1
                 queue = self._queues.get(source)
                 if queue is None:  # it has gone meanwhile
                     continue
@@ -175,8 +183,8 @@ class FrameBoard:
                 if queue.frames:
                     self._ready[source] = None
                 self._tell(queue)
-            if self._ready:
-                self._filled.notify()
+            if not self._gather:  # otherwise the lane that gives these back takes the next
+                self._call_lane()
 
     def is_settled(self, source: str) -> bool:
         """Nothing of a source waits here or is in flight: its results are in the outbox."""
@@ -208,6 +216,16 @@ class FrameBoard:
                 while queue.frames:
                     self._ledger.drop(queue.frames.popleft().info, "shutdown")
             self._ready.clear()
+
+    def _is_worth_taking(self) -> bool:
+        waiting = len(self._ready)
+        return waiting > 0 and (not self._gather or waiting >= self._in_flight)
+
+    def _call_lane(self) -> None:
+        """If there is something for it. One that was called and has not come yet takes all there is."""
+        if self._is_worth_taking() and not (self._gather and self._called):
+            self._called = True
+            self._filled.notify()
 
     def _tell(self, queue: _Queue) -> None:
         """A thread that is woken for room finds some for several frames."""

@@ -20,10 +20,19 @@ IMAGE = HostImage(np.zeros((2, 2, 3), np.uint8))
 class Board:
     """A board with a shorthand for frames."""
 
-    def __init__(self, clock: ManualClock, depth: int | None = None, lanes: int = 1, batch: int | None = None) -> None:
-        self.clock, self.ledger = clock, Ledger(["a", "b", "c"])
+    def __init__(
+        self,
+        clock: ManualClock,
+        depth: int | None = None,
+        lanes: int = 1,
+        batch: int | None = None,
+        *,
+        gather: bool = False,
+    ) -> None:
+        ids = ["a", "b", "c"]
+        self.clock, self.ledger = clock, Ledger(ids)
         self.board = FrameBoard(
-            ["a", "b", "c"], self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes, batch=batch
+            ids, self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes, batch=batch, gather=gather
         )
         self._seq = 0
 
@@ -131,10 +140,10 @@ def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualC
     assert board.board.drained
 
 
-@pytest.mark.parametrize("depth", [None, 3])
-def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | None) -> None:
+@pytest.mark.parametrize(("depth", "gather"), [(None, False), (None, True), (3, False)])
+def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | None, gather: bool) -> None:
     """Captured = taken + dropped, exactly, with four producers and two takers; and each source in order."""
-    board = Board(clock, depth)
+    board = Board(clock, depth, gather=gather)
     seen: dict[str, list[int]] = {"a": [], "b": [], "c": []}
 
     def produce(source: str) -> None:
@@ -166,3 +175,28 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
         assert seqs == sorted(seqs)
         dropped = board.ledger.totals(source)
         assert len(seqs) + dropped.superseded + dropped.stale == 500
+
+
+def test_a_lane_leaves_frames_to_gather_while_another_has_more(clock: ManualClock) -> None:
+    """Two of three sources are in flight: the frame of the third waits until as many wait."""
+    board = Board(clock, gather=True)
+    board.put("a", "b")
+    batch = board.take()
+    taken: list[Frame] = []
+    lane = threading.Thread(target=lambda: taken.extend(board.board.take(8, 60.0)))
+    lane.start()
+    board.put("c")
+    lane.join(0.1)
+    assert taken == []
+    board.board.release(batch[:1])
+    board.put("a")
+    lane.join(20)
+    assert _names(taken) == [("c", 2), ("a", 3)]
+
+
+def test_no_frame_waits_for_a_lane_that_takes_too_long(clock: ManualClock) -> None:
+    board = Board(clock, gather=True)
+    board.put("a", "b")
+    board.take()
+    board.put("c")
+    assert _names(board.board.take(8, 0.01)) == [("c", 2)]
