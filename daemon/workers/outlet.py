@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -31,7 +31,7 @@ from daemon.workers.channel import (
     Told,
     Uses,
 )
-from daemon.workers.memory import Block, HostBlock, HostPlace, Place, view
+from daemon.workers.memory import Block, HostBlock, HostPlace, view
 from detectors.port import DeviceImage, HostImage
 
 _PATIENCE_S = 10.0
@@ -213,17 +213,17 @@ class Outlet:
             del self._held_up[source]
 
     def _message(self, item: _Item) -> Told:
+        if isinstance(item, Frame):
+            info, image = item.info, cast("DeviceImage", item.image)
+            block, offset = self._lent(info.source, image.lease, device=True)
+            chroma = image.chroma - image.luma
+            return Captured(info, block, offset, chroma, image.pitch, image.bt709, image.full_range)
         if isinstance(item, Told):
             return item
-        if isinstance(item, _Copied):
-            return CapturedHere(item.info, *self._lent(item.info.source, item.lease, device=False))
-        image = cast("DeviceImage", item.image)
-        where = self._lent(item.info.source, cast("Lease[Place]", image.lease), device=True)
-        chroma = image.chroma - image.luma
-        return Captured(item.info, *where, chroma, image.pitch, image.bt709, image.full_range)
+        return CapturedHere(item.info, *self._lent(item.info.source, item.lease, device=False))
 
-    def _lent(self, source: str, lease: Lease[Place] | Lease[HostPlace], *, device: bool) -> tuple[int, int]:
-        """Held until the daemon gives it back; by what it knows it: block and offset."""
+    def _lent(self, source: str, lease: Any, *, device: bool) -> tuple[int, int]:
+        """Its `Place` is held until the daemon gives it back; by what it knows it: block and offset."""
         place = lease.place
         where = self._number(place.block, device=device), place.offset
         self._held[where] = (source, lease)
@@ -260,7 +260,11 @@ def _source_of(item: _Item) -> str | None:
 
 def _is_whole(item: _Item) -> bool:
     """A message always is."""
-    return not isinstance(item, Frame) or cast("Lease[Place]", cast("DeviceImage", item.image).lease).place.is_whole
+    if not isinstance(item, Frame):
+        return True
+    image: Any = item.image
+    whole: bool = image.lease.place.is_whole
+    return whole
 
 
 class RemoteAdmission:
