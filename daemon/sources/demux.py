@@ -56,12 +56,14 @@ class Demuxer:
         self._begun = 0  # ns, that of this one
         self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
+        self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # of the last time, and ns as a ratio of whole numbers
         self._packets: Iterator[Packet[Any]]
         self._kept: tuple[Packet[Any], ...] = ()
         self._lap = 0  # ticks by which times of the kept packets move on with each pass; 0 where passes are apart
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
+        self._period = round(1e9 / (self.rate or 25.0))
 
     def next(self) -> Packet[Any] | None:
         """The next packet; None when the recording has come to its end, this time.
@@ -122,13 +124,16 @@ class Demuxer:
     def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """The time of a picture, on a timeline that goes on over loops, ns; to be asked once for each, in order."""
         if pts is not None and time_base is not None:
-            time = self._offset + _nanoseconds(pts, time_base)
+            if time_base is not self._unit:
+                self._unit, self._scale = time_base, (time_base.numerator * 1_000_000_000, time_base.denominator)
+            time = self._offset + pts * self._scale[0] // self._scale[1]
         elif self._live:
             return None
         else:  # a bare H.264 file has no times: its rate must do
             time = self._end
-        self._begin = time if self._begin is None else self._begin
-        self._end = max(self._end, time + round(1e9 / (self.rate or 25.0)))
+        if self._begin is None:
+            self._begin = time
+        self._end = max(self._end, time + self._period)
         return time
 
     def sent_at(self, pts: int | None, time_base: Fraction | None) -> int | None:
