@@ -7,7 +7,6 @@ sources.
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -101,6 +100,7 @@ class Capture:
         fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
+        go_on: to do what is to be done now; gives the monotonic time, ns, at which to go on, or None at the end.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Capture:
         self._share = ALL  # what admission leaves it
         self._new_share = ALL  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
-        self._stopping = threading.Event()
+        self._ending = False
         self._seq = self._first_seq = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
@@ -137,7 +137,7 @@ class Capture:
         self._step = "open"  # what may block in a library
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
-        self._life = self.life()
+        self.go_on: Callable[[], int | None] = partial(next, self.life(), None)
 
     @property
     def state(self) -> State:
@@ -153,13 +153,9 @@ class Capture:
         """Nothing more comes of it."""
         return self._state == "ended"
 
-    def go_on(self) -> int | None:
-        """Do what is to be done now; the monotonic time, ns, at which to go on, or None at the end."""
-        return next(self._life, None)
-
     def stop(self) -> None:
         """Ask it to end, the next time it goes on."""
-        self._stopping.set()
+        self._ending = True
 
     def disown(self) -> None:
         """Whatever it still has to say, should its library ever return, is not to be said."""
@@ -167,7 +163,7 @@ class Capture:
 
     def life(self) -> Life:
         """From the first connection to the end; to be called by `go_on`."""
-        while not self._stopping.is_set():
+        while not self._ending:
             try:
                 yield from self.connection()
                 break
@@ -187,7 +183,7 @@ class Capture:
         until = self._clock.monotonic_ns() + _SETTLE_NS
         while not self._board.is_settled(self.id) and (now := self._clock.monotonic_ns()) < until:
             yield now + _LOOK_AGAIN_NS
-        self._say("ended", self.failure or ("stopped" if self._stopping.is_set() else None))
+        self._say("ended", self.failure or ("stopped" if self._ending else None))
 
     def connection(self) -> Life:
         """One connection, until it ends.
@@ -218,7 +214,7 @@ class Capture:
         # A decoder that is empty takes packets for 50 ms before it has a picture.
         apart = self.aside is not None and not self.fell_to_cpu
         self._apply_share()
-        while not self._stopping.is_set():
+        while not self._ending:
             try:
                 wish = late, self._share.undecoded
                 picture = (yield from self._first(partial(reader.read, *wish))) if apart else reader.read(*wish)
@@ -227,10 +223,10 @@ class Capture:
                 if pacer:
                     self._held = True
                     due = pacer.due(picture.pts)
-                    while self._clock.monotonic_ns() < due and not self._stopping.is_set():
+                    while (now := self._clock.monotonic_ns()) < due and not self._ending:
                         yield due
-                    self._go_on()
-                if self._stopping.is_set():
+                    self._held, self._last_ns = False, now
+                if self._ending:
                     return
                 image = self._load(picture)
             except LeftOutError as error:
@@ -242,7 +238,7 @@ class Capture:
                 continue
             errors, apart = 0, False
             late = self._late(picture, pacer, lag)
-            if self._apply_share() or self._state != "up":
+            if (self._new_share is not self._share and self._apply_share()) or self._state != "up":
                 self._backoff.reset()
                 self._say("up", self._share.reason, format=reader.format)
             if image is not None:
@@ -273,7 +269,7 @@ class Capture:
             done.set_result(work())
             return done
         answer = self.aside.ask(work)
-        while not (answer.done() or self._stopping.is_set()):
+        while not (answer.done() or self._ending):
             yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
         return answer
 
@@ -310,8 +306,6 @@ class Capture:
 
     def _apply_share(self) -> bool:
         """Keep to what admission has left of the detector; whether that has changed."""
-        if self._share is self._new_share:
-            return False
         changed = self._share != self._new_share
         self._share = self._new_share
         if changed:
@@ -359,18 +353,13 @@ class Capture:
 
     def _wait_for_room(self, frame: Frame) -> Life:
         self._held = True
-        while not self._board.put(frame, give_up=self._stopping.is_set()):
+        while not self._board.put(frame, give_up=self._ending):
             yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
-        self._go_on()
+        self._held, self._last_ns = False, self._clock.monotonic_ns()
 
     def _until(self, due: int) -> Life:
-        while not self._stopping.is_set() and self._clock.monotonic_ns() < due:
+        while not self._ending and self._clock.monotonic_ns() < due:
             yield due
-
-    def _go_on(self) -> None:
-        """From here on it is the source that is waited for."""
-        self._last_ns = self._clock.monotonic_ns()
-        self._held = False
 
     def _lose(self, error: DecodeError, in_a_row: int) -> None:
         log.debug("picture lost", source=self.id, reason=str(error))

@@ -17,7 +17,7 @@ from daemon.capture import Board, Capture
 from daemon.clock import Bell, Clock
 
 log = structlog.get_logger(__name__)
-_SLACK_NS = 4_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
+_SLACK_NS = 8_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
@@ -126,7 +126,7 @@ class CaptureThread(threading.Thread):
 
     Args:
         use, take_out: see `Crew`.
-        phase: ns; where it serves several, it wakes for their pictures at this moment of each 4 ms. Threads that wake
+        phase: ns; where it serves several, it wakes for their pictures at this moment of each 8 ms. Threads that wake
             at the same moments wait for each other.
 
     Attributes:

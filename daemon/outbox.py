@@ -59,7 +59,7 @@ class Outbox:
 
     def __init__(self, limit: int, ledger: Ledger, *, lossless: bool) -> None:
         self.limit = limit
-        self._ledger, self._lossless = ledger, lossless
+        self._ledger, self.lossless = ledger, lossless
         self._items: deque[Result | Report] = deque()
         self._results = 0
         self._taken = 0  # items of the last `take`, being sent
@@ -75,7 +75,7 @@ class Outbox:
         """Leave a batch's results, each as soon as there is room for it."""
         with self._lock:
             for result in results:
-                while self._lossless and self._results >= self.limit and not self._closed:
+                while self.lossless and self._results >= self.limit and not self._closed:
                     self._filled.notify()
                     self._emptied.wait(0.1)
                 if self._results >= self.limit:

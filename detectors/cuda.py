@@ -160,7 +160,8 @@ class Stream:
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Enqueue a copy within the device, by addresses."""
-        _enqueued(_hot.cuMemcpyDtoDAsync_v2(target, source, size, self.handle))
+        if status := _hot.cuMemcpyDtoDAsync_v2(target, source, size, self.handle):
+            _enqueued(status)
 
     def send(self, target: int, source: PinnedBuffer) -> None:
         """Enqueue a copy of host memory, which must stay as it is until the stream has passed, to a device address."""
@@ -202,7 +203,8 @@ class Event:
         self.handle = int(self._event)
 
     def record(self, stream: Stream) -> None:
-        _enqueued(_hot.cuEventRecord(self.handle, stream.handle))
+        if status := _hot.cuEventRecord(self.handle, stream.handle):
+            _enqueued(status)
 
     def synchronize(self) -> None:
         """Wait until the point is reached; releases the interpreter's lock."""
@@ -212,9 +214,9 @@ class Event:
     def passed(self) -> bool:
         """Whether the point is reached; nobody waits here."""
         status = _hot.cuEventQuery(self.handle)
-        if status != _NOT_READY:
+        if status and status != _NOT_READY:
             _enqueued(status)
-        return status != _NOT_READY
+        return not status
 
     def milliseconds_since(self, earlier: Event) -> float:
         passed = ctypes.c_float()

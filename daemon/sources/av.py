@@ -85,7 +85,7 @@ class AvReader:
             if self._owed > _MOST_DELAYED:
                 self._give_up_one()
             asked = monotonic_ns()
-            packet = self._next_packet()
+            packet = self._demuxer.next() or self._first_again()
             if packet is None:
                 return None
             got = monotonic_ns()
@@ -105,20 +105,17 @@ class AvReader:
         self._decoder.close()
         self._demuxer.close()
 
-    def _next_packet(self) -> Packet[Any] | None:
-        """The next packet; None at the end of a recording that does not loop."""
-        packet = self._demuxer.next()
-        if packet is not None:
-            return packet
+    def _first_again(self) -> Packet[Any] | None:
+        """At the end of a recording: the first packet of the next pass; None if it does not loop."""
         if self._demuxer.is_endless:
             self._demuxer.begin_again()
-            return self._next_packet()
+            return self._demuxer.next() or self._first_again()
         if self._owed > 0:
             self._give_up_one()
         if self._config.loop:
             self._demuxer.begin_again()
             self._decoder.begin(self._demuxer.stream)
-            return self._next_packet()
+            return self._demuxer.next() or self._first_again()
         self._demuxer.check_length()
         return None
 

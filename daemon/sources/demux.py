@@ -56,7 +56,7 @@ class Demuxer:
         self._begun = 0  # ns, that of this one
         self._wall_clock: tuple[int, int] | None = None  # pts of the latest packet that told, and its UTC, ns
         self._begin: int | None = None  # ns, the first picture of this pass
-        self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # of the last time, and ns as a ratio of whole numbers
+        self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # of the last time, and ns as a ratio
         self._packets: Iterator[Packet[Any]]
         self._kept: tuple[Packet[Any], ...] = ()
         self._lap = 0  # ticks by which times of the kept packets move on with each pass; 0 where passes are apart

@@ -35,6 +35,7 @@ class Surfaces:
     Attributes:
         pitch: bytes of a row.
         bytes: of a picture; its chroma follows its luma.
+        take: see `Ring.take`.
     """
 
     def __init__(self, memory: Memory, count: int, width: int, height: int) -> None:
@@ -50,10 +51,7 @@ class Surfaces:
                 undo.callback(surface.event.close)
             self._undo = undo.pop_all()
         self._ring = Ring(surfaces)
-
-    def take(self) -> Lease[Surface]:
-        """See `Ring.take`."""
-        return self._ring.take()
+        self.take = self._ring.take
 
     def image(self, lease: Lease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
         """The picture that will lie there, once the surface's event has passed."""
