@@ -23,7 +23,7 @@ from daemon.workers.remote import RemoteCapture, Surroundings
 log = structlog.get_logger(__name__)
 _BUSY_MS = 2  # places come home without waking anybody; a source that waits for one waits so long for the word of it
 _IDLE_MS = 200
-_EVERY_S = 0.002  # live: what comes closer together is taken in together, so that this thread and lanes wake less often
+_EVERY_S = 0.004  # live: what comes closer together is taken in together, so that this thread and lanes wake less often
 _NONE = NoHardware("not in this process")
 _ON_CPU = 8  # sources that the CPU decodes in one process
 _NICE = 10

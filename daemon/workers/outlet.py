@@ -183,8 +183,12 @@ class Outlet:
 
     def _gather(self, batch: list[Told]) -> bool:
         """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
+        waits = not batch
+        if waits and self._held_up and self.live:
+            sleep(_LOOK_S)  # not to be woken by each frame that comes meanwhile
+            waits = False
         try:
-            item = self._queue.get(block=not batch, timeout=_LOOK_S if self._held_up else None)
+            item = self._queue.get(block=waits, timeout=_LOOK_S if self._held_up else None)
             while item is not None:
                 self._sort_in(item, batch)
                 if len(batch) >= MOST:
