@@ -12,13 +12,16 @@ from struct import Struct
 _START = b"\0\0\1"
 _START_4 = b"\0\0\0\1"
 _LENGTH = Struct(">I")
+_UNIT_HEAD = 2  # bytes of a unit that say what it is
 _HEAD = 256  # bytes of a packet without parameters that are looked at
 _PICTURE, _SET, _OTHER = range(3)  # what a unit is: part of a picture, a sequence parameter set, or something else
-_H264_KINDS = dict.fromkeys(range(1, 6), _PICTURE) | {7: _SET}
-_HEVC_KINDS = dict.fromkeys(range(32), _PICTURE) | {33: _SET}
+_H264 = dict.fromkeys(range(1, 6), _PICTURE) | {7: _SET}
+_HEVC = dict.fromkeys(range(32), _PICTURE) | {33: _SET}
 # By their first byte.
-_H264_UNITS = bytes(_H264_KINDS.get(first & 0x1F, _OTHER) for first in range(256))
-_HEVC_UNITS = bytes(_HEVC_KINDS.get(first >> 1 & 0x3F, _OTHER) for first in range(256))
+_KINDS = {
+    "h264": bytes(_H264.get(first & 0x1F, _OTHER) for first in range(256)),
+    "hevc": bytes(_HEVC.get(first >> 1 & 0x3F, _OTHER) for first in range(256)),
+}
 
 
 class Bitstream:
@@ -34,26 +37,25 @@ class Bitstream:
 
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self._codec = codec
+        self._kinds = _KINDS.get(codec, b"")
         self._length = _length_size(codec, extradata or b"")
         self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
         self._layers = 0  # HEVC: the highest temporal layer seen
         self.has_lengths = self._length > 0
         self.has_start_codes = self._length == 0 and codec in ("h264", "hevc")
 
-    def parameters(self, data: bytes) -> bytes:
+    def parameters(self, data: bytes | bytearray) -> bytes:
         """What a decoder is made for: sequence parameter sets, or whatever says the size; empty if they are not in it.
 
         Args:
             data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
         """
-        if self._codec == "h264":
-            return _sets(data, _H264_UNITS)
-        if self._codec == "hevc":
-            return _sets(data, _HEVC_UNITS)
+        if self._kinds:
+            return _sets(data, self._kinds)
         if self._codec == "vp9":
-            return _vp9_size(data)
+            return _vp9_size(bytes(data))
         if self._codec == "mjpeg":
-            return _jpeg_size(data)
+            return _jpeg_size(bytes(data))
         return b"\0"  # one decoder for all there is
 
     def to_annex_b(self, data: memoryview | bytes, *, key: bool) -> bytearray:
@@ -76,7 +78,9 @@ class Bitstream:
                 units.append(converted[at + size : at + size + length])
                 at += size + length
             converted = bytearray(b"".join(_START_4 + unit for unit in units))
-        return bytearray(self._sets) + converted if key and not self.parameters(bytes(converted)) else converted
+        if key and not self.parameters(converted):
+            converted[:0] = self._sets
+        return converted
 
     def is_disposable(self, data: bytes) -> bool:
         """No other picture needs this one: it may be left out, and the rest decodes as if it were there.
@@ -96,7 +100,7 @@ class Bitstream:
         # Even types below 16 are not for reference within their layer; only the highest has none above it.
         return kind < 16 and kind % 2 == 0 and layer == self._layers
 
-    def begins_anew(self, data: bytes) -> bool:
+    def begins_anew(self, data: bytes | memoryview) -> bool:
         """This picture, and all that follow, need none that came before: a decoder may have had any.
 
         Args:
@@ -105,23 +109,19 @@ class Bitstream:
         if self._codec == "mjpeg":
             return True
         if self._codec == "vp9":
-            return bool(_vp9_size(data))
+            return bool(_vp9_size(bytes(data)))
         unit = self._picture(data)
         if not unit:
             return False
         # IDR pictures. Others that are said to be key may have some after them that are shown before and need older.
         return unit[0] & 0x1F == 5 if self._codec == "h264" else unit[0] >> 1 & 0x3F in (19, 20)
 
-    def _picture(self, data: bytes) -> bytes:
-        """The first unit that is part of a picture; empty if there is none, or the codec has no units."""
-        if self._codec not in ("h264", "hevc"):
-            return b""
-        for unit in _units(data) if self._length == 0 else _prefixed_units(data, self._length):
-            if self._codec == "h264":
-                if unit[:1] and 1 <= unit[0] & 0x1F <= 5:
+    def _picture(self, data: bytes | memoryview) -> bytes:
+        """How the first unit that is part of a picture begins; empty if there is none, or the codec has no units."""
+        if self._kinds:
+            for unit in _prefixed_units(data, self._length) if self._length else _units(bytes(data)):
+                if len(unit) == _UNIT_HEAD and self._kinds[unit[0]] == _PICTURE:
                     return unit
-            elif len(unit) >= 2 and unit[0] >> 1 & 0x3F < 32:
-                return unit
         return b""
 
 
@@ -131,15 +131,14 @@ def head(packet: memoryview | bytearray) -> bytes:
 
 
 def _units(data: bytes) -> Iterator[bytes]:
-    """Units behind start codes; the last may be cut."""
+    """How units behind start codes begin; what comes after is looked at when the next is asked for."""
     at = data.find(_START)
     while at >= 0:
-        begin = at + 3
-        at = data.find(_START, begin)
-        yield (data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")
+        yield data[at + 3 : at + 3 + _UNIT_HEAD]
+        at = data.find(_START, at + 3)
 
 
-def _sets(data: bytes, units: bytes) -> bytes:
+def _sets(data: bytes | bytearray, units: bytes) -> bytes:
     """Units that are sets, each once. They are before the picture, which is not looked at.
 
     Args:
@@ -154,16 +153,16 @@ def _sets(data: bytes, units: bytes) -> bytes:
             break
         at = data.find(_START, begin)
         if kind == _SET:
-            found[(data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")] = None
+            found[bytes(data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")] = None
     return b"".join(found)
 
 
-def _prefixed_units(data: bytes, size: int) -> Iterator[bytes]:
-    """Units behind lengths of `size` bytes; the last may be cut."""
+def _prefixed_units(data: bytes | memoryview, size: int) -> Iterator[bytes]:
+    """How units behind lengths of `size` bytes begin."""
     at = 0
     while at + size < len(data):
         length = int.from_bytes(data[at : at + size], "big")
-        yield data[at + size : at + size + length]
+        yield bytes(data[at + size : at + size + min(length, _UNIT_HEAD)])
         at += size + length
 
 

@@ -55,23 +55,26 @@ class NvdecDecoder:
         size, bitstream, is_key = packet.size, self._bitstream, packet.is_keyframe
         if size == 0:
             return self._drain()
-        data: bytearray | memoryview
-        if bitstream.has_lengths or self._first:
-            data, self._first = self._in_units(packet, is_key), b""
-            address, size = ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data)
-        else:
-            data, address = memoryview(packet), packet.buffer_ptr
-        parameters = bitstream.parameters(bytes(data) if is_key else head(data))
-        shown = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else ()
+        view = memoryview(packet)
+        data: bytearray | None = None
+        if bitstream.has_lengths:
+            data = bitstream.to_annex_b(view, key=is_key)
+        elif self._first:
+            data, self._first = bytearray(self._first + bytes(view)), b""
+        parameters = bitstream.parameters((data or bytes(view)) if is_key else head(data or view))
+        shown = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
         if self._session is None:
             raise DecodeError("nothing before it says how to decode it")
-        self._times.push(packet.pts, anew=is_key and bitstream.begins_anew(bytes(packet)))
+        self._times.push(packet.pts, anew=is_key and bitstream.begins_anew(view))
         try:
-            found = self._session.decode(address, size)
+            if data is None:
+                found = self._session.decode(packet.buffer_ptr, size)
+            else:
+                found = self._session.decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data))
         except UnsuitableError:
             self._discard()
             raise
-        return [*shown, *self._shown(found)]
+        return shown + self._shown(found) if shown else self._shown(found)
 
     def close(self) -> None:
         if self._closed:
@@ -83,12 +86,6 @@ class NvdecDecoder:
                 self._session.use()  # another thread than the one that reads may close
             self._retire()
         self._return_retired()
-
-    def _in_units(self, packet: Packet[Any], is_key: bool) -> bytearray:
-        """As the decoder wants it: units behind start codes, the first of all behind what the stream said of itself."""
-        if self._bitstream.has_lengths:
-            return self._bitstream.to_annex_b(memoryview(packet), key=is_key)
-        return bytearray(self._first + bytes(packet))
 
     def _shown(self, found: Sequence[Load]) -> list[Decoded]:
         times, base, colour = self._times, self._time_base, self._colour
