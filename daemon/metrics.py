@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from daemon.frames import FrameInfo
 from daemon.messages import Dropped, Latency, Percentiles
@@ -57,7 +58,7 @@ class Ledger:
         self._active: dict[str, None] = {}
         self._captured: list[int] = []
         self._published: list[int] = []
-        self._dropped: list[list[int]] = []
+        self._dropped: list[Dropped] = []
         self._rows = array("q")
         self._lock = threading.Lock()
         for source in sources:
@@ -71,7 +72,7 @@ class Ledger:
                 self.sources.append(source)
                 self._captured.append(0)
                 self._published.append(0)
-                self._dropped.append([0] * len(CAUSES))
+                self._dropped.append(Dropped())
             self._active[source] = None
             return self._captured[self._index[source]]
 
@@ -89,7 +90,8 @@ class Ledger:
         """A captured frame will not be published; `cause` is one of CAUSES."""
         index, why = self._index[source], CAUSES.index(cause)
         with self._lock:
-            self._dropped[index][why] += 1
+            total = self._dropped[index]
+            self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
             self._append((index, 1 + why, seq, captured_at, 0, decode, 0, 0, 0, 0, 0))
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
@@ -109,14 +111,13 @@ class Ledger:
 
     def totals(self, source: str) -> Dropped:
         """Dropped frames of a source by cause, since the start."""
-        with self._lock:
-            return Dropped(*self._dropped[self._index[source]])
+        return self._dropped[self._index[source]]
 
     def counts(self) -> dict[str, Counts]:
         """Totals of the sources that are there, taken at one moment."""
         with self._lock:
             return {
-                source: Counts(self._captured[index], self._published[index], Dropped(*self._dropped[index]))
+                source: Counts(self._captured[index], self._published[index], self._dropped[index])
                 for source in self._active
                 for index in (self._index[source],)
             }
