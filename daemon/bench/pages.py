@@ -193,7 +193,7 @@ def _gpu(runs: Sequence[Streams], copies: int) -> Table:
 def _cpu(runs: Sequence[Streams]) -> Table:
     named: dict[str, list[float]] = {
         "CPU, ms a frame": [run.usage.cpu_ms_per_frame for run in runs],
-        "of it the measuring itself": [run.usage.bench_cpu_ms_per_frame for run in runs],
+        "the measuring itself, beside that": [run.usage.bench_cpu_ms_per_frame for run in runs],
         "threads": [run.usage.threads for run in runs],
         "context switches a second": [run.usage.context_switches_per_s for run in runs],
         "waiting for input and output, % of the machine": [run.usage.io_wait_percent for run in runs],

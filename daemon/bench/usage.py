@@ -41,10 +41,10 @@ class Usage:
     """What was used in a window. What is of a GPU is None where there is none, or where it does not tell.
 
     Attributes:
-        cpu_ms_per_frame: of the daemon's processes, over frames captured.
+        cpu_ms_per_frame: of the daemon's processes without the thread that measures, over frames captured.
         cpu_us_by_thread: the same by kind of thread, microseconds; what is not Python's is "others", and capture
             processes are one kind.
-        bench_cpu_ms_per_frame: the same of what measures: this loop, without the subscriber.
+        bench_cpu_ms_per_frame: of the thread that measures, in one of these processes.
         rss_mib, threads, open_files: of the processes together.
         context_switches_per_s: of all their threads.
         io_wait_percent: of the whole machine's CPU time.
@@ -142,14 +142,14 @@ class Meter:
         )
 
     def _cpu_by_thread(self) -> defaultdict[str, float]:
-        """Seconds by the first word of a thread's name."""
-        names = {thread.native_id: thread.name for thread in threading.enumerate()}
+        """Seconds by the first word of a thread's name; without the thread that asks."""
+        names, own = {thread.native_id: thread.name for thread in threading.enumerate()}, threading.get_native_id()
         kinds: defaultdict[str, float] = defaultdict(float)
         for pid in self._pids():
             with suppress(psutil.Error):
                 for row in psutil.Process(pid).threads():
                     name = names.get(row.id, "others") if pid == os.getpid() else "processes"
-                    kinds[re.split(r"[-_]", name)[0]] += row.user_time + row.system_time
+                    kinds[re.split(r"[-_]", name)[0]] += (row.user_time + row.system_time) * (row.id != own)
         return kinds
 
     def _context_switches(self) -> int:
