@@ -48,6 +48,7 @@ log = structlog.get_logger(__name__)
 _IDLE_S = 0.1
 _MOST = 256  # messages at a time
 _EVERY_S = 0.002  # live: what comes closer together is sent together, so that this thread wakes less often
+_AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart
 _GREET_NS = 20_000_000  # between two looks at who has subscribed
 _LINGER_MS = 1000
 _SILENT = logging.getLogger("lookout.gate")  # a peer that is turned away is not for an operator
@@ -84,6 +85,7 @@ class Publisher(threading.Thread):
         self._index: Counter[bytes] = Counter()
         self._subscriptions: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
+        self._encoded: list[tuple[bytes, bytes]] = []  # topic and message
         self._greeted = 0  # monotonic ns
         self._ending = threading.Event()
         self.audience = threading.Event()
@@ -169,6 +171,9 @@ class Publisher(threading.Thread):
                 self._send_result(item, next(boxes))
             else:
                 self._send_report(item)
+            if len(self._encoded) >= _AT_ONCE:
+                self._hand_over()
+        self._hand_over()
         return len(items)
 
     def _send_result(self, result: Result, boxes: list[Detection]) -> None:
@@ -212,11 +217,15 @@ class Publisher(threading.Thread):
 
     def _send(self, name: bytes, message: Message) -> None:
         self._index[name] += 1
-        payload = self._encode(message)
-        # Two calls cost half of what send_multipart does. XPUB never blocks: at the high-water mark it leaves the
-        # message out for that subscriber, who sees the gap in `index`.
-        self._put(name, zmq.SNDMORE)
-        self._put(payload, 0)
+        self._encoded.append((name, self._encode(message)))
+
+    def _hand_over(self) -> None:
+        """To the socket. XPUB never blocks: at the high-water mark it leaves a message out for that subscriber, who
+        sees the gap in `index`."""
+        for name, payload in self._encoded:  # two calls cost half of what send_multipart does
+            self._put(name, zmq.SNDMORE)
+            self._put(payload, 0)
+        self._encoded.clear()
 
     def _greet(self) -> None:
         """Take note of subscriptions, and tell whoever is new the state of each source."""
