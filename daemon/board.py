@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from daemon.clock import Clock
@@ -113,24 +113,14 @@ class FrameBoard:
         Args:
             give_up: where there is no room, drop it.
         """
-        source = frame.info.source
         with self._lock:
-            queue = self._queues.get(source)
-            if self._closed or queue is None:
-                self._ledger.drop(frame.info, "shutdown")
-                return True
-            if self.live and queue.frames:
-                self._ledger.drop(queue.frames.popleft().info, "superseded")
-            elif len(queue.frames) >= self._depth:
-                if give_up:
-                    self._ledger.drop(frame.info, "shutdown")
-                queue.wanted = not give_up
-                return give_up
-            queue.frames.append(frame)
-            if not (queue.in_flight or source in self._ready):
-                self._ready[source] = None
-                self._call_lane()
-            return True
+            return self._put(frame, give_up=give_up)
+
+    def put_all(self, frames: Iterable[Frame]) -> None:
+        """Leave several at once; those that there is no room for are dropped."""
+        with self._lock:
+            for frame in frames:
+                self._put(frame, give_up=True)
 
     def take(self, most: int, timeout_s: float) -> list[Frame]:
         """Up to `most` frames, or as many as are given at once, as soon as one is there; none when the time is over or
@@ -216,6 +206,25 @@ class FrameBoard:
                 while queue.frames:
                     self._ledger.drop(queue.frames.popleft().info, "shutdown")
             self._ready.clear()
+
+    def _put(self, frame: Frame, *, give_up: bool) -> bool:
+        source = frame.info.source
+        queue = self._queues.get(source)
+        if self._closed or queue is None:
+            self._ledger.drop(frame.info, "shutdown")
+            return True
+        if self.live and queue.frames:
+            self._ledger.drop(queue.frames.popleft().info, "superseded")
+        elif len(queue.frames) >= self._depth:
+            if give_up:
+                self._ledger.drop(frame.info, "shutdown")
+            queue.wanted = not give_up
+            return give_up
+        queue.frames.append(frame)
+        if not (queue.in_flight or source in self._ready):
+            self._ready[source] = None
+            self._call_lane()
+        return True
 
     def _is_worth_taking(self) -> bool:
         waiting = len(self._ready)

@@ -48,6 +48,10 @@ class Ledger:
 
     A source that is gone has its account kept: frames of it may be on their way, and if it comes back it goes on.
 
+    What happens to every frame has no lock that threads would wait for: who has waited for one has it while waiting
+    for the interpreter's, and so has the next, for as long as there is much to do. Frames of a source are captured by
+    one thread at a time, and all are published by one.
+
     Attributes:
         sources: ids of all there ever were, whose order is the index in the rows.
     """
@@ -59,7 +63,8 @@ class Ledger:
         self._captured: list[int] = []
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
-        self._rows = array("q")
+        self._sent, self._lost = array("q"), array("q")  # rows
+        self._sending = threading.Lock()  # the publisher's, and whose who drains
         self._lock = threading.Lock()
         for source in sources:
             self.add(source)
@@ -83,8 +88,7 @@ class Ledger:
 
     def captured(self, source: str) -> None:
         """A frame was captured, or a picture that should have been one was lost in decoding."""
-        with self._lock:
-            self._captured[self._index[source]] += 1
+        self._captured[self._index[source]] += 1
 
     def dropped(self, source: str, seq: int, cause: str, captured_at: int = 0, decode: int = 0) -> None:
         """A captured frame will not be published; `cause` is one of CAUSES."""
@@ -92,7 +96,7 @@ class Ledger:
         with self._lock:
             total = self._dropped[index]
             self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
-            self._append((index, 1 + why, seq, captured_at, 0, decode, 0, 0, 0, 0, 0))
+            _append(self._lost, (index, 1 + why, seq, captured_at, 0, decode, 0, 0, 0, 0, 0))
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
         """The same for a frame at hand."""
@@ -105,36 +109,37 @@ class Ledger:
             index, 0, frame.seq, frame.captured_at, frame.behind,
             latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
         )  # fmt: skip
-        with self._lock:
-            self._published[index] += 1
-            self._append(row)
+        self._published[index] += 1
+        with self._sending:
+            _append(self._sent, row)
 
     def totals(self, source: str) -> Dropped:
         """Dropped frames of a source by cause, since the start."""
         return self._dropped[self._index[source]]
 
     def counts(self) -> dict[str, Counts]:
-        """Totals of the sources that are there, taken at one moment."""
+        """Totals of the sources that are there; of each, what became of frames is counted before how many there are."""
         with self._lock:
-            return {
-                source: Counts(self._captured[index], self._published[index], self._dropped[index])
-                for source in self._active
-                for index in (self._index[source],)
-            }
+            active = [(source, self._index[source]) for source in self._active]
+            gone = [(self._published[index], self._dropped[index]) for _, index in active]
+            return {source: Counts(self._captured[index], *each) for (source, index), each in zip(active, gone)}
 
     def index(self, source: str) -> int:
         """Of a source in the rows."""
         return self._index[source]
 
     def drain(self) -> Rows:
-        """The rows since the last call, as an array of ROW."""
+        """The rows since the last call, as an array of ROW: of frames that were published, and then of the others."""
+        with self._sending:
+            sent, self._sent = self._sent, array("q")
         with self._lock:
-            rows, self._rows = self._rows, array("q")
-        return np.frombuffer(rows, dtype=ROW) if rows else np.empty(0, dtype=ROW)
+            lost, self._lost = self._lost, array("q")
+        return np.concatenate([np.frombuffer(rows, dtype=ROW) for rows in (sent, lost) if rows] or [np.empty(0, ROW)])
 
-    def _append(self, row: tuple[int, ...]) -> None:
-        if len(self._rows) < _MOST_ROWS * len(row):
-            self._rows.extend(row)
+
+def _append(rows: array[int], row: tuple[int, ...]) -> None:
+    if len(rows) < _MOST_ROWS * len(row):
+        rows.extend(row)
 
 
 def percentiles(rows: Rows) -> dict[str, Percentiles] | None:

@@ -116,6 +116,7 @@ class Member:
         self.ended = False
         self._number, self._captures = number, {capture.id: capture for capture in captures}
         self._begin, self._host, self._to = begin, HostMapper(), surroundings
+        self._arrived: list[Frame] = []  # for the board
         self._now: _Run | None = None
         self._dead: list[_Run] = []  # whose pictures are still looked at
         self._stopping = False
@@ -228,6 +229,7 @@ class Member:
                     self._on_new_block(run, message, fd)
                 else:
                     self._handlers[type(message)](run, message)
+            self._hand_over()
 
     def give_back(self) -> None:
         """Tell it of the places that nobody looks at any more, and what else there is to tell."""
@@ -283,8 +285,12 @@ class Member:
         source = frame.info.source
         self._captures[source].seq = frame.info.seq + 1
         self._to.ledger.captured(source)
-        if not self._to.board.put(frame):
-            self._to.board.put(frame, give_up=True)
+        self._arrived.append(frame)
+
+    def _hand_over(self) -> None:
+        if self._arrived:
+            self._to.board.put_all(self._arrived)
+            self._arrived.clear()
 
     def _on_left_out(self, _: _Run, message: LeftOut) -> None:
         self._captures[message.source].seq = message.seq + 1
@@ -316,6 +322,7 @@ class Member:
         self._to.admission.leave(message.source)
 
     def _on_ended(self, _: _Run, message: Ended) -> None:
+        self._hand_over()  # once the last source has ended, the board takes no more
         capture = self._captures[message.source]
         capture.failure, capture.ended = message.failure, True
 
