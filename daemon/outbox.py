@@ -55,6 +55,9 @@ class Outbox:
     Args:
         limit: results that may wait.
         lossless: a full outbox makes lanes wait; otherwise the new result is dropped and counted.
+
+    Attributes:
+        limit, lossless: as they were given.
     """
 
     def __init__(self, limit: int, ledger: Ledger, *, lossless: bool) -> None:
