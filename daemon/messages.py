@@ -69,7 +69,7 @@ class Latency(msgspec.Struct, frozen=True, gc=False):
         decode: decoding and bringing the picture into BGR, before `captured_at`.
         wait: captured to taken by a lane.
         preprocess, infer, postprocess: of the whole batch the frame was in.
-        total: captured to sent.
+        total: captured to sent: when this message is made, after which at most 31 more are before all go to the socket.
     """
 
     decode: int
