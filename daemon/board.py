@@ -1,8 +1,9 @@
 """Where frames wait for a lane: the newest of each source (live), or all of them in order (lossless).
 
 While lanes are busy frames gather here by themselves, so batches grow with load and are one when idle; there is
-no batching timer. Lanes of one GPU leave live frames to gather as long as others have more in flight: two small batches
-cost as much of the CPU as two large ones. A source has at most one batch in flight, so its messages need no reordering.
+no batching timer. Lanes of one GPU leave live frames to gather as long as others have more in flight, up to a full
+batch: two small batches cost as much of the CPU as two large ones. A source has at most one batch in flight, so its
+messages need no reordering.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class FrameBoard:
         self._batch = batch
         self._gather = gather and depth is None
         self._in_flight = 0  # sources
+        self._full = 1  # frames of a full batch, as the last lane said
         self._called = False  # a lane, since the last came
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
@@ -129,10 +131,10 @@ class FrameBoard:
         The sources taken from are in flight until `release`.
         """
         with self._lock:
+            self._full = most = min(most, self._batch or most)
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
             self._called = False
             batch: list[Frame] = []
-            most = min(most, self._batch or most)
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
             for source in ready:
                 del self._ready[source]
@@ -228,7 +230,7 @@ class FrameBoard:
 
     def _is_worth_taking(self) -> bool:
         waiting = len(self._ready)
-        return waiting > 0 and (not self._gather or waiting >= self._in_flight)
+        return waiting > 0 and (not self._gather or waiting >= min(self._in_flight, self._full))
 
     def _call_lane(self) -> None:
         """If there is something for it. One that was called and has not come yet takes all there is."""

@@ -64,7 +64,7 @@ class Ledger:
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
         self._sent, self._lost = array("q"), array("q")  # rows
-        self._sending = threading.Lock()  # the publisher's, and whose who drains
+        self._sending = threading.Lock()  # for the publisher and whoever drains
         self._lock = threading.Lock()
         for source in sources:
             self.add(source)

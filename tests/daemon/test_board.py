@@ -194,6 +194,19 @@ def test_a_lane_leaves_frames_to_gather_while_another_has_more(clock: ManualCloc
     assert _names(taken) == [("c", 2), ("a", 3)]
 
 
+def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
+    """A model of batches of one: two sources in flight, and another lane takes the third at once."""
+    board = Board(clock, gather=True, batch=1)
+    board.put("a", "b", "c")
+    board.take()
+    board.take()
+    taken: list[Frame] = []
+    lane = threading.Thread(target=lambda: taken.extend(board.board.take(8, 60.0)), daemon=True)
+    lane.start()
+    lane.join(20)
+    assert _names(taken) == [("c", 2)]
+
+
 def test_no_frame_waits_for_a_lane_that_takes_too_long(clock: ManualClock) -> None:
     board = Board(clock, gather=True)
     board.put("a", "b")
