@@ -435,7 +435,7 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 def _enqueued(status: int) -> None:
-    """The same for a hot call."""
+    """The same for a hot call; what is called for every frame comes here only where it failed."""
     if status != 0:
         raise _error(driver.CUresult(status))
 
