@@ -15,6 +15,7 @@ import structlog
 
 from daemon import systemd
 from daemon.admission import UNKNOWN_FPS, Admission
+from daemon.affinity import Affinity
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.changes import Changes, OpenDetector
@@ -159,6 +160,7 @@ class App:
                 self._fail,
                 sinks,
                 admission.learn,
+                Affinity(lambda: self.pids).look if config.gpu.avoid_interrupts else lambda _: None,
             )
             if self._http:
                 self._offer_http(self._http)

@@ -57,6 +57,7 @@ class GpuConfig(Section, frozen=True):
     memory_limit_mib: PositiveInt | None = None
     frame_size: tuple[PositiveInt, PositiveInt] = (1920, 1080)
     mps: Literal["auto", "off"] = "auto"
+    avoid_interrupts: bool = True
 
 
 class SourceBase(Section, frozen=True):

@@ -48,6 +48,7 @@ class Monitor(threading.Thread):
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
         on_report: told of each report.
+        on_turn: called every second or so, with the monotonic time, ns.
 
     Attributes:
         last: what was reported last.
@@ -68,12 +69,13 @@ class Monitor(threading.Thread):
         on_failure: Callable[[str], None],
         sinks: Sequence[RowSink] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
+        on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
         self._config, self._ledger, self._captures = config, ledger, captures
         self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
         self._clock, self._instance, self._alive = clock, instance, alive
-        self._on_failure, self._on_report = on_failure, on_report
+        self._on_failure, self._on_report, self._on_turn = on_failure, on_report, on_turn
         self._process = ProcessProbe(pids)
         self._frames = FrameFile(config.frames_file, instance, ledger.sources) if config.frames_file else None
         self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
@@ -116,6 +118,7 @@ class Monitor(threading.Thread):
             capture.check_stalled(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
+        self._on_turn(self._clock.monotonic_ns())
         alive = self._alive()  # which also ends a daemon of which a part is stuck, watchdog or not
         if has_watchdog and alive:
             systemd.notify("WATCHDOG=1")

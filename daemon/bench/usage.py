@@ -15,6 +15,7 @@ from time import monotonic, thread_time
 
 import psutil
 
+from daemon.affinity import interrupts
 from daemon.messages import GpuMetrics
 from daemon.probes import GpuProbe, ProcessProbe
 
@@ -55,6 +56,8 @@ class Usage:
         gpu_bytes: of the GPU's memory, by everybody on it; the most seen.
         throttled: what held its clock down at some moment.
         gpu_processes: that computed on it, the most seen.
+        gpu_interrupts_per_s: of all GPUs, on the core that had most of them; what they take is in no process's CPU
+            but that of threads which run there.
     """
 
     cpu_ms_per_frame: float
@@ -76,6 +79,7 @@ class Usage:
     gpu_bytes: int | None
     throttled: list[str]
     gpu_processes: int | None
+    gpu_interrupts_per_s: float | None
 
 
 class Meter:
@@ -90,7 +94,7 @@ class Meter:
         self._processes = ProcessProbe(pids)
         self._began, self._own = monotonic(), thread_time()
         self._cpu, self._switches, self._read = self._cpu_by_thread(), self._context_switches(), self._read_bytes()
-        self._machine = psutil.cpu_times()
+        self._machine, self._interrupts = psutil.cpu_times(), interrupts()
         self._gpus: list[GpuMetrics] = []
         self.samples: list[Sample] = []
         self.sample()
@@ -115,7 +119,7 @@ class Meter:
         seconds, own = monotonic() - self._began, thread_time() - self._own
         spent, gpus, frames = self._cpu_by_thread(), self._gpus, max(1, captured)
         used = self._processes.read()
-        machine = psutil.cpu_times()
+        machine, came = psutil.cpu_times(), interrupts() - self._interrupts
         total = sum(machine[:8]) - sum(self._machine[:8])  # what guests had is in others' already
         energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
         powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
@@ -139,6 +143,7 @@ class Meter:
             gpu_bytes=max((gpu.memory_used_bytes for gpu in gpus if gpu.memory_used_bytes is not None), default=None),
             throttled=sorted({reason for gpu in gpus for reason in gpu.throttled or ()}),
             gpu_processes=max((gpu.processes for gpu in gpus if gpu.processes is not None), default=None),
+            gpu_interrupts_per_s=round(max(came.values()) / seconds, 1) if came else None,
         )
 
     def _cpu_by_thread(self) -> defaultdict[str, float]:
