@@ -1,0 +1,125 @@
+"""What the core that takes the GPU's interrupts does to a daemon, by whose threads may run there; they take turns.
+
+    python -m tests.gpu.interrupts MODEL.onnx CLIP --labels coco --cache DIR --sources 240
+
+A row for each turn: "anywhere" as the system does it, "elsewhere" as the daemon does, "publisher on it" with that one
+thread on the core and all others anywhere. Then what part of the core, and of another, a process that does nothing but
+count does not get.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from time import sleep
+
+import msgspec
+import numpy as np
+
+from daemon.affinity import interrupts
+from daemon.app import App
+from daemon.bench.harness import probing, warm_up, watch
+from daemon.bench.listener import listening
+from daemon.bench.load import Load, config_of
+from daemon.config import LogConfig
+from daemon.log import logging
+from daemon.metrics import Rows
+from daemon.probes import GpuProbe
+
+_SETTLE_S = 1.0
+# Of three seconds, the part in which a loop, of which no turn takes 5 us, did not go on.
+_LOOP = """
+import os, sys
+from time import perf_counter
+os.sched_setaffinity(0, {int(sys.argv[1])})
+began = last = perf_counter()
+missing = 0.0
+while last - began < 3:
+    now = perf_counter()
+    if now - last > 5e-6:
+        missing += now - last
+    last = now
+sys.stdout.write(f"{missing / 3:.1%}")
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("clip", type=Path)
+    parser.add_argument("--labels")
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--sources", type=int, default=240)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    load = Load(args.clip, sources=args.sources, paced=True, model=args.model, labels=args.labels)
+    config = config_of(replace(load, cache=args.cache, backend=args.backend))
+    config = msgspec.structs.replace(config, gpu=msgspec.structs.replace(config.gpu, avoid_interrupts=False))
+    rows: list[Rows] = []
+    with logging(LogConfig(level="error", format="console")):
+        app = App(config, sinks=[rows.append])
+        with listening(app.endpoint), probing() as probe:
+            app.start()
+            try:
+                warm_up(app, [source.id for source in config.active])
+                _turns(app, probe, rows, args.seconds, args.rounds)
+            finally:
+                app.stop()
+    return 0
+
+
+def _turns(app: App, probe: GpuProbe, rows: list[Rows], seconds: float, rounds: int) -> None:
+    cores, core = os.sched_getaffinity(0), _busiest()
+    sys.stdout.write(
+        "threads run     interrupts/s  frames/s  superseded  captured to sent, p50, p99, worst    publisher's CPU\n"
+    )
+    for mode in ("anywhere", "elsewhere", "publisher on it") * rounds:
+        for pid in app.pids:
+            _keep(map(int, os.listdir(f"/proc/{pid}/task")), cores - {core} if mode == "elsewhere" else cores)
+        if mode == "publisher on it":
+            _keep([thread.native_id or 0 for thread in threading.enumerate() if thread.name == "publisher"], {core})
+        sleep(_SETTLE_S)
+        rows.clear()
+        window = watch(app, probe, seconds)
+        total = np.concatenate(rows)["total"] / 1e6
+        p50, p99 = np.percentile(total[total > 0], [50, 99])
+        sys.stdout.write(
+            f"{mode:16}{window.usage.gpu_interrupts_per_s or 0:12.0f} {window.published / window.seconds:9.0f} "
+            f"{window.dropped['superseded']:11} {p50:11.1f} {p99:7.1f} {total.max():8.1f} ms "
+            f"{window.usage.cpu_us_by_thread['publisher']:12.1f} us a frame\n"
+        )
+        sys.stdout.flush()
+    for pid in app.pids:
+        _keep(map(int, os.listdir(f"/proc/{pid}/task")), cores - {core})
+    for other in (core, next(iter(cores - {core}))):
+        sys.stdout.write(f"of core {other} a loop does not get {_missing(other)}\n")
+
+
+def _busiest() -> int:
+    before = interrupts()
+    sleep(_SETTLE_S)
+    came = interrupts() - before
+    return max(came, key=lambda core: came[core], default=min(os.sched_getaffinity(0)))
+
+
+def _keep(threads: Iterable[int], to: set[int]) -> None:
+    for thread in threads:
+        os.sched_setaffinity(thread, to)
+
+
+def _missing(core: int) -> str:
+    """By a process of its own, which waits for no lock."""
+    command = [sys.executable, "-c", _LOOP, str(core)]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
