@@ -1,8 +1,9 @@
 """Keeps the daemon off a core that is busy with the GPU's interrupts.
 
-All interrupts of a GPU come to one core. 7,200 decoded pictures a second are 11,300 of them on an H200, and what is
-left of that core is a thirtieth: a thread that the scheduler puts there, not knowing, takes 30 ms for what takes 1 ms
-elsewhere, and all that wait for the interpreter's lock wait with it. docs/performance.md has the measurements.
+All interrupts of a GPU come to one core. 7,200 decoded pictures a second are 11,300 of them on an H200, which leave a
+quarter of that core, and a thirtieth where they come thick: a thread that the scheduler puts there, not knowing, takes
+30 ms for what takes 1 ms elsewhere, and all that wait for the interpreter's lock wait with it. See
+docs/performance.md, "The core of the interrupts".
 """
 
 from __future__ import annotations
@@ -64,16 +65,20 @@ class Affinity:
             told = {str(core): round(rates[core]) for core in sorted(avoided)}
             log.info("cores left to the GPU's interrupts", interrupts_per_s_by_core=told)
         if avoided or self.avoided:
-            self._move(self._may_use - avoided)
+            try:
+                self._move(self._may_use - avoided)
+            except OSError as error:  # a filter of system calls, or a cpuset that has become another
+                log.warning("cannot keep off these cores: latency suffers", reason=error.strerror)
+                self._most, avoided = 0, frozenset()
         self.avoided = avoided
 
     def _move(self, to: frozenset[int]) -> None:
         """Every thread that is where this, or the beginning, has put it; those begun meanwhile are."""
         ours = {self._may_use, self._may_use - self.avoided} - {to}
         for pid in self._pids():
-            with suppress(OSError):  # it has just ended
+            with suppress(FileNotFoundError):  # it has just ended
                 for thread in os.listdir(f"/proc/{pid}/task"):
-                    with suppress(OSError):
+                    with suppress(ProcessLookupError):
                         if frozenset(os.sched_getaffinity(int(thread))) in ours:
                             os.sched_setaffinity(int(thread), to)
 
