@@ -111,6 +111,7 @@ class App:
                 self._share_gpu(undo)
             detector = open_detector(config.model.backend, options_of(config))
             undo.callback(detector.close)
+            on_gpu = detector.info.gpu is not None
             self._board = FrameBoard(
                 ids,
                 self.ledger,
@@ -119,7 +120,7 @@ class App:
                 max_age_ns=round(config.board.max_age_ms * 1e6),
                 lanes=detector.info.lanes,
                 batch=config.board.max_batch,
-                gather=detector.info.gpu is not None,
+                gather=on_gpu,
             )
             offer = find_hardware(config, detector.info)
             admission = self._make_admission(offer, detector)
@@ -160,7 +161,7 @@ class App:
                 self._fail,
                 sinks,
                 admission.learn,
-                Affinity(lambda: self.pids).look if config.gpu.avoid_interrupts else lambda _: None,
+                Affinity(lambda: self.pids).look if on_gpu and config.gpu.avoid_interrupts else lambda _: None,
             )
             if self._http:
                 self._offer_http(self._http)

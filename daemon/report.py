@@ -178,7 +178,8 @@ def streamed(result: Streams) -> None:
             ("CPU", f"{usage.cpu_ms_per_frame:.3f} ms a frame, {usage.threads} threads, {usage.rss_mib:.0f} MiB"),
             ("by thread, us", ", ".join(f"{kind} {spent:.0f}" for kind, spent in usage.cpu_us_by_thread.items())),
             ("GPU", f"{_unless_none(usage.gpu_percent, '{:.0f} %')}, decoder "
-                    f"{_unless_none(usage.decoder_percent, '{:.0f} %')}, {_unless_none(usage.power_w, '{:.0f} W')}"),
+                    f"{_unless_none(usage.decoder_percent, '{:.0f} %')}, {_unless_none(usage.power_w, '{:.0f} W')}, "
+                    f"{_unless_none(usage.gpu_interrupts_per_s, '{:.0f} interrupts/s on one core')}"),
             ("GPU memory", f"{_unless_none(result.gpu_mib, '{:.0f} MiB')}, planned {result.planned_mib:.0f} MiB"),
         ],
     )  # fmt: skip

@@ -182,6 +182,7 @@ def _gpu(runs: Sequence[Streams], copies: int) -> Table:
         "power, W": [run.usage.power_w for run in runs],
         "highest, W": [run.usage.peak_power_w for run in runs],
         "W a stream": [run.watts_per_stream / copies if run.watts_per_stream else None for run in runs],
+        "interrupts/s on one core": [run.usage.gpu_interrupts_per_s for run in runs],
         "memory, MiB": [run.gpu_mib for run in runs],
         "memory planned, MiB": [run.planned_mib or None for run in runs],
     }

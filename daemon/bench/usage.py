@@ -79,7 +79,7 @@ class Usage:
     gpu_bytes: int | None
     throttled: list[str]
     gpu_processes: int | None
-    gpu_interrupts_per_s: float | None
+    gpu_interrupts_per_s: float | None = None
 
 
 class Meter:
