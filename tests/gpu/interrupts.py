@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import sleep
@@ -112,7 +113,8 @@ def _busiest() -> int:
 
 def _keep(threads: Iterable[int], to: set[int]) -> None:
     for thread in threads:
-        os.sched_setaffinity(thread, to)
+        with suppress(ProcessLookupError):  # it has just ended
+            os.sched_setaffinity(thread, to)
 
 
 def _missing(core: int) -> str:
