@@ -17,9 +17,10 @@ import zmq
 import zmq.auth
 
 from daemon.errors import ConfigError
-from daemon.messages import Message, decode, topic
+from daemon.messages import Message, decode, is_port, topic
 
 _POLL_MS = 500
+_NO_ENDPOINT = "cannot subscribe to {}: {}; it looks like tcp://127.0.0.1:5556"
 
 
 class Subscriber:
@@ -70,12 +71,13 @@ class Subscriber:
                 # Metrics are the daemon's, not a source's.
                 for source in ("",) if kind == "metrics" or not sources else sources:
                     self._socket.setsockopt(zmq.SUBSCRIBE, topic(kind, source))
+            port = endpoint.rpartition(":")[2]
+            if endpoint.startswith("tcp://") and not (is_port(port) and int(port)):
+                raise ConfigError(_NO_ENDPOINT.format(endpoint, "no port from 1 to 65535"))
             self._socket.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise ConfigError(
-                f"cannot subscribe to {endpoint}: {error.strerror}; it looks like tcp://127.0.0.1:5556"
-            ) from error
+            raise ConfigError(_NO_ENDPOINT.format(endpoint, error.strerror)) from error
         except BaseException:
             self.close()
             raise

@@ -15,7 +15,7 @@ import yaml
 
 from daemon.admission import Mode
 from daemon.errors import ConfigError
-from daemon.messages import Encoding
+from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url
 from detectors.factory import Backend
 from detectors.port import Precision
@@ -295,6 +295,9 @@ def _check_publisher(publisher: PublisherConfig) -> None:
     scheme, _, address = publisher.endpoint.partition("://")
     if scheme not in ("tcp", "ipc") or not address:
         raise ConfigError(f"publisher.endpoint: {publisher.endpoint!r} must start with tcp:// or ipc://")
+    port = address.rpartition(":")[2]
+    if scheme == "tcp" and port != "*" and not is_port(port):
+        raise ConfigError(f"publisher.endpoint: {publisher.endpoint!r} must end with a port, 0 to 65535, or with *")
     curve = publisher.curve
     if curve and (curve.secret_key is None) == (curve.secret_key_file is None):
         raise ConfigError(

@@ -268,6 +268,11 @@ _JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}
 _MSGPACK = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in _TYPES.items()}
 
 
+def is_port(text: str) -> bool:
+    """Whether there is a TCP port of that number; ZeroMQ takes 70000 for 4464."""
+    return text.isascii() and text.isdecimal() and int(text) < 1 << 16
+
+
 def topic(kind: str, source: str = "") -> bytes:
     """`detections/cam1/`: topics end in / so that a subscription to cam1 does not match cam10."""
     return f"{kind}/{source}/".encode() if source else f"{kind}/".encode()

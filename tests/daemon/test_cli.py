@@ -174,8 +174,9 @@ def test_check_tells_what_it_finds(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["watch", "tcp://127.0.0.1:1", "--once", "--timeout", "0.1"]) == 1
     assert "is it running" in capsys.readouterr().err
-    assert invoke(["watch", "nonsense", "--once"]) == 2
-    assert "it looks like tcp://" in _one_line(capsys)
+    for endpoint in ("nonsense", "tcp://127.0.0.1:70000", "tcp://127.0.0.1:-1", "tcp://127.0.0.1:0", "tcp://127.0.0.1"):
+        assert invoke(["watch", endpoint, "--once"]) == 2
+        assert "it looks like tcp://" in _one_line(capsys)
 
 
 def test_watch_prints_lines_of_json(tmp_path: Path) -> None:

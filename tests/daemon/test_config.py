@@ -36,6 +36,9 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD + "publisher: {endpoint: 'tcp://*:5556'}\n", "publisher.endpoint", "lookout keys new"),
         (GOOD + "publisher: {endpoint: 'tcp://10.0.0.1:5556'}\n", "publisher.endpoint", "allow_plaintext"),
         (GOOD + "publisher: {endpoint: 'udp://x'}\n", "publisher.endpoint", "tcp://"),
+        (GOOD + "publisher: {endpoint: 'tcp://127.0.0.1:70000'}\n", "publisher.endpoint", "65535"),
+        (GOOD + "publisher: {endpoint: 'tcp://127.0.0.1:-1'}\n", "publisher.endpoint", "65535"),
+        (GOOD + "publisher: {endpoint: 'tcp://127.0.0.1'}\n", "publisher.endpoint", "port"),
         (GOOD + "publisher: {curve: {}}\n", "publisher.curve", "secret_key"),
         (GOOD.replace("demo.onnx", "'${HOME}/demo.onnx'"), "model.path", "only replaced in URLs and secrets"),
         (
