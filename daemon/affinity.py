@@ -42,6 +42,7 @@ class Affinity:
         self._pids, self._irqs = pids, irqs
         self._may_use = frozenset(os.sched_getaffinity(0)) if irqs.is_dir() else frozenset[int]()
         self._most = len(self._may_use) // share
+        self._given = {self._may_use}  # a thread begun while others are moved may still have an earlier one
         self._counts: Counter[int] = Counter()
         self._looked: int | None = None  # monotonic ns
         self.avoided: frozenset[int] = frozenset()
@@ -73,13 +74,14 @@ class Affinity:
         self.avoided = avoided
 
     def _move(self, to: frozenset[int]) -> None:
-        """Every thread that is where this, or the beginning, has put it; those begun meanwhile are."""
-        ours = {self._may_use, self._may_use - self.avoided} - {to}
+        """Every thread that has the cores which it began with, or which this gave it."""
+        self._given.add(to)
         for pid in self._pids():
             with suppress(FileNotFoundError):  # it has just ended
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with suppress(ProcessLookupError):
-                        if frozenset(os.sched_getaffinity(int(thread))) in ours:
+                        now = frozenset(os.sched_getaffinity(int(thread)))
+                        if now != to and now in self._given:
                             os.sched_setaffinity(int(thread), to)
 
 
