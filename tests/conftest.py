@@ -36,6 +36,8 @@ def _missing(thing: str) -> str | None:
         return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
     if thing == "bindings":
         return None if BINDINGS.is_dir() else f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"
+    if thing == "cores":
+        return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
     if thing == "booted":
         return booted.why_not()
     if thing == "rtsp":

@@ -12,6 +12,7 @@ import pytest
 
 from daemon.affinity import Affinity, interrupts
 
+pytestmark = pytest.mark.needs("cores")
 _S = 1_000_000_000
 _THREADS = "import threading\nfor _ in range(3): threading.Thread(target=input).start()\nprint(flush=True)"
 
@@ -28,9 +29,7 @@ def process() -> Iterator[int]:
 
 @pytest.fixture
 def cores() -> list[int]:
-    found = sorted(os.sched_getaffinity(0))
-    assert len(found) > 1, "one core cannot be avoided"
-    return found
+    return sorted(os.sched_getaffinity(0))
 
 
 class Irqs:
