@@ -270,7 +270,7 @@ _MSGPACK = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in _TYPES.items()}
 
 def is_port(text: str) -> bool:
     """Whether there is a TCP port of that number; ZeroMQ takes 70000 for 4464."""
-    return text.isascii() and text.isdecimal() and int(text) < 1 << 16
+    return len(text) <= 5 and text.isascii() and text.isdecimal() and int(text) < 1 << 16
 
 
 def topic(kind: str, source: str = "") -> bytes:
