@@ -15,6 +15,7 @@ from pathlib import Path
 from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
 from daemon.probes import driver_version, open_gpu_probe
+from daemon.redact import redact_url
 from detectors.factory import PACKAGES
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
@@ -72,7 +73,7 @@ def found_out(files: Sequence[Path]) -> Environment:
         gpu=rows[0].name if rows else None,
         driver=driver_version(),
         files={file.name: _sha256(file) for file in files},
-        command=["lookout", *(Path(word).name if word.startswith("/") else word for word in sys.argv[1:])],
+        command=["lookout", *(Path(word).name if word.startswith("/") else redact_url(word) for word in sys.argv[1:])],
     )
 
 

@@ -41,7 +41,7 @@ def limits_of(load: Load) -> Limits:
     Raises:
         LookoutError: one of them failed.
     """
-    decoded = measured("decode", [str(load.clip)], {"sessions": load.sources})
+    decoded = measured("decode", [str(load.recording)], {"sessions": load.sources})
     ran = measured("engine", [str(load.model or demo_model())], _engine(load))
     return Limits(decoded["rates"][0]["fps"], ran["images_per_s"])
 
@@ -56,9 +56,9 @@ def streams_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -
 
     options = {field.name.replace("_", "-"): getattr(load, field.name) for field in fields(load)}
     options["frames-out"] = frames_out
-    clip = str(options.pop("clip"))
+    del options["clip"]
     with ThreadPoolExecutor(copies) as pool:
-        runs = list(pool.map(lambda _: measured("streams", [clip], options), range(copies)))
+        runs = list(pool.map(lambda _: measured("streams", [load.url.reveal()], options), range(copies)))
     return [msgspec.convert(run, Streams) for run in runs]
 
 

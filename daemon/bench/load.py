@@ -1,4 +1,4 @@
-"""What benchmarks of the whole daemon run: one recording as many sources."""
+"""What benchmarks of the whole daemon run: one recording, or one URL, as many sources."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _DEPTH = 8
 class Load:
     """See `lookout bench streams --help`."""
 
-    clip: Path
+    clip: Path | Url
     sources: int = 28
     paced: bool = False
     seconds: float = 20.0
@@ -56,23 +56,40 @@ class Load:
     encoding: Encoding = "json"
     admission: Mode = "off"
 
+    @property
+    def url(self) -> Url:
+        """Of a source."""
+        return self.clip if isinstance(self.clip, Url) else Url(str(self.clip))
 
-def check_playable(clip: Path) -> None:
+    @property
+    def recording(self) -> Path:
+        """For what needs one.
+
+        Raises:
+            LookoutError: it is a URL.
+        """
+        if isinstance(self.clip, Url):
+            raise LookoutError(f"{self.clip} comes at its own pace: name a recording, or use --paced and no limits")
+        return self.clip
+
+
+def check_playable(load: Load) -> None:
     """Before many sources try it over and over, as they would a camera.
 
     Raises:
-        LookoutError: it has no picture.
+        LookoutError: it has no picture, or cannot be played as is asked.
     """
-    with closing(AvSource(AvConfig(id="clip", url=Url(str(clip)), decode="cpu")).open()) as reader:
+    url = load.url if load.paced else Url(str(load.recording))
+    with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
         while True:
             with suppress(DecodeError):  # one that is damaged, of many
                 if reader.read() is None:
-                    raise LookoutError(f"{clip} has no picture that can be decoded: name another recording")
+                    raise LookoutError(f"{url} has no picture that can be decoded: name another recording")
                 return
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
-    """The daemon's configuration; the recording is looped for ever."""
+    """The daemon's configuration; a recording is looped for ever."""
     return check(
         Config(
             model=ModelConfig(
@@ -89,9 +106,9 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
             sources=[
                 AvConfig(
                     id=f"clip-{number}",
-                    url=Url(str(load.clip)),
+                    url=load.url,
                     pace="realtime" if load.paced else "fast",
-                    loop=True,
+                    loop=isinstance(load.clip, Path),
                     decode=load.decode,
                 )
                 for number in range(load.sources)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from daemon.redact import Url
 from detectors.port import Precision
 
 if TYPE_CHECKING:
@@ -31,9 +32,18 @@ PACED = click.option(
     help="At the clip's own pace and live, or every frame as fast as possible.  [default: lossless]",
 )
 
+
+def _clip(named: str) -> Path | Url:
+    """A recording, or the URL of what comes live."""
+    url = Url(named)
+    return Path(named.removeprefix("file://")) if url.scheme in ("", "file") else url
+
+
 _LOAD = [
-    click.argument("clip", required=False, type=click.Path(path_type=Path)),
-    click.option("--sources", default=28, show_default=True, type=click.IntRange(1), help="Of the one clip, looped."),
+    click.argument("clip", required=False, type=_clip),
+    click.option(
+        "--sources", default=28, show_default=True, type=click.IntRange(1), help="Of the one clip, looped, or URL."
+    ),
     click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state."),
     MODEL,
     LABELS,
@@ -63,11 +73,12 @@ def load_of(wishes: Mapping[str, Any]) -> Load:
     """Of the options of `takes_load`; a drawn street where no recording is named.
 
     Raises:
-        LookoutError: the recording has no picture, or none can be drawn.
+        LookoutError: what is named has no picture or does not answer, or none can be drawn.
     """
     from daemon.bench.drawn import street
     from daemon.bench.load import Load, check_playable
 
+    load = Load(**{**wishes, "clip": wishes["clip"] or street()})
     if wishes["clip"]:
-        check_playable(wishes["clip"])
-    return Load(**{**wishes, "clip": wishes["clip"] or street()})
+        check_playable(load)
+    return load

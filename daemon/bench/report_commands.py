@@ -143,7 +143,7 @@ def capacity(dropped: float, p50: float, p99: float, step: int, out: Path, **wis
     from daemon.report import said, trial
 
     _check_pages()
-    report = run_capacity(load_of(wishes), Promise(dropped, p50, p99), step, trial)
+    report = run_capacity(load_of({**wishes, "paced": True}), Promise(dropped, p50, p99), step, trial)
     said(f"{held(report)} sources hold, as far as these runs of {wishes['seconds']:g} s tell")
     return _save(report, out)
 

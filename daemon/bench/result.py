@@ -15,6 +15,7 @@ from daemon.bench.streams import Streams
 from daemon.environment import Environment, found_out
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
+from daemon.redact import Url
 
 SCHEMA = "lookout.bench/1"
 
@@ -131,15 +132,16 @@ METRICS = {
 
 
 def load_of(load: Load) -> dict[str, Any]:
-    """As it is written: paths by their names, which are the same elsewhere."""
-    rows = {item.name: getattr(load, item.name) for item in fields(load)}
-    return {name: value.name if isinstance(value, Path) and name != "cache" else value for name, value in rows.items()
-            if name != "cache"}  # fmt: skip
+    """As it is written: paths by their names, which are the same elsewhere, and URLs without passwords."""
+    rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name != "cache"}
+    named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
+    return {**rows, **named, "clip": named.get("clip", str(load.clip))}
 
 
 def environment_of(load: Load) -> Environment:
     """Found out now."""
-    return found_out([load.clip, load.model or demo_model()])
+    clips = [] if isinstance(load.clip, Url) else [load.clip]
+    return found_out([*clips, load.model or demo_model()])
 
 
 def read(path: Path) -> Report:

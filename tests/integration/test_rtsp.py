@@ -10,6 +10,8 @@ from time import monotonic
 
 import pytest
 
+from daemon.bench.result import read
+from daemon.cli import invoke
 from daemon.messages import Detections, Metrics
 from tests.support.daemon import Lookout, is_state, receive_until
 from tests.support.rtsp import RtspServer
@@ -167,6 +169,24 @@ def test_frames_carry_the_cameras_own_time(
     pts = [later.pts - earlier.pts for earlier, later in pairwise(ntp)]  # type: ignore[union-attr, operator]
     # As regular as the camera took them, whatever the network did; each new report may move the time a little.
     assert median(abs(one - other) for one, other in zip(paced, pts)) < 5e6
+
+
+@pytest.mark.slow
+def test_a_benchmark_of_cameras_keeps_the_password_to_itself(long_clip: Path, tmp_path: Path) -> None:
+    """It connects as often as it is asked to, and is refused where it would have to go at its own speed."""
+    server, out = RtspServer({"cam": long_clip}, auth="operator:right-one"), tmp_path / "out"
+    load = ["bench", "replay", server.url("cam", "operator:right-one"), "--sources", "3", "--seconds", "2"]
+    load += ["--backend", "cpu", "--repeats", "1", "--out", str(out)]
+    try:
+        assert invoke(load) == 2
+        assert invoke([*load, "--paced"]) == 0
+    finally:
+        server.kill()
+    (run,) = read(out / "replay.json").cases[0].repeats[0]
+    assert (run.up, run.unaccounted, run.received_share) == (3, 0, 1.0)
+    assert run.published > 0
+    for file in out.iterdir():
+        assert "right-one" not in file.read_text()
 
 
 def _resources(lookout: Lookout) -> tuple[int, int, int]:

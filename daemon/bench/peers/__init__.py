@@ -89,14 +89,14 @@ def _limits(load: Load) -> list[tuple[str, float]]:
 def _opencv(load: Load) -> float:
     found = measured(
         "loop",
-        [str(load.clip)],
+        [str(load.recording)],
         {"model": load.model, "labels": load.labels, "sources": load.sources, "seconds": load.seconds},
     )
     return float(found["fps"])
 
 
 def _ultralytics(load: Load, how: Ultralytics) -> float:
-    call = [str(how.python), str(_SCRIPT.resolve()), str(load.clip.resolve()), "--sources", str(load.sources)]
+    call = [str(how.python), str(_SCRIPT.resolve()), str(load.recording.resolve()), "--sources", str(load.sources)]
     call += ["--seconds", str(load.seconds), "--model", how.model, "--auto"]
     if how.model.endswith(".yaml"):
         call += ["--weights", str((load.model or demo_model()).resolve())]
