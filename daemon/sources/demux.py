@@ -27,6 +27,9 @@ from daemon.sources.bitstream import Bitstream
 _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
+# FFmpeg's own limit for RTSP's sockets, in us. PyAV's asks the interpreter for the time, and so for its lock, at each
+# turn of a socket: with 150 cameras that cost more than all else. Through TLS FFmpeg's has no effect.
+_OWN_LIMIT = "timeout"
 _NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps,srtp,tcp,tls,udp"
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
 _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory
@@ -241,16 +244,22 @@ def _protocols(scheme: str) -> str:
 
 
 def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
-    options = _RTSP_OPTIONS | {"rtsp_transport": config.transport} if config.url.scheme in _RTSP else {}
-    options = options | {"protocol_whitelist": _protocols(config.url.scheme)}
-    limits = (config.open_timeout_s, config.read_timeout_s)
+    options = {"protocol_whitelist": _protocols(config.url.scheme)}
+    if config.url.scheme in _RTSP:
+        options |= _RTSP_OPTIONS | {"rtsp_transport": config.transport}
+    limits: tuple[float, float | None] = (config.open_timeout_s, config.read_timeout_s)
+    answer_s = config.open_timeout_s
+    if config.url.scheme == "rtsp" and _OWN_LIMIT not in config.options:
+        options[_OWN_LIMIT] = str(round(config.read_timeout_s * 1e6))
+        limits = (config.open_timeout_s, None)
+        answer_s = min(config.open_timeout_s, config.read_timeout_s)
     started = monotonic()
     try:
         container = av.open(config.url.reveal(), options=options | config.options, timeout=limits)
     except (av.error.FFmpegError, OSError, ValueError) as error:
         waited = monotonic() - started
-        if waited >= config.open_timeout_s * 0.9:
-            raise SourceError(f"no answer from {config.url} within {config.open_timeout_s:g} s") from error
+        if waited >= answer_s * 0.9:
+            raise SourceError(f"no answer from {config.url} within {answer_s:g} s") from error
         raise SourceError(f"cannot open {config.url}: {words_of(error)}{_MEANING.get(type(error), '')}") from error
     try:
         if not container.streams.video:

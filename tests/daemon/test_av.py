@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import cv2
 import numpy as np
@@ -15,9 +16,9 @@ import pytest
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Url
-from daemon.sources.av import AvSource
+from daemon.sources.av import AvReader, AvSource
 from tests.support import clips
-from tests.support.rtsp import free_port
+from tests.support.rtsp import RtspServer, free_port
 
 pytestmark = pytest.mark.needs("ffmpeg")
 
@@ -45,6 +46,11 @@ def mp4(tmp_path_factory: pytest.TempPathFactory) -> Path:
     plain = clips.pattern(folder / "plain.mp4", seconds=10)
     clips.ffmpeg("-i", plain, "-c", "copy", "-movflags", "+faststart", folder / "clip.mp4")
     return folder / "clip.mp4"
+
+
+def read_on(reader: AvReader) -> None:
+    while reader.read() is not None:
+        pass
 
 
 def test_an_empty_file_and_a_file_of_text(tmp_path: Path) -> None:
@@ -124,6 +130,25 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
         pytest.raises(SourceError, match=r"no answer from .* within 2 s"),
     ):
         play(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/x")
+
+
+@pytest.mark.needs("rtsp")
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+def test_a_camera_that_freezes(long_clip: Path, transport: Literal["tcp", "udp"]) -> None:
+    """While it sends, and while it is to answer: the limit is that of the source, and the reason says so."""
+    server = RtspServer({"cam": long_clip})
+    url = Url(server.url("cam"))
+    source = AvSource(AvConfig(id="s", url=url, transport=transport, open_timeout_s=6, read_timeout_s=1))
+    try:
+        with closing(source.open()) as reader:
+            assert reader.read() is not None
+            server.freeze()
+            with pytest.raises(SourceError, match=r"no data from .* for 1\.\d s"):
+                read_on(reader)
+        with pytest.raises(SourceError, match=r"no answer from .* within 1 s"):
+            source.open()
+    finally:
+        server.kill()
 
 
 def test_a_file_without_times_gets_them_from_its_rate(clip: Path, tmp_path: Path) -> None:
