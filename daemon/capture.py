@@ -242,7 +242,7 @@ class Capture:
                 self._backoff.reset()
                 self._say("up", self._share.reason, format=reader.format)
             if image is not None:
-                info = self._captured(picture, image, pacer.behind if pacer else 0)
+                info = self._captured(picture, image, pacer.behind if pacer else late)
                 if not self._board.put(Frame(info, image)):
                     yield from self._wait_for_room(Frame(info, image))
                 elif not self._source.live:
@@ -285,7 +285,7 @@ class Capture:
             return 0
         if pacer:
             return pacer.late
-        return lag.of(picture.pts, self._clock.monotonic_ns()) if self._source.live else 0
+        return lag.of(picture.pts, self._clock.monotonic_ns(), picture.decode) if self._source.live else 0
 
     @contextmanager
     def _admitted(self, reader: Reader) -> Iterator[None]:

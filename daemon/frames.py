@@ -21,7 +21,8 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
         clock: what captured_at is.
         decode: ns spent decoding it and bringing it into the form lanes accept.
         width, height: pixels.
-        behind: ns, by which a paced recording gave it later than it was due; 0 of all others.
+        behind: ns, by which a paced recording gave it later than it was due, or a camera, by its own times, later than
+            those that came soonest; 0 where nobody knows.
     """
 
     source: str

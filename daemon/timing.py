@@ -14,6 +14,7 @@ log = structlog.get_logger(__name__)
 _LATE_NS = 500_000_000  # a recording this far behind its own pace starts a new count instead of catching up
 _CREDIBLE_NS = 10_000_000_000  # a camera's clock further off than this is wrong, and is not passed on
 _JUMP_NS = 60_000_000_000  # between two pictures: not a lag but another timeline
+_PILED_UP_NS = 500_000_000  # less is caught up with
 _DRIFT = 1000  # clocks drift apart by less than one in so many
 _STEP_NS = 1_000_000  # the error is told in these steps, so that it does not change with every frame
 
@@ -95,18 +96,24 @@ class Lag:
     """How far behind its camera a live source has fallen: by the time between pictures here, and on its own timeline.
 
     The least difference between the two that was seen is no lag; it is forgotten slowly, because clocks drift apart.
+    Where it took long to decode the first picture, because decoders are made one by one, others have piled up since.
     """
 
     def __init__(self) -> None:
         self._least: int | None = None  # ns
         self._last = 0
+        self._first = 0  # ns that it took to decode those before the first with a time, and that one
 
-    def of(self, pts: int | None, now: int) -> int:
-        """ns, of a picture that is in hand at `now`, monotonic ns."""
+    def of(self, pts: int | None, now: int, decode: int = 0) -> int:
+        """ns, of a picture that is in hand at `now`, monotonic ns, and took so many ns to decode."""
+        if self._least is None:
+            self._first += decode
         if pts is None:
             return 0
         behind = now - pts
-        if self._least is None or behind - self._least > _JUMP_NS:  # the camera's timeline began again
+        if self._least is None:
+            self._least = behind - (self._first if self._first >= _PILED_UP_NS else 0)
+        elif behind - self._least > _JUMP_NS:  # the camera's timeline began again
             self._least = behind
         else:
             self._least = min(behind, self._least + (now - self._last) // _DRIFT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from fractions import Fraction
 from math import exp
 from time import monotonic_ns
 from typing import Any, Final, Literal
@@ -20,7 +21,7 @@ _PERIODS = 4  # from one key picture to the next
 
 class CatchUp:
     """First pictures that no other needs, the more of them the later it is. Where that does not do, because there are
-    too few, everything up to the next key picture, which needs no other.
+    too few, everything up to the next key picture, which needs no other, and which is fresh, as far as there is more.
 
     That pictures are late is no reason alone. What a network held back comes in a burst, which is read in no time; and
     where packets must be waited for, nothing has piled up. Behind is who has been late for a while and waited for none.
@@ -55,6 +56,7 @@ class CatchUp:
         self._owed = 0.0  # pictures to leave out
         self._disposable, self._seen = 0.0, 0  # share of the last pictures that no other needed, and how many these are
         self._tail = _Tail()
+        self._backlog = _Backlog(stream.time_base)
 
     def leaves_out(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
         """To be asked for each packet once, in order.
@@ -75,7 +77,7 @@ class CatchUp:
                 self._tail.end()
             return None
         self._watched = True
-        self._note(0 if waited > self.WAITED else late, self._now())
+        self._note(0 if waited > self.WAITED else late, self._now(), packet.pts)
         if packet.size == 0:
             return None
         cause = self._cause(packet, undecoded)
@@ -83,7 +85,7 @@ class CatchUp:
         return cause
 
     def _cause(self, packet: Packet[Any], undecoded: float) -> Cause | None:
-        if self._to_key and packet.is_keyframe:
+        if self._to_key and packet.is_keyframe and not self._goes_on(packet.pts):
             self._to_key = None
             self._very_late.end()
         if not (self._behind or self._to_key or undecoded):
@@ -102,7 +104,13 @@ class CatchUp:
             return None
         return "late" if behind > asked else "rate_limit"
 
-    def _note(self, late: int, now: int) -> None:
+    def _goes_on(self, pts: int | None) -> bool:
+        """Whether to leave out a key picture as well: it is as stale, and what comes after it is there already."""
+        return (
+            self._to_key == "late" and self._backlog.shrinks(pts, self._asked) and self._backlog.late > self.VERY_LATE
+        )
+
+    def _note(self, late: int, now: int, pts: int | None) -> None:
         self._mean += (late - self._mean) * (1 - exp((self._asked - now) / self.MEAN))
         self._asked = now
         self._late.now(late >= self.LATE, now)
@@ -112,8 +120,9 @@ class CatchUp:
             self._behind = True
         elif self._fresh.for_ns > self.CAUGHT_UP:
             self._behind = False
-        if self._very_late.for_ns > self.VERY_LATE_FOR:
+        if self._very_late.for_ns > self.VERY_LATE_FOR and not self._to_key:
             self._to_key = "late"
+            self._backlog.begin(late, pts, now)
 
     def _is_disposable(self, packet: Packet[Any]) -> bool:
         """No other picture needs it; how many there are of that kind is noted."""
@@ -167,6 +176,29 @@ class _Tail:
     @property
     def _period(self) -> int:
         return max(self._periods, default=0)
+
+
+class _Backlog:
+    """How late packets are that nobody decodes, by that of the last picture, their own times and the clock.
+
+    Attributes:
+        late: ns, of the last packet that was asked about.
+    """
+
+    def __init__(self, time_base: Fraction | None) -> None:
+        self._tick = float(time_base or 0) * 1e9  # ns
+        self.late, self._pts, self._then = 0, 0, 0
+
+    def begin(self, late: int, pts: int | None, now: int) -> None:
+        self.late, self._pts, self._then = late, pts or 0, now
+
+    def shrinks(self, pts: int | None, now: int) -> bool:
+        """Whether packets come at least twice as fast as the camera made them, since last asked."""
+        if pts is None:
+            return False
+        made, passed = (pts - self._pts) * self._tick, now - self._then
+        self.late, self._pts, self._then = round(self.late + passed - made), pts, now
+        return made > 2 * passed
 
 
 class _Lasting:

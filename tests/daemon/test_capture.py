@@ -404,6 +404,15 @@ def test_lag_is_what_a_camera_has_fallen_behind_its_best() -> None:
         assert lag.of(second * 10**9, now) < 5e6
 
 
+def test_what_came_while_the_first_picture_was_decoded_is_lag() -> None:
+    """A decoder that is made takes long where many are; what the camera sent meanwhile is old."""
+    lag = Lag()
+    assert lag.of(None, 9 * 10**9, decode=4 * 10**9) == 0
+    assert lag.of(33_000_000, 9_003_000_000, decode=3_000_000) == pytest.approx(4e9, rel=0.01)
+    assert lag.of(5 * 10**9, 10 * 10**9, decode=3_000_000) == pytest.approx(0, abs=5e7)
+    assert Lag().of(0, 9 * 10**9, decode=60_000_000) == 0
+
+
 def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock) -> None:
     """Each picture when it is due, of whichever source."""
     ids = ["a", "b", "c"]

@@ -106,6 +106,30 @@ def test_where_packets_must_be_waited_for_nothing_has_piled_up(bframes: Source, 
         assert not any(source.left_out(10, late_ms=1500, every_ms=66, waited_ms=40))
 
 
+@pytest.fixture
+def long_camera(folder: Path) -> Iterator[Source]:
+    path = folder / "long.mp4"
+    source = Source(path if path.exists() else clips.pattern(path, seconds=14, fps=_RATE))
+    yield source
+    source.close()
+
+
+@pytest.mark.parametrize(("every_ms", "seconds"), [(2, 7.2), (60, 1.0)])
+def test_what_has_piled_up_is_skipped_as_far_as_it_is_there(long_camera: Source, every_ms: int, seconds: float) -> None:
+    """Eight seconds late: to the first key picture that is not, or, where packets come no faster than that, to the
+    next, for the picture to move at all."""
+    rows = long_camera.left_out(2.2, late_ms=8000, every_ms=66)
+    assert not any(rows[:30])
+    begun = rows.index(True) if True in rows else len(rows)
+    while (number := long_camera.read) < len(long_camera.packets) and (number <= begun or rows[-1]):
+        long_camera.clock.advance(every_ms / 1e3)
+        rows.append(long_camera.leaves_out(8.0))
+    assert not rows[-1]
+    assert long_camera.packets[len(rows) - 1].is_keyframe
+    assert (len(rows) - 1 - begun) / _RATE == pytest.approx(seconds, abs=1.0)
+    assert long_camera.causes == {None, "late"}
+
+
 def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_caught_up(bframes: Source) -> None:
     rows = bframes.left_out(3, late_ms=80, every_ms=66)
     assert not any(rows[:3])
