@@ -28,7 +28,7 @@ _RTSP = ("rtsp", "rtsps")
 # By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
 _RTSP_OPTIONS = {"fpsprobesize": "0"}
 # FFmpeg's own limit for RTSP's sockets, in us. PyAV's asks the interpreter for the time, and so for its lock, at each
-# turn of a socket: with 150 cameras that cost more than all else. Through TLS FFmpeg's has no effect.
+# turn of a socket: with 150 cameras that cost more than all else. Not tried through TLS.
 _OWN_LIMIT = "timeout"
 _NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps,srtp,tcp,tls,udp"
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
