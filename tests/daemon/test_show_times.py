@@ -36,6 +36,19 @@ def test_times_are_those_of_the_pictures() -> None:
     assert all(told == true for told, true in found)
 
 
+def test_a_first_packet_without_a_time_keeps_its_picture_to_itself() -> None:
+    """RTSP's has none; the pictures after it have their own."""
+    times, inside, found = ShowTimes(SECOND), list[int](), list[tuple[int | None, int]]()
+    for packet in DECODED:
+        times.push(packet or None)
+        inside.append(packet)
+        if len(inside) > HELD_BACK:
+            inside.remove(first := min(inside))
+            found.append((times.pop(), first))
+    assert found[0] == (None, 0)
+    assert all(told == true for told, true in found[1:])
+
+
 def test_a_picture_that_never_came_does_not_shift_those_after_it_for_good() -> None:
     found = _shown(DECODED, lost=301)
     wrong = [true for told, true in found if told != true]

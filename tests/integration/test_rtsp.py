@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import monotonic
+from typing import Literal
 
 import pytest
 
 from daemon.bench.result import read
 from daemon.cli import invoke
+from daemon.config import AvConfig
 from daemon.messages import Detections, Metrics
+from daemon.redact import Url
+from daemon.sources.av import AvSource
+from tests.support import clips
 from tests.support.daemon import Lookout, is_state, receive_until
+from tests.support.hardware import FakeCard
 from tests.support.rtsp import RtspServer
 
 pytestmark = pytest.mark.needs("rtsp")
@@ -169,6 +176,30 @@ def test_frames_carry_the_cameras_own_time(
     pts = [later.pts - earlier.pts for earlier, later in pairwise(ntp)]  # type: ignore[union-attr, operator]
     # As regular as the camera took them, whatever the network did; each new report may move the time a little.
     assert median(abs(one - other) for one, other in zip(paced, pts)) < 5e6
+
+
+@pytest.mark.parametrize("transport", ["tcp", "udp"])
+@pytest.mark.parametrize("codec", ["h264", "h265"])
+def test_a_camera_through_the_gpus_decoder(
+    codec: str, transport: Literal["tcp", "udp"], long_clip: Path, tmp_path: Path
+) -> None:
+    """With a stand-in for it, and B-frames in HEVC: every picture, in order, at its own time."""
+    if codec == "h265":
+        long_clip = clips.pattern(tmp_path / "long.mkv", seconds=20, codec="libx265")
+    server = RtspServer({"cam": long_clip}, codec=codec)
+    config = AvConfig(id="s", url=Url(server.url("cam")), transport=transport, decode="nvdec")
+    try:
+        with closing(AvSource(config, FakeCard().pool).open()) as reader:
+            pictures = [picture for picture in (reader.read() for _ in range(60)) if picture]
+            assert reader.format.decoder == "nvdec"
+            assert (reader.format.width, reader.format.height) == (320, 180)
+            assert pictures[-1].load().width == 320
+    finally:
+        server.kill()
+    times = [picture.pts for picture in pictures if picture.pts is not None]
+    steps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(times) >= 59
+    assert all(step == pytest.approx(1e9 / 15, rel=0.1) for step in steps)
 
 
 @pytest.mark.slow

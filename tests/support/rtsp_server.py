@@ -1,6 +1,6 @@
 """A real RTSP server (GStreamer's) for tests; run by the system's Python, which has its bindings.
 
-usage: rtsp_server.py PORT [--auth USER:PASSWORD] NAME=CLIP.mkv ...     (H.264 in Matroska)
+usage: rtsp_server.py PORT [--auth USER:PASSWORD] [--codec h264|h265] NAME=CLIP.mkv ...     (in Matroska)
 """
 
 import argparse
@@ -17,6 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("port")
     parser.add_argument("--auth")
+    parser.add_argument("--codec", default="h264", choices=["h264", "h265"])
     parser.add_argument("mounts", nargs="+")
     args = parser.parse_args()
     Gst.init(None)
@@ -27,7 +28,7 @@ def main() -> None:
         name, _, clip = mount.partition("=")
         factory = GstRtspServer.RTSPMediaFactory()
         factory.set_launch(
-            f'( filesrc location="{clip}" ! matroskademux ! rtph264pay name=pay0 pt=96 config-interval=-1 )'
+            f'( filesrc location="{clip}" ! matroskademux ! rtp{args.codec}pay name=pay0 pt=96 config-interval=1 )'
         )
         if args.auth:
             permissions = GstRtspServer.RTSPPermissions()

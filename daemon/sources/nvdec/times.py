@@ -30,7 +30,9 @@ class ShowTimes:
         self._waiting: list[tuple[int, int]] = []  # timeline and time
         self._timeline, self._latest = 0, 0
         self._anew = False  # the last packet began anew
+        self._begun = False  # a packet with a time has come
         self._without = 0  # packets without a time
+        self._untimed = 0  # those of them before any with one: RTSP's first, whose picture is shown first, too
         self._least: int | None = None
         self._fewest, self._seen = 1 << 30, 0  # in this look
 
@@ -41,8 +43,12 @@ class ShowTimes:
             anew: pictures of all packets before are shown before this one and all that follow.
         """
         if time is None:
-            self._without += 1
+            if self._begun:
+                self._without += 1
+            else:
+                self._untimed += 1
             return
+        self._begun = True
         if self._latest - time > self._jump or (anew and not self._anew):  # not where every picture begins anew
             self._timeline, self._latest = self._timeline + 1, time
         self._anew = anew
@@ -51,6 +57,9 @@ class ShowTimes:
 
     def pop(self) -> int | None:
         """A picture comes out; its time, None where it has none."""
+        if self._untimed:
+            self._untimed -= 1
+            return None
         if not self._waiting:
             self._without = max(0, self._without - 1)
             return None
@@ -68,5 +77,6 @@ class ShowTimes:
     def clear(self) -> None:
         """The decoder is empty."""
         self._waiting.clear()
+        self._begun, self._untimed = False, 0
         self._without, self._least = 0, None
         self._fewest, self._seen = 1 << 30, 0
