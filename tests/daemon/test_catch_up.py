@@ -96,6 +96,15 @@ def camera(folder: Path) -> Iterator[Source]:
     source.close()
 
 
+@pytest.fixture
+def long_camera(folder: Path) -> Iterator[Source]:
+    """The same for 14 seconds."""
+    path = folder / "long.mp4"
+    source = Source(path if path.exists() else clips.pattern(path, seconds=14, fps=_RATE))
+    yield source
+    source.close()
+
+
 def test_a_burst_after_a_pause_of_the_network_is_read_whole(bframes: Source) -> None:
     assert not any(bframes.left_out(0.19, late_ms=400, every_ms=2))
 
@@ -106,22 +115,14 @@ def test_where_packets_must_be_waited_for_nothing_has_piled_up(bframes: Source, 
         assert not any(source.left_out(10, late_ms=1500, every_ms=66, waited_ms=40))
 
 
-@pytest.fixture
-def long_camera(folder: Path) -> Iterator[Source]:
-    path = folder / "long.mp4"
-    source = Source(path if path.exists() else clips.pattern(path, seconds=14, fps=_RATE))
-    yield source
-    source.close()
-
-
 @pytest.mark.parametrize(("every_ms", "seconds"), [(2, 7.2), (60, 1.0)])
 def test_what_has_piled_up_is_skipped_as_far_as_it_is_there(long_camera: Source, every_ms: int, seconds: float) -> None:
     """Eight seconds late: to the first key picture that is not, or, where packets come no faster than that, to the
     next, for the picture to move at all."""
     rows = long_camera.left_out(2.2, late_ms=8000, every_ms=66)
     assert not any(rows[:30])
-    begun = rows.index(True) if True in rows else len(rows)
-    while (number := long_camera.read) < len(long_camera.packets) and (number <= begun or rows[-1]):
+    begun = rows.index(True)
+    while rows[-1] and long_camera.read < len(long_camera.packets):
         long_camera.clock.advance(every_ms / 1e3)
         rows.append(long_camera.leaves_out(8.0))
     assert not rows[-1]
