@@ -37,7 +37,32 @@ _STICKY = {
 }
 
 
+_ON_DEVICE = 2  # CU_MEMORYTYPE_DEVICE
 _NOT_READY = int(driver.CUresult.CUDA_ERROR_NOT_READY)
+
+
+class _Side(ctypes.Structure):
+    """Half of CUDA_MEMCPY2D."""
+
+    _fields_ = (
+        ("x", ctypes.c_size_t),
+        ("y", ctypes.c_size_t),
+        ("kind", ctypes.c_int),
+        ("host", ctypes.c_void_p),
+        ("device", ctypes.c_uint64),
+        ("array", ctypes.c_void_p),
+        ("pitch", ctypes.c_size_t),
+    )
+
+    @classmethod
+    def of(cls, address: int, pitch: int) -> _Side:
+        return cls(kind=_ON_DEVICE, device=address, pitch=pitch)
+
+
+class _Rows(ctypes.Structure):
+    """CUDA_MEMCPY2D."""
+
+    _fields_ = (("source", _Side), ("target", _Side), ("width", ctypes.c_size_t), ("rows", ctypes.c_size_t))
 
 
 class _Hot:
@@ -54,6 +79,7 @@ class _Hot:
         "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), ctypes.c_void_p, ctypes.c_void_p),
         "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
         "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
+        "cuMemcpy2DAsync_v2": (ctypes.c_void_p, ctypes.c_void_p),
         "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p),
     }
 
@@ -112,11 +138,6 @@ class Device:
         """
         return str(_checked(driver.cuDeviceGetName(128, _device(index))).split(b"\0")[0].decode())
 
-    @property
-    def context(self) -> int:
-        """Its handle."""
-        return int(self._context)
-
     def free_memory(self) -> int:
         """Bytes nobody uses, of all processes on the GPU."""
         free, _ = _checked(driver.cuMemGetInfo())
@@ -161,6 +182,12 @@ class Stream:
     def copy(self, target: int, source: int, size: int) -> None:
         """Enqueue a copy within the device, by addresses."""
         if status := _hot.cuMemcpyDtoDAsync_v2(target, source, size, self.handle):
+            _enqueued(status)
+
+    def copy_rows(self, target: tuple[int, int], source: tuple[int, int], width: int, rows: int) -> None:
+        """Enqueue a copy of rows of so many bytes within the device, each side by its address and pitch."""
+        wanted = _Rows(_Side.of(*source), _Side.of(*target), width, rows)
+        if status := _hot.cuMemcpy2DAsync_v2(ctypes.byref(wanted), self.handle):
             _enqueued(status)
 
     def send(self, target: int, source: PinnedBuffer) -> None:

@@ -1,0 +1,116 @@
+// As much of libcuda as decoding takes, without a GPU: device memory is the host's, and a stream does nothing until
+// somebody waits for it, or has asked three times whether it is done.
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <dlfcn.h>
+#include <string>
+
+#include <ffnvcodec/dynlink_cuda.h>
+
+namespace {
+int alive = 0; // memory, streams and events
+
+struct Stream {
+    std::deque<CUDA_MEMCPY2D> waiting;
+    long begun = 0, done = 0;
+
+    void run_to(long end) {
+        for (; done < end; ++done, waiting.pop_front()) {
+            auto &copy = waiting.front();
+            for (size_t row = 0; row < copy.Height; ++row)
+                memcpy(reinterpret_cast<char *>(copy.dstDevice) + row * copy.dstPitch,
+                       reinterpret_cast<char *>(copy.srcDevice) + row * copy.srcPitch, copy.WidthInBytes);
+        }
+    }
+};
+
+struct Event {
+    Stream *stream = nullptr;
+    long until = 0;
+    int asked = 0;
+};
+
+template <typename Made> CUresult make(void *where) {
+    *static_cast<Made **>(where) = new Made;
+    ++alive;
+    return CUDA_SUCCESS;
+}
+
+template <typename Made> CUresult destroy(void *handle) {
+    delete static_cast<Made *>(handle);
+    --alive;
+    return CUDA_SUCCESS;
+}
+} // namespace
+
+extern "C" {
+int cuda_alive() { return alive; }
+
+CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuDriverGetVersion(int *version) { return *version = 12080, CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { return *count = 1, CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice *device, int) { return *device = 0, CUDA_SUCCESS; }
+CUresult cuDeviceGetName(char *name, int size, CUdevice) { return strncpy(name, "a stand-in", size), CUDA_SUCCESS; }
+CUresult cuDeviceGetAttribute(int *value, int, CUdevice) { return *value = 9, CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRetain(void **context, CUdevice) { return *context = &alive, CUDA_SUCCESS; }
+CUresult cuDevicePrimaryCtxRelease(CUdevice) { return CUDA_SUCCESS; }
+CUresult cuCtxSetCurrent(void *) { return CUDA_SUCCESS; }
+CUresult cuMemGetInfo(size_t *free, size_t *total) { return *free = *total = 1ul << 33, CUDA_SUCCESS; }
+
+CUresult cuMemAlloc(CUdeviceptr *pointer, size_t size) {
+    *pointer = reinterpret_cast<CUdeviceptr>(calloc(1, size));
+    ++alive;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFree(CUdeviceptr pointer) {
+    free(reinterpret_cast<void *>(pointer));
+    --alive;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(void **stream, unsigned) { return make<Stream>(stream); }
+CUresult cuStreamDestroy(void *stream) { return destroy<Stream>(stream); }
+CUresult cuStreamSynchronize(Stream *stream) { return stream->run_to(stream->begun), CUDA_SUCCESS; }
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, Stream *stream) {
+    if (copy->srcMemoryType != CU_MEMORYTYPE_DEVICE || copy->dstMemoryType != CU_MEMORYTYPE_DEVICE)
+        return static_cast<CUresult>(1);
+    stream->waiting.push_back(*copy);
+    ++stream->begun;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(void **event, unsigned) { return make<Event>(event); }
+CUresult cuEventDestroy(void *event) { return destroy<Event>(event); }
+CUresult cuEventRecord(Event *event, Stream *stream) { return *event = {stream, stream->begun}, CUDA_SUCCESS; }
+
+CUresult cuEventSynchronize(Event *event) {
+    if (event->stream)
+        event->stream->run_to(event->until);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventQuery(Event *event) {
+    if (!event->stream || event->stream->done >= event->until)
+        return CUDA_SUCCESS;
+    if (++event->asked == 3)
+        event->stream->run_to(event->until);
+    return CUDA_ERROR_NOT_READY;
+}
+
+// NVIDIA's bindings look everything up here.
+CUresult cuGetProcAddress_v2(const char *name, void **address, int, unsigned long long, int *status) {
+    *address = dlsym(RTLD_DEFAULT, name);
+    if (!*address)
+        *address = dlsym(RTLD_DEFAULT, (std::string(name) + "_v2").c_str());
+    if (status)
+        *status = *address ? 0 : 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGetProcAddress(const char *name, void **address, int version, unsigned long long flags) {
+    return cuGetProcAddress_v2(name, address, version, flags, nullptr);
+}
+}
