@@ -69,7 +69,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 tini &&
 COPY --from=build-gpu /opt/lookout /opt/lookout
 COPY config.yaml /etc/lookout/config.yaml
 COPY models /etc/lookout/models
-# compute: CUDA; video: the decoder, and PyNvVideoCodec, which does not import without; utility: NVML.
+# compute: CUDA; video: the decoder; utility: NVML.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,video,utility \
     PATH=/opt/lookout/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 CACHE_DIRECTORY=/var/cache/lookout
 USER 10001

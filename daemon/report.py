@@ -125,12 +125,12 @@ def _pairs(console: Console, title: str, rows: list[tuple[str, str]]) -> None:
 def decoded(result: DecodeRates) -> None:
     """Of `lookout bench decode`."""
     title = f"{result.clip}, {result.rates[0].codec} {result.size[0]}x{result.size[1]}, decoded and nothing else"
-    table = Table("sessions", "in the driver", "frames/s", "decoder", "CPU ms a frame", "MiB a session", "start, s",
+    table = Table("sessions", "processes", "frames/s", "decoder", "CPU ms a frame", "MiB a session", "start, s",
                   title=title, title_justify="left")  # fmt: skip
     for rate in result.rates:
         table.add_row(
             str(rate.sessions),
-            str(rate.calls),
+            str(rate.processes),
             f"{rate.fps:.0f}",
             _unless_none(rate.decoder_percent, "{:.0f} %"),
             f"{rate.cpu_ms_per_frame:.3f}",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from detectors.trt.layers import Layer
 Backend = Literal["auto", "trt", "cpu", "fake"]
 # By the names under which they are installed: what decodes and detects, and whose versions change figures.
-PACKAGES = ("onnxruntime", "tensorrt", "cuda-python", "PyNvVideoCodec")
+PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 
 
 @dataclass(frozen=True)

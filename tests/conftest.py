@@ -27,15 +27,20 @@ if os.environ.get("LOOKOUT_FORBID_SKIP"):
 
 
 _PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool")} | {"systemd": "systemd-analyze"}
+_NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
+_PATHS = {
+    "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),
+    "bindings": (BINDINGS, f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"),
+    "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
+}
 
 
 def _missing(thing: str) -> str | None:
-    if thing == "data":
-        return None if DATA.is_dir() else f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"
+    if thing in _PATHS:
+        path, words = _PATHS[thing]
+        return None if path.exists() else words
     if thing in _PROGRAMS:
         return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
-    if thing == "bindings":
-        return None if BINDINGS.is_dir() else f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"
     if thing == "cores":
         return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
     if thing == "booted":

@@ -123,8 +123,8 @@ def overhead(json_file: Path | None, **wishes: Any) -> int:
 @click.option(
     "--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state, each."
 )
+@click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="That share them.")
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
-@click.option("--calls", type=click.IntRange(1), help="Sessions in the driver at once.  [default: all]")
 @click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Which GPU.")
 @JSON_FILE
 def decode(json_file: Path | None, **wishes: Any) -> int:

@@ -1,14 +1,19 @@
 """`lookout bench decode`: what the GPU's decoder does when nothing else is asked of it, by number of sessions.
 
 Packets are in memory, converted, before the clock starts; each session has a thread and loops them into its decoder,
-which is made once. Nothing else happens to the pictures. What a pipeline reaches is to be compared with this.
+which is made once. Pictures are brought out of it, and nothing else happens to them. What a pipeline reaches is to be
+compared with this, so the sessions are spread over processes as the daemon's are: one interpreter is the limit before
+the decoder is.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
@@ -17,7 +22,9 @@ import av
 from av.packet import Packet
 
 from daemon.errors import LookoutError
+from daemon.mps import Mps
 from daemon.probes import GpuProbe, open_gpu_probe
+from daemon.signals import leave_to_the_daemon
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import ask
@@ -27,6 +34,7 @@ if TYPE_CHECKING:
     from daemon.sources.nvdec.session import Engines
 
 _WARM = 30  # packets of each session before the clock starts
+_PATIENCE_S = 60
 _SETTLE_S = 0.3
 _SAMPLE_S = 0.25
 
@@ -37,9 +45,9 @@ class DecodeOptions:
 
     clip: Path
     sessions: tuple[int, ...] = (7, 28, 56, 150)
+    processes: int = 4
     seconds: float = 3.0
     low_latency: bool = False
-    calls: int | None = None
     device: int = 0
 
 
@@ -50,14 +58,13 @@ class DecodeRate:
     Attributes:
         fps: pictures of all sessions together.
         decoder_percent: utilisation, mean of samples in the window, None where the card does not tell.
-        cpu_ms_per_frame: of the process.
+        cpu_ms_per_frame: of all processes.
         session_mib: GPU memory for each session.
-        calls: sessions that may be inside the driver at once.
     """
 
     codec: str
     sessions: int
-    calls: int
+    processes: int
     fps: float
     decoder_percent: float | None
     cpu_ms_per_frame: float
@@ -98,48 +105,113 @@ def decode(options: DecodeOptions) -> DecodeRates:
 
 def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
     """Of one number of sessions."""
-    from daemon.sources.nvdec.session import Engines
-
-    engines = Engines(options.device, options.calls or sessions)
     probe = open_gpu_probe()
-    workers = [_Worker(engines, clip, options.low_latency) for _ in range(sessions)]
-    try:
-        before = _memory(probe)
-        began = monotonic()
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            if not worker.ready.wait(60) or worker.problem:
-                problem = worker.problem or "the decoder does not start"
-                ready = sum(worker.ready.is_set() and not worker.problem for worker in workers)
-                raise LookoutError(f"{options.clip}: {problem}; {ready} of {sessions} sessions were ready")
-        started = monotonic() - began
-        after = _memory(probe)
+    processes = min(options.processes, sessions)
+    with ExitStack() as undo:
+        undo.callback(probe.close)
+        if processes > 1:
+            undo.callback(Mps().close)  # as the daemon has it; without it they take turns
+        before, began = _memory(probe), monotonic()
+        shares = [sessions // processes + (number < sessions % processes) for number in range(processes)]
+        members = [_Member(share, options) for share in shares]
+        for member in members:
+            undo.callback(member.close)
+        for member in members:
+            member.begin()
+        started, after = monotonic() - began, _memory(probe)
         threading.Event().wait(_SETTLE_S)
-        count, cpu, began, used = _done(workers), process_time(), monotonic(), []
+        count, cpu, began, used = *_done(members), monotonic(), []
         while monotonic() - began < options.seconds:
             threading.Event().wait(_SAMPLE_S)
             used += [gpu.decoder_utilisation for gpu in (probe.read() or [])[:1]]
-        seconds, cpu, count = monotonic() - began, process_time() - cpu, _done(workers) - count
+        seconds = monotonic() - began
+        counted, spent = _done(members)
+    known = [value for value in used if value is not None]
+    return DecodeRate(
+        codec=clip.codec,
+        sessions=sessions,
+        processes=processes,
+        fps=round((counted - count) / seconds, 1),
+        decoder_percent=round(sum(known) / len(known), 1) if known else None,
+        cpu_ms_per_frame=round((spent - cpu) / max(1, counted - count) * 1000, 3),
+        session_mib=None if before is None or after is None else round((after - before) / sessions / (1 << 20), 1),
+        start_s=round(started, 2),
+    )
+
+
+class _Member:
+    """A process with some of the sessions."""
+
+    def __init__(self, sessions: int, options: DecodeOptions) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, sessions, options), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def begin(self) -> None:
+        """Wait until all its sessions decode.
+
+        Raises:
+            LookoutError: one does not.
+        """
+        if problem := self._told():
+            raise LookoutError(problem)
+
+    def done(self) -> tuple[int, float]:
+        """Pictures so far, and seconds of CPU."""
+        self._pipe.send(None)
+        pictures, cpu = self._told()
+        return pictures, cpu
+
+    def close(self) -> None:
+        self._pipe.close()
+        self._process.join()
+
+    def _told(self) -> Any:
+        try:
+            if self._pipe.poll(2 * _PATIENCE_S):
+                return self._pipe.recv()
+        except (EOFError, OSError):
+            self._process.join(_SETTLE_S)
+        raise LookoutError(f"a process that decodes hangs, or ended with exit code {self._process.exitcode}")
+
+
+def _serve(pipe: Connection, sessions: int, options: DecodeOptions) -> None:
+    """What such a process does, until the pipe ends."""
+    from daemon.sources.nvdec.session import Engines
+
+    leave_to_the_daemon()
+    try:
+        clip, engines = _load(options.clip), Engines(options.device)
+    except (LookoutError, DetectorError, OSError) as error:
+        with suppress(OSError):  # another has failed before
+            pipe.send(str(error))
+        return
+    workers = [_Worker(engines, clip, options.low_latency) for _ in range(sessions)]
+    try:
+        for worker in workers:
+            worker.start()
+        problem = None
+        for worker in workers:
+            if not worker.ready.wait(_PATIENCE_S) or worker.problem:
+                ready = sum(worker.ready.is_set() and not worker.problem for worker in workers)
+                words = worker.problem or "the decoder does not start"
+                problem = f"{options.clip}: {words}; {ready} of {sessions} sessions of a process were ready"
+                break
+        pipe.send(problem)
+        while True:
+            pipe.recv()
+            pipe.send((sum(worker.done for worker in workers), process_time()))
+    except (EOFError, OSError):
+        pass
     finally:
         for worker in workers:
             worker.stop.set()
         for worker in workers:
             if worker.ident is not None:
                 worker.join()
-        probe.close()
         engines.close()
-    known = [value for value in used if value is not None]
-    return DecodeRate(
-        codec=clip.codec,
-        sessions=sessions,
-        calls=options.calls or sessions,
-        fps=round(count / seconds, 1),
-        decoder_percent=round(sum(known) / len(known), 1) if known else None,
-        cpu_ms_per_frame=round(cpu / max(1, count) * 1000, 3),
-        session_mib=None if before is None or after is None else round((after - before) / sessions / (1 << 20), 1),
-        start_s=round(started, 2),
-    )
 
 
 class _Worker(threading.Thread):
@@ -154,12 +226,14 @@ class _Worker(threading.Thread):
 
     def run(self) -> None:
         try:
-            session = self._engines.session(self._clip.codec, low_latency=self._low_latency, surfaces=1)
+            session = self._engines.session(self._clip.codec, low_latency=self._low_latency, surfaces=2)
             where = [(packet.buffer_ptr, packet.buffer_size) for packet in self._clip.packets]
             number = 0
             while not self.stop.is_set():
                 address, size = where[number % len(where)]
-                self.done += len(session.decode(address, size))
+                for load, _ in session.decode(address, size, None):
+                    load(True, False)
+                    self.done += 1
                 number += 1
                 if number == _WARM:
                     self.ready.set()
@@ -187,8 +261,10 @@ def _load(path: Path) -> _Clip:
         raise LookoutError(f"{path} cannot be read: {error}") from error
 
 
-def _done(workers: Sequence[_Worker]) -> int:
-    return sum(worker.done for worker in workers)
+def _done(members: Sequence[_Member]) -> tuple[int, float]:
+    """Of all."""
+    rows = [member.done() for member in members]
+    return sum(pictures for pictures, _ in rows), sum(cpu for _, cpu in rows)
 
 
 def _memory(probe: GpuProbe) -> int | None:

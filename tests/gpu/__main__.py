@@ -57,6 +57,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "kernels": module("kernels", "--short"),
         "contract": [sys.executable, "-m", "pytest", "tests/contract/test_detector.py"],
         "detector": module("detector", *built, "--precision", "fp16", *coco, "--", f"{yolov8n}:coco"),
+        "decoder": module("decoder", *map(str, clips)),
         "startup": module("startup", *built, "--max-batch", "16", yolov8n),
         "replay": module("replay", *built, yolov8n, *map(str, clips)),
         "corrupt": module("corrupt", *built, yolov8n),

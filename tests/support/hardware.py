@@ -20,7 +20,7 @@ from msgspec import structs
 from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
-from daemon.sources.nvdec.pool import Load, Pool
+from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.sources.nvdec.uploading import interleave
 from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
@@ -46,18 +46,19 @@ class FakeSession:
     def use(self) -> None:
         """Any thread may."""
 
-    def decode(self, address: int, size: int) -> list[Load]:
+    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
         assert not self.closed
         if self._refuse:
             raise UnsuitableError(self._refuse)
         self._call += 1
         packet: Packet[Any] = Packet(ctypes.string_at(address, size))
+        packet.pts = time
         try:
             return self._found(self._context.decode(packet))
         except av.error.FFmpegError:
             return []  # as the GPU's: without a word
 
-    def drain(self) -> list[Load]:
+    def drain(self) -> list[Shown]:
         self._call += 1
         self.drained += 1
         found = self._found(self._context.decode(None))
@@ -78,9 +79,9 @@ class FakeSession:
         self._context: Any = CodecContext.create(self._codec, "r")
         self._context.thread_count = 1
 
-    def _found(self, frames: list[VideoFrame]) -> list[Load]:
+    def _found(self, frames: list[VideoFrame]) -> list[Shown]:
         call = self._call
-        return [partial(self._load, frame, call) for frame in frames]
+        return [(partial(self._load, frame, call), frame.pts) for frame in frames]
 
     def _load(self, frame: VideoFrame, call: int, bt709: bool, full_range: bool) -> DeviceImage:
         assert call == self._call, "the picture is overwritten by now"

@@ -1,1 +1,1 @@
-"""Decoding on the GPU's own engines (NVDEC) through PyNvVideoCodec: pictures never leave the device."""
+"""Decoding on the GPU's own engines (NVDEC) by the driver's own library: pictures never leave the device."""

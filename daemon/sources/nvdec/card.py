@@ -1,4 +1,4 @@
-"""What a GPU's decoder can do, asked in a process of its own: where the driver fails, PyNvVideoCodec ends the process.
+"""What a GPU's decoder can do, asked in a process of its own, which may crash.
 
 python -m daemon.sources.nvdec.card DEVICE
 """
@@ -88,19 +88,20 @@ def ask(device: int) -> Card:
 def _main(device: int) -> int:
     try:
         from daemon.sources.nvdec.session import Engines
-    except (ImportError, RuntimeError) as error:
-        words = str(error).partition("\n")[0]
-        sys.stderr.write(
-            f"PyNvVideoCodec does not load: {words}; pip install 'lookoutd[gpu]', and in a container "
-            "NVIDIA_DRIVER_CAPABILITIES must have video\n"
-        )
+
+        engines = Engines(device)
+    except ImportError as error:
+        sys.stderr.write(f"{error}; pip install 'lookoutd[gpu]'\n")
         return 1
-    engines = Engines(device)
+    except OSError as error:
+        words = f"NVIDIA's decoder does not load: {error}; it comes with the driver, and a container has it where"
+        sys.stderr.write(f"{words} NVIDIA_DRIVER_CAPABILITIES has video\n")
+        return 1
     card = engines.card()
     if "h264" in card.codecs:
         session = engines.session("h264", low_latency=True, surfaces=1)
         shown = [*session.decode_bytes(_PICTURES), *session.drain()]
-        image = shown[0](False, False) if shown else None
+        image = shown[0][0](False, False) if shown else None
         if image is None or (image.width, image.height) != (320, 192):
             sys.stderr.write("no picture came of a good one\n")
             return 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
-from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +14,11 @@ from av.video.stream import VideoStream
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
 from daemon.sources.decoding import NVDEC, Decoded, UnsuitableError
-from daemon.sources.nvdec.times import ShowTimes
 
 if TYPE_CHECKING:
-    from daemon.sources.nvdec.pool import Key, Load, Pool, Session
+    from daemon.sources.nvdec.pool import Key, Pool, Session, Shown
 
 _BT709 = 1  # AVCOL_SPC_BT709; what is not said is BT.601, as it is for FFmpeg's own conversion
-_MICROSECOND = Fraction(1, 1_000_000)
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 
 
@@ -45,7 +42,6 @@ class NvdecDecoder:
         # A camera may tell its parameters when it describes the stream, and never again.
         self._first = bytes(extradata) if self._bitstream.has_start_codes else b""
         self._time_base = stream.time_base
-        self._times = ShowTimes(1 / (stream.time_base or _MICROSECOND))
         full = context.color_range == _FULL_RANGE or (context.pix_fmt or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
 
@@ -65,12 +61,11 @@ class NvdecDecoder:
         shown = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
         if self._session is None:
             raise DecodeError("nothing before it says how to decode it")
-        self._times.push(packet.pts, anew=is_key and bitstream.begins_anew(view))
         try:
             if data is None:
-                found = self._session.decode(packet.buffer_ptr, size)
+                found = self._session.decode(packet.buffer_ptr, size, packet.pts)
             else:
-                found = self._session.decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data))
+                found = self._session.decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
         except UnsuitableError:
             self._discard()
             raise
@@ -87,9 +82,9 @@ class NvdecDecoder:
             self._retire()
         self._return_retired()
 
-    def _shown(self, found: Sequence[Load]) -> list[Decoded]:
-        times, base, colour = self._times, self._time_base, self._colour
-        return [Decoded(times.pop(), base, partial(load, *colour)) for load in found]
+    def _shown(self, found: Sequence[Shown]) -> list[Decoded]:
+        base, colour = self._time_base, self._colour
+        return [Decoded(time, base, partial(load, *colour)) for load, time in found]
 
     def _change(self, parameters: bytes) -> list[Decoded]:
         """Another session, for these; what is still in the one before comes out."""
@@ -107,12 +102,10 @@ class NvdecDecoder:
 
     def _drain(self) -> list[Decoded]:
         try:
-            shown = self._shown(self._session.drain()) if self._session else []
+            return self._shown(self._session.drain()) if self._session else []
         except UnsuitableError:
             self._discard()
             raise
-        self._times.clear()
-        return shown
 
     def _discard(self) -> None:
         if self._session:

@@ -6,10 +6,10 @@ so many pictures of the coded size.
 
 from __future__ import annotations
 
-# A decoder keeps as many pictures as its codec may refer to, and works with more.
-_PICTURES = {"h264": 15.2, "hevc": 20.5, "vp9": 20.5, "av1": 20.5, "mjpeg": 8.0}
-_AHEAD = 6.0  # more where pictures may wait in the decoder
-_AT_SEAM = {"hevc": 2.0}  # and from its second pass on: what waits comes all at once where a recording begins again
+# A decoder keeps as many pictures as the stream may refer to, which for H.264 is four, as encoders have it that use
+# B-frames; a camera without them needs three less. It works with more.
+_PICTURES = {"h264": 12.0, "hevc": 19.5, "vp9": 20.5, "av1": 20.5, "mjpeg": 8.0}
+_AHEAD = 6.4  # more where pictures may wait in the decoder
 
 
 def picture_bytes(width: int, height: int) -> int:
@@ -19,5 +19,5 @@ def picture_bytes(width: int, height: int) -> int:
 
 def decoder_bytes(codec: str, width: int, height: int, surfaces: int, *, low_latency: bool = True) -> int:
     """Of one source, its decoder and its surfaces together."""
-    pictures = _PICTURES.get(codec, max(_PICTURES.values())) + (0 if low_latency else _AHEAD + _AT_SEAM.get(codec, 0))
+    pictures = _PICTURES.get(codec, max(_PICTURES.values())) + (0 if low_latency else _AHEAD)
     return round((pictures + surfaces) * picture_bytes(width, height))

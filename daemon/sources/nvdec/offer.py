@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil
 
 from msgspec import structs
 
@@ -13,9 +12,6 @@ from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Session
 from daemon.sources.nvdec.rates import SESSIONS, engine_pixels_per_s
 from daemon.workers.memory import Block
-
-_CALLS_PER_ENGINE = 2
-_FEWEST_CALLS = 4
 
 
 @dataclass(frozen=True)
@@ -43,8 +39,7 @@ class NvdecOffer:
         from daemon.sources.nvdec.upload import Upload
 
         share = 1.0 if part is None else part
-        calls = max(_FEWEST_CALLS, ceil(_CALLS_PER_ENGINE * max(1, self.card.engines) * share))
-        engines = Engines(self.device, calls, shared=part is not None)
+        engines = Engines(self.device, shared=part is not None)
         memory = engines.device.free_memory() if self.memory is None else self.memory
 
         def session(codec: str, low_latency: bool) -> Session:

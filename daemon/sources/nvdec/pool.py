@@ -24,6 +24,10 @@ Load = Callable[[bool, bool], DeviceImage]
 full_range. It may raise DecodeError."""
 
 
+Shown = tuple[Load, "int | None"]
+"""A picture to be shown, and the time of the packet it came from."""
+
+
 class Session(Protocol):
     """One hardware decoder; used by one thread at a time."""
 
@@ -31,15 +35,18 @@ class Session(Protocol):
         """The calling thread uses it from here on."""
         ...
 
-    def decode(self, address: int, size: int) -> list[Load]:
+    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
         """The pictures that a packet in host memory completes, in the order they are to be shown.
+
+        Args:
+            time: at which this packet's is, in any unit; None if that is not known.
 
         Raises:
             UnsuitableError: it cannot decode this; to be used no more.
         """
         ...
 
-    def drain(self) -> list[Load]:
+    def drain(self) -> list[Shown]:
         """The pictures still in it; afterwards it is as new, for the same parameters. Raises as `decode`."""
         ...
 
@@ -63,8 +70,8 @@ MakeSession = Callable[[str, bool], Session]
 """A new one for a codec; and whether a picture is to come as soon as it can."""
 
 Key = tuple[str, bool, bytes]
-"""Codec, low latency, parameters: sessions are exchangeable where these are the same. PyNvVideoCodec scales pictures of
-another size to its first, so that a session serves one set of parameters only."""
+"""Codec, low latency, parameters: sessions are exchangeable where these are the same, for each is made for one form of
+picture."""
 
 
 class Pool:

@@ -34,6 +34,7 @@ class Surfaces:
 
     Attributes:
         pitch: bytes of a row.
+        rows: of a picture, luma and chroma.
         bytes: of a picture; its chroma follows its luma.
         take: see `Ring.take`.
     """
@@ -41,7 +42,8 @@ class Surfaces:
     def __init__(self, memory: Memory, count: int, width: int, height: int) -> None:
         self._width, self._height = width, height
         self.pitch = -(-width // 2) * 2
-        self.bytes = self.pitch * (height + -(-height // 2))
+        self.rows = height + -(-height // 2)
+        self.bytes = self.pitch * self.rows
         step = -(-self.bytes // _ALIGNED) * _ALIGNED
         with ExitStack() as undo:
             block = memory(step * count)

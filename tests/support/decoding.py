@@ -1,0 +1,93 @@
+"""A decoder session on the libraries of `tests/support/*_stub.cpp`: `python -m tests.support.decoding`, in a process of
+its own, for they must be there before it begins. What is wrong is an AssertionError; nothing else is said."""
+
+from __future__ import annotations
+
+import ctypes
+from collections import deque
+from contextlib import closing
+
+import numpy as np
+import pytest
+from av.packet import Packet
+
+from daemon.errors import DecodeError
+from daemon.sources.decoding import UnsuitableError
+from daemon.sources.nvdec import session as sessions
+from daemon.sources.nvdec.pool import Shown
+from daemon.sources.nvdec.session import Engines, Session
+from detectors.port import DeviceImage
+
+CUDA, NVCUVID = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvcuvid.so.1")
+SURFACES = 3
+
+
+def main() -> None:
+    engines = Engines(0)
+    assert set(engines.card().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
+    for scenario in (pictures_are_copied, what_is_broken_is_told, no_room_is_told):
+        scenario(engines)
+        assert (CUDA.cuda_alive(), NVCUVID.nvcuvid_alive()) == (0, 0), f"{scenario.__name__} left something behind"
+    engines.close()
+
+
+def pictures_are_copied(engines: Engines) -> None:
+    """Whole, without what the decoder has beside each row, and while others of them are still held."""
+    for low_latency in (True, False):
+        with closing(engines.session("hevc", low_latency=low_latency, surfaces=SURFACES)) as session:
+            held, seen = deque[tuple[int, DeviceImage]](), list[int | None]()
+            for number in range(20):
+                for load, time in feed(session, b"p", number):
+                    seen.append(time)
+                    held.append((len(seen) - 1, load(True, False)))
+                    if len(held) == SURFACES:
+                        check(*held.popleft())
+            assert seen == list(range(20 if low_latency else 16))
+            assert len(session.drain()) == 20 - len(seen)
+            assert not session.is_home
+            while held:
+                check(*held.popleft())
+            assert session.is_home
+
+
+def what_is_broken_is_told(engines: Engines) -> None:
+    """And the pictures after it come."""
+    sessions._PATIENCE_S = 0.01
+    with closing(engines.session("h264", low_latency=True, surfaces=SURFACES)) as session:
+        for number, (kind, words) in enumerate(
+            [(b"e", "errors in a picture"), (b"h", "not decoded a picture in 0.01")]
+        ):
+            ((broken, _),) = feed(session, kind, 0)
+            with pytest.raises(DecodeError, match=words):
+                broken(True, False)
+            ((good, _),) = feed(session, b"p", 0)
+            check(2 * number + 1, good(True, False))
+        with pytest.raises(UnsuitableError, match=r"gave up: .* changed where no parameters were seen"):
+            feed(session, b"w", 0)
+
+
+def no_room_is_told(engines: Engines) -> None:
+    refusal = ctypes.c_int.in_dll(NVCUVID, "refusal")
+    refusal.value = 2
+    session = engines.session("h264", low_latency=True, surfaces=SURFACES)
+    with closing(session), pytest.raises(UnsuitableError, match="no room for another decoder session"):
+        feed(session, b"p", 0)
+    refusal.value = 0
+
+
+def feed(session: Session, kind: bytes, time: int) -> list[Shown]:
+    packet = Packet(kind * 10)
+    return session.decode(packet.buffer_ptr, packet.buffer_size, time)
+
+
+def check(number: int, image: DeviceImage) -> None:
+    """The decoder's picture of that number, byte by byte."""
+    CUDA.cuEventSynchronize(ctypes.c_void_p(image.ready))
+    rows = image.height + image.height // 2
+    assert (image.width, image.height, image.chroma) == (1904, 1078, image.luma + image.height * image.pitch)
+    found = np.frombuffer(ctypes.string_at(image.luma, rows * image.pitch), np.uint8).reshape(rows, image.pitch)
+    assert (found == (7 * number + np.arange(rows)).astype(np.uint8)[:, None]).all(), number
+
+
+if __name__ == "__main__":
+    main()
