@@ -3,26 +3,38 @@
 A parser finds the pictures in a stream, and says by callbacks what decoder they need, when to begin one, and when one
 is to be shown. A picture that is begun is not waited for: whether it is done can be asked.
 
-Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12. Fields that nobody sets are not named one by one.
+Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import byref, c_int, c_longlong, c_short, c_ubyte, c_uint, c_ulong, c_ulonglong, c_ushort, c_void_p
+from ctypes import byref, c_ubyte, c_uint, c_ulonglong, c_void_p
 from functools import cache
 from typing import Any
+
+from daemon.sources.nvdec.nvcuvid_structs import (
+    Callback,
+    Caps,
+    DecoderParameters,
+    Format,
+    Packet,
+    ParserParameters,
+    Processing,
+    ShortArea,
+    Shown,
+    Status,
+)
 
 CODECS = {"h264": 4, "mjpeg": 5, "hevc": 8, "vp9": 10, "av1": 11}
 _NV12, _WEAVE, _DEDICATED, _420 = 0, 0, 4, 1
 _END_OF_STREAM, _HAS_TIME, _END_OF_PICTURE = 0x01, 0x02, 0x08
-_NO_TIME = -(1 << 62)  # what is said of no time is made up
+_NO_TIME = -(1 << 62)  # stands for none: the parser makes up a time that is not given
 _TELLS = ("h264", "hevc", "mjpeg")  # whether a picture is done
 _IN_PROGRESS, _ERROR = 1, 8
 _SHOWN_AT_ONCE, _SHOWN_LATER = 0, 4  # pictures by which showing is delayed, so that nobody waits for one
 _MAPPED = 3  # pictures that may be on their way out at once
 OUT_OF_MEMORY = 2
-
 
 Picture = tuple[int, "int | None"]
 """The number of a decoded picture, and the time of the packet that it began in."""
@@ -38,156 +50,6 @@ class NvdecError(Exception):
     def __init__(self, words: str, code: int = 0) -> None:
         super().__init__(f"{words}: CUDA error {code}" if code else words)
         self.code = code
-
-
-class Caps(ctypes.Structure):
-    """CUVIDDECODECAPS."""
-
-    _fields_ = (
-        ("codec", c_int),
-        ("chroma", c_int),
-        ("depth_minus_8", c_uint),
-        ("_1", c_uint * 3),
-        ("supported", c_ubyte),
-        ("engines", c_ubyte),
-        ("formats", c_ushort),
-        ("width_max", c_uint),
-        ("height_max", c_uint),
-        ("blocks_max", c_uint),
-        ("width_min", c_ushort),
-        ("height_min", c_ushort),
-        ("_2", c_uint * 11),
-    )
-
-
-class _Area(ctypes.Structure):
-    _fields_ = (("left", c_int), ("top", c_int), ("right", c_int), ("bottom", c_int))
-
-
-class _ShortArea(ctypes.Structure):
-    _fields_ = (("left", c_short), ("top", c_short), ("right", c_short), ("bottom", c_short))
-
-
-class Format(ctypes.Structure):
-    """CUVIDEOFORMAT."""
-
-    _fields_ = (
-        ("codec", c_int),
-        ("rate", c_uint * 2),
-        ("progressive", c_ubyte),
-        ("luma_depth_minus_8", c_ubyte),
-        ("chroma_depth_minus_8", c_ubyte),
-        ("surfaces_min", c_ubyte),
-        ("coded_width", c_uint),
-        ("coded_height", c_uint),
-        ("area", _Area),
-        ("chroma", c_int),
-        ("_1", c_uint * 3),
-        ("_2", c_ubyte * 4),
-        ("_3", c_uint),
-    )
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height as they are to be shown, pixels; NV12 has even ones."""
-        width, height = self.area.right - self.area.left, self.area.bottom - self.area.top
-        return width + width % 2, height + height % 2
-
-    @property
-    def made_for(self) -> tuple[int, ...]:
-        """What a decoder cannot change."""
-        return self.coded_width, self.coded_height, self.area.left, self.area.top, *self.size, self.surfaces_min
-
-
-class _Packet(ctypes.Structure):
-    """CUVIDSOURCEDATAPACKET."""
-
-    _fields_ = (("flags", c_ulong), ("size", c_ulong), ("data", c_void_p), ("time", c_longlong))
-
-
-class _Shown(ctypes.Structure):
-    """CUVIDPARSERDISPINFO."""
-
-    _fields_ = (
-        ("index", c_int),
-        ("progressive", c_int),
-        ("top_first", c_int),
-        ("repeat", c_int),
-        ("time", c_longlong),
-    )
-
-
-_Callback = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p)
-
-
-class _ParserParameters(ctypes.Structure):
-    """CUVIDPARSERPARAMS."""
-
-    _fields_ = (
-        ("codec", c_int),
-        ("surfaces", c_uint),
-        ("clock", c_uint),
-        ("error_threshold", c_uint),
-        ("delay", c_uint),
-        ("_1", c_uint * 5),
-        ("user", c_void_p),
-        ("on_format", _Callback),
-        ("on_decode", _Callback),
-        ("on_show", _Callback),
-        ("_2", c_void_p * 8),
-    )
-
-
-class _DecoderParameters(ctypes.Structure):
-    """CUVIDDECODECREATEINFO."""
-
-    _fields_ = (
-        ("width", c_ulong),
-        ("height", c_ulong),
-        ("surfaces", c_ulong),
-        ("codec", c_int),
-        ("chroma", c_int),
-        ("flags", c_ulong),
-        ("depth_minus_8", c_ulong),
-        ("intra_only", c_ulong),
-        ("width_max", c_ulong),
-        ("height_max", c_ulong),
-        ("_1", c_ulong),
-        ("area", _ShortArea),
-        ("format", c_int),
-        ("deinterlace", c_int),
-        ("target_width", c_ulong),
-        ("target_height", c_ulong),
-        ("mapped", c_ulong),
-        ("lock", c_void_p),
-        ("target", _ShortArea),
-        ("_2", c_ulong * 5),
-    )
-
-
-class _Processing(ctypes.Structure):
-    """CUVIDPROCPARAMS."""
-
-    _fields_ = (
-        ("progressive", c_int),
-        ("second_field", c_int),
-        ("top_first", c_int),
-        ("unpaired", c_int),
-        ("_1", c_uint * 2),
-        ("_2", c_ulonglong),
-        ("_3", c_uint * 2),
-        ("_4", c_ulonglong),
-        ("_5", c_uint * 2),
-        ("stream", c_void_p),
-        ("_6", c_uint * 46),
-        ("_7", c_void_p * 2),
-    )
-
-
-class _Status(ctypes.Structure):
-    """CUVIDGETDECODESTATUS."""
-
-    _fields_ = (("status", c_int), ("_1", c_uint * 31), ("_2", c_void_p * 8))
 
 
 def caps(codec: str) -> Caps:
@@ -221,12 +83,12 @@ class Parsed:
         self._shown: list[Picture] = []
         self._problem: Exception | None = None
         # What C holds must stay; and what is asked for each picture is made once.
-        self._callbacks = tuple(map(_Callback, (self._on_format, self._on_decode, self._on_show)))
-        self._packet, self._status = _Packet(), _Status()
-        self._processing = _Processing(progressive=1, stream=stream)
+        self._callbacks = tuple(map(Callback, (self._on_format, self._on_decode, self._on_show)))
+        self._packet, self._status = Packet(), Status()
+        self._processing = Processing(progressive=1, stream=stream)
         self._pointer, self._pitch = c_ulonglong(), c_uint()
         self._delay = _SHOWN_AT_ONCE if at_once else _SHOWN_LATER
-        wanted = _ParserParameters(codec=CODECS[codec], surfaces=1, delay=self._delay)
+        wanted = ParserParameters(codec=CODECS[codec], surfaces=1, delay=self._delay)
         wanted.on_format, wanted.on_decode, wanted.on_show = self._callbacks
         _checked("cuvidCreateVideoParser", self._library.cuvidCreateVideoParser(byref(self._parser), byref(wanted)))
 
@@ -310,7 +172,7 @@ class Parsed:
         self.size, self._made_for = found.size, found.made_for
         width, height = found.size
         area = found.area
-        wanted = _DecoderParameters(
+        wanted = DecoderParameters(
             width=found.coded_width,
             height=found.coded_height,
             width_max=found.coded_width,
@@ -320,7 +182,7 @@ class Parsed:
             chroma=found.chroma,
             depth_minus_8=found.luma_depth_minus_8,
             flags=_DEDICATED,
-            area=_ShortArea(area.left, area.top, area.left + width, area.top + height),
+            area=ShortArea(area.left, area.top, area.left + width, area.top + height),
             format=_NV12,
             deinterlace=_WEAVE,
             target_width=width,
@@ -338,7 +200,7 @@ class Parsed:
 
     def _on_show(self, _: Any, where: int) -> int:
         if where:  # nothing at the end of a stream
-            shown = _Shown.from_address(where)
+            shown = Shown.from_address(where)
             time = shown.time
             self._shown.append((shown.index, None if time == _NO_TIME else time))
         return 1
