@@ -81,6 +81,7 @@ class Session:
         self._surfaces: Surfaces | None = None
         self._mapped: deque[tuple[int, Surface]] = deque()
         self._pause_s, self._begun = 0.0, 0.0
+        self._most_pause_s = _LONGEST_S if low_latency else 0.0
         self._closed = False
         with ExitStack() as undo:
             self._stream = Stream()
@@ -146,13 +147,16 @@ class Session:
         return surfaces.image(lease, bt709, full_range)
 
     def _wait_for(self, number: int) -> None:
-        """Each look has its price, so the pause before the first grows until it is the only one for most pictures."""
+        """Each look has its price, so the pause before the first grows until it is the only one for most pictures.
+
+        Where pictures may wait in the decoder most are done, and the thread has other sources to go on with.
+        """
         if self._pause_s > _SHORTEST_S:
             sleep(self._pause_s)
         if self._parsed.is_done(number):
             self._pause_s *= _SHRINKS
             return
-        self._pause_s = min(self._pause_s + _STEP_S, _LONGEST_S)
+        self._pause_s = min(self._pause_s + _STEP_S, self._most_pause_s)
         step = _STEP_S
         sleep(step)
         while not self._parsed.is_done(number):
