@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from time import monotonic
 
-from tests.support.mutants import mutant, originals, play
+from tests.support.mutants import DIED, mutant, originals, play
 
 
 def main() -> int:
@@ -43,7 +43,9 @@ def main() -> int:
         for first in range(args.first, end, args.at_once):
             numbers = range(first, min(first + args.at_once, end))
             try:
-                died += play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+                said = play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+                died += sum(DIED in line for line in said)
+                sys.stdout.writelines(f"{line}\n" for line in said)
             except AssertionError as error:
                 failed += 1
                 sys.stdout.write(f"{numbers}: {error}\n")

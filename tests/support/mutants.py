@@ -13,6 +13,7 @@ from tests.support.daemon import Lookout
 
 _HANG_S = 10.0  # without a frame or a word of a source that has begun and has not ended
 _START_S = 30.0  # more until it begins: the processes that read start first
+DIED = "capture process ended"
 Mutate = Callable[[random.Random, bytearray, bytes], bytearray]
 
 
@@ -45,11 +46,11 @@ def mutant(number: int, clips_of: list[Path], target: Path) -> Path:
     return path
 
 
-def play(paths: list[Path], folder: Path, model: dict[str, object], processes: int | str) -> int:
+def play(paths: list[Path], folder: Path, model: dict[str, object], processes: int | str) -> list[str]:
     """All of them at once as fast as they go, beside a camera; each must end, or be given up with a reason.
 
     Returns:
-        how many capture processes died of it.
+        what was said of capture processes that died of it: a line each, and what Python was doing.
     """
     names = {f"m{number}": path for number, path in enumerate(paths)}
     sources = [{"id": name, "type": "av", "url": str(path), "pace": "fast"} for name, path in names.items()]
@@ -67,7 +68,7 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
     heard: dict[str, float] = {}
     seqs: list[int] = []
     last: Metrics | None = None
-    with Lookout(folder, config) as lookout, lookout.subscribe() as subscriber:
+    with Lookout(folder, config, {"PYTHONFAULTHANDLER": "1"}) as lookout, lookout.subscribe() as subscriber:
         began = monotonic()
         while open_ones or len(seqs) < 30:
             message = subscriber.receive(0.5)
@@ -87,7 +88,8 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
     camera = last.sources["neighbour"]
     assert camera.dropped.decode_error == camera.dropped.stale == 0
     assert len(seqs) >= 0.9 * (seqs[-1] - seqs[0] + 1)
-    return log.count("capture process ended")
+    said = ("Fatal Python error", "Current thread", "  File ")
+    return [line for line in log.splitlines() if DIED in line or line.startswith(said)]
 
 
 def _note(message: Message | None, open_ones: set[str], heard: dict[str, float], seqs: list[int]) -> None:
