@@ -27,6 +27,12 @@ class UnsuitableError(Exception):
     """A decoder that is not for this stream, or not on this machine; the text is the reason."""
 
 
+def pixel_format(stream: VideoStream) -> str | None:
+    """FFmpeg's name of it, as the header says. Where it does not, PyAV 17.1's own `pix_fmt` crashes (PyAV #2333)."""
+    known = stream.codec_context.format
+    return known.name if known else None
+
+
 class Decoded(msgspec.Struct, frozen=True, gc=False):
     """One picture out of a decoder.
 

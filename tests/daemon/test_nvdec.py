@@ -265,6 +265,20 @@ def test_surfaces_come_home_by_themselves() -> None:
     assert ring.is_home
 
 
+def test_a_recording_without_parameters_ends_with_a_reason(tmp_path: Path) -> None:
+    """Of which not even the form of its pictures is known."""
+    whole = clips.pattern(tmp_path / "whole.mkv", seconds=1)
+    with av.open(str(whole)) as container:
+        parameters = container.streams.video[0].codec_context.extradata
+    assert parameters
+    content = whole.read_bytes()
+    assert content.count(parameters) == 1
+    path = tmp_path / "clip.mkv"
+    path.write_bytes(content.replace(parameters, parameters[:6] + bytes(len(parameters) - 6)))
+    with closing(source_of(path, FakeCard(), decode="nvdec").open()) as reader, pytest.raises(DecodeError):
+        play(reader)
+
+
 def test_what_the_card_cannot_is_said() -> None:
     card = Card(7, {"h264": Limits((48, 16), (4096, 4096))})
     assert card.why_not("h264", 1920, 1080, "yuv420p") is None

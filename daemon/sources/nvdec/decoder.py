@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
-from daemon.sources.decoding import NVDEC, Decoded, UnsuitableError
+from daemon.sources.decoding import NVDEC, Decoded, UnsuitableError, pixel_format
 
 if TYPE_CHECKING:
     from daemon.sources.nvdec.pool import Key, Pool, Session, Shown
@@ -42,7 +42,7 @@ class NvdecDecoder:
         # A camera may tell its parameters when it describes the stream, and never again.
         self._first = bytes(extradata) if self._bitstream.has_start_codes else b""
         self._time_base = stream.time_base
-        full = context.color_range == _FULL_RANGE or (context.pix_fmt or "").startswith("yuvj")
+        full = context.color_range == _FULL_RANGE or (pixel_format(stream) or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
 
     def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:

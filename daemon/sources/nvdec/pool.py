@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 from av.video.stream import VideoStream
 
-from daemon.sources.decoding import Decoder, SoftwareDecoder, UnsuitableError
+from daemon.sources.decoding import Decoder, SoftwareDecoder, UnsuitableError, pixel_format
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.decoder import NvdecDecoder
 from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
@@ -118,7 +118,7 @@ class Pool:
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
         context = stream.codec_context
         codec, size = context.name, (context.width, context.height)
-        if reason := self.card.why_not(codec, *size, context.pix_fmt):
+        if reason := self.card.why_not(codec, *size, pixel_format(stream)):
             raise UnsuitableError(reason)
         cost = decoder_bytes(codec, *size, self._surfaces, low_latency=low_latency)
         self._reserve(cost)
