@@ -122,6 +122,7 @@ def test_another_size_in_the_middle_gets_another_decoder_and_loses_nothing(tmp_p
     card = FakeCard()
     with closing(source_of(both, card).open()) as reader:
         shapes = [shape for _, shape, _ in play(reader)]
+        assert card.pool.memory == decoder_bytes("h264", 640, 360, 4, low_latency=False)
     assert shapes == [(180, 320, 3)] * 30 + [(360, 640, 3)] * 30
     assert len(card.sessions) == 2
     # One source has one decoder: the first is not kept for a size that may never come back.
@@ -233,6 +234,29 @@ def test_no_room_is_a_reason(clip: Path) -> None:
             source_of(clip, card, decode="nvdec").open()
     with closing(source_of(clip, card, decode="nvdec").open()) as reader:
         assert len(play(reader)) == 45
+
+
+def test_memory_is_what_the_stream_s_own_parameters_ask_for(clip: Path) -> None:
+    """A camera refers to fewer pictures than recordings usually do, or says nothing, and may refer to many."""
+
+    def planned(**more: int) -> int:
+        return decoder_bytes("h264", 320, 180, 4, low_latency=False, **more)
+
+    usual = planned()
+    for kept in (2, 17):
+        card = FakeCard(limit=planned(kept=17), kept=kept)
+        with closing(source_of(clip, card, decode="nvdec").open()) as reader:
+            assert card.pool.memory == usual
+            play(reader, 1)
+            assert card.pool.memory == planned(kept=kept) != usual
+        assert card.pool.memory == 0
+    card = FakeCard(limit=planned(kept=16), kept=17)
+    source = source_of(clip, card)
+    with closing(source.open()) as reader, pytest.raises(SourceError, match="no room: it needs"):
+        play(reader)
+    with closing(source.open()) as reader:
+        assert (reader.format.decoder, len(play(reader))) == ("cpu", 45)
+        assert "no room" in str(reader.format.decoder_reason)
 
 
 def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None:

@@ -14,6 +14,7 @@ from av.packet import Packet
 from daemon.errors import DecodeError
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec import session as sessions
+from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Shown
 from daemon.sources.nvdec.session import Engines, Session
 from detectors.port import DeviceImage
@@ -36,6 +37,7 @@ def pictures_are_copied(engines: Engines) -> None:
     for low_latency in (True, False):
         with closing(engines.session("hevc", low_latency=low_latency, surfaces=SURFACES)) as session:
             held, seen = deque[tuple[int, DeviceImage]](), list[int | None]()
+            assert session.needs == 0
             for number in range(20):
                 for load, time in feed(session, b"p", number):
                     seen.append(time)
@@ -44,6 +46,7 @@ def pictures_are_copied(engines: Engines) -> None:
                         check(*held.popleft())
             assert seen == list(range(20 if low_latency else 16))
             assert len(session.drain()) == 20 - len(seen)
+            assert session.needs == decoder_bytes("hevc", 1904, 1078, SURFACES, low_latency=low_latency, kept=5)
             assert not session.is_home
             while held:
                 check(*held.popleft())

@@ -20,6 +20,7 @@ from msgspec import structs
 from daemon.leases import Ring
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.sources.nvdec.uploading import interleave
 from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
@@ -34,10 +35,14 @@ class FakeSession:
 
     Args:
         refuse: what it says to every packet, None to decode.
+        kept: pictures that its streams refer to, None for what is usual.
     """
 
-    def __init__(self, codec: str, surfaces: int, refuse: str | None = None) -> None:
-        self._codec, self._surfaces, self._refuse = codec, surfaces, refuse
+    def __init__(
+        self, codec: str, low_latency: bool, surfaces: int, refuse: str | None = None, kept: int | None = None
+    ) -> None:
+        self._codec, self._low_latency, self._surfaces, self._refuse = codec, low_latency, surfaces, refuse
+        self._kept = kept
         self._ring: Ring[HostPlace] | None = None
         self._call = self.drained = 0
         self.closed = False
@@ -64,6 +69,13 @@ class FakeSession:
         found = self._found(self._context.decode(None))
         self._open()
         return found
+
+    @property
+    def needs(self) -> int:
+        size = self._context.width, self._context.height
+        if not all(size):
+            return 0
+        return decoder_bytes(self._codec, *size, self._surfaces, low_latency=self._low_latency, kept=self._kept)
 
     @property
     def is_home(self) -> bool:
@@ -134,15 +146,16 @@ class FakeCard:
         refuse: str | None = None,
         card: Card = CARD,
         full: bool = False,
+        kept: int | None = None,
     ) -> None:
-        self._full = full
+        self._full, self._kept = full, kept
         self.sessions: deque[FakeSession] = deque()
         self._surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
         self.pool = Pool(card, self._make, self._make_target, surfaces, 4, limit)
 
     def _make(self, codec: str, low_latency: bool) -> FakeSession:
-        self.sessions.append(FakeSession(codec, self._surfaces, self._refuse))
+        self.sessions.append(FakeSession(codec, low_latency, self._surfaces, self._refuse, self._kept))
         return self.sessions[-1]
 
     def _make_target(self, width: int, height: int) -> FakeTarget:

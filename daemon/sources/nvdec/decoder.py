@@ -31,8 +31,9 @@ class NvdecDecoder:
         self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency
         self._session: Session | None = None
         self._key: Key | None = None
+        self._is_known = False  # what the session takes
         # Drained, but for pictures that may still be loaded.
-        self._retired: list[tuple[Key, Session]] = []
+        self._retired: list[tuple[Key, int, Session]] = []
         self._closed = False
 
     def begin(self, stream: VideoStream) -> None:
@@ -66,6 +67,8 @@ class NvdecDecoder:
                 found = self._session.decode(packet.buffer_ptr, size, packet.pts)
             else:
                 found = self._session.decode(ctypes.addressof(ctypes.c_char.from_buffer(data)), len(data), packet.pts)
+            if not self._is_known:
+                self._account(self._session.needs)
         except UnsuitableError:
             self._discard()
             raise
@@ -90,13 +93,20 @@ class NvdecDecoder:
         """Another session, for these; what is still in the one before comes out."""
         shown = self._retire()
         self._key = (self._codec, self._low_latency, parameters)
-        self._session = self._pool.take(self._key, self._cost)
+        self._session, self._is_known = self._pool.take(self._key, self._cost), False
         return shown
+
+    def _account(self, needs: int) -> None:
+        """What the stream's parameters make of it, once they are seen, instead of what is usual."""
+        self._is_known = needs > 0
+        if self._is_known and needs != self._cost:
+            self._pool.amend(self._cost, needs)
+            self._cost = needs
 
     def _retire(self) -> list[Decoded]:
         shown = self._drain()
         if self._session and self._key:
-            self._retired.append((self._key, self._session))
+            self._retired.append((self._key, self._cost, self._session))
         self._session = self._key = None
         return shown
 
@@ -114,6 +124,6 @@ class NvdecDecoder:
 
     def _return_retired(self) -> None:
         """Nobody will load pictures of an earlier call any more."""
-        for key, session in self._retired:
-            self._pool.give(key, self._cost, session)
+        for key, cost, session in self._retired:
+            self._pool.give(key, cost, session)
         self._retired.clear()

@@ -73,10 +73,11 @@ class Parsed:
 
     Attributes:
         size: width and height, pixels; 0 until a stream is known.
+        kept: pictures that the decoder keeps for others to refer to; 0 until then.
     """
 
     def __init__(self, codec: str, stream: int, *, at_once: bool) -> None:
-        self.size = 0, 0
+        self.size, self.kept = (0, 0), 0
         self._library, self._parser, self._decoder = _library(), c_void_p(), c_void_p()
         self._tells = codec in _TELLS
         self._made_for: tuple[int, ...] = ()
@@ -164,12 +165,12 @@ class Parsed:
         except Exception as error:  # noqa: BLE001 - none may pass through C
             self._problem = error
             return 0
-        return max(1, int(found.surfaces_min)) + self._delay
+        return self.kept + self._delay
 
     def _make(self, found: Format) -> None:
         if found.chroma != _420 or found.luma_depth_minus_8 or found.chroma_depth_minus_8:
             raise NvdecError("only 8-bit 4:2:0 is taken from it")
-        self.size, self._made_for = found.size, found.made_for
+        self.size, self.kept, self._made_for = found.size, max(1, int(found.surfaces_min)), found.made_for
         width, height = found.size
         area = found.area
         wanted = DecoderParameters(
@@ -177,7 +178,7 @@ class Parsed:
             height=found.coded_height,
             width_max=found.coded_width,
             height_max=found.coded_height,
-            surfaces=max(1, found.surfaces_min) + self._delay,
+            surfaces=self.kept + self._delay,
             codec=found.codec,
             chroma=found.chroma,
             depth_minus_8=found.luma_depth_minus_8,

@@ -51,6 +51,11 @@ class Session(Protocol):
         ...
 
     @property
+    def needs(self) -> int:
+        """Bytes of the GPU, with its pictures; 0 until a stream has told what form they have."""
+        ...
+
+    @property
     def is_home(self) -> bool:
         """Nobody holds a picture of it."""
         ...
@@ -168,6 +173,24 @@ class Pool:
             self._taken.remove(cost)
         self._bury(session)
 
+    def amend(self, cost: int, needs: int) -> None:
+        """A decoder, and the session that it has taken, take something else than was thought.
+
+        Raises:
+            UnsuitableError: there is no room for it; all is as before.
+        """
+        with self._lock:
+            self._reserved.remove(cost)
+            try:
+                self._check_room(needs)
+            except UnsuitableError:
+                self._reserved.append(cost)
+                raise
+            self._reserved.append(needs)
+            self._taken.remove(cost)
+            self._taken.append(needs)
+        self._trim()
+
     def release(self, cost: int) -> None:
         """The room that a decoder had."""
         with self._lock:
@@ -191,14 +214,18 @@ class Pool:
     def _reserve(self, cost: int) -> None:
         """Room for one more decoder; idle sessions do not count, they go when it takes a session."""
         with self._lock:
-            limit, taken = self._limit, sum(self._reserved)
-            if limit is not None and taken + cost > limit:
-                raise UnsuitableError(
-                    f"no room: it needs {cost >> 20} MiB of GPU memory, and of {limit >> 20} MiB for decoding "
-                    f"{taken >> 20} are taken; see gpu.memory_limit_mib"
-                )
+            self._check_room(cost)
             self._reserved.append(cost)
             self._peak = max(self._peak, len(self._reserved))
+
+    def _check_room(self, cost: int) -> None:
+        """With the lock held."""
+        limit, taken = self._limit, sum(self._reserved)
+        if limit is not None and taken + cost > limit:
+            raise UnsuitableError(
+                f"no room: it needs {cost >> 20} MiB of GPU memory, and of {limit >> 20} MiB for decoding "
+                f"{taken >> 20} are taken; see gpu.memory_limit_mib"
+            )
 
     def _trim(self) -> None:
         """Close what is idle beyond the most that was ever used at once, or what there is room for."""

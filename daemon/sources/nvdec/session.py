@@ -13,6 +13,7 @@ import av
 from daemon.errors import DecodeError
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
+from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, NvdecError, Parsed, Picture, caps
 from daemon.sources.nvdec.pool import Shown
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
@@ -78,6 +79,7 @@ class Session:
 
     def __init__(self, engines: Engines, codec: str, low_latency: bool, surfaces: int) -> None:
         self._engines, self._count = engines, surfaces
+        self._codec, self._low_latency = codec, low_latency
         self._surfaces: Surfaces | None = None
         self._mapped: deque[tuple[int, Surface]] = deque()
         self._pause_s, self._begun = 0.0, 0.0
@@ -113,6 +115,13 @@ class Session:
 
     def _shown(self, pictures: list[Picture]) -> list[Shown]:
         return [(partial(self._load, number), time) for number, time in pictures]
+
+    @property
+    def needs(self) -> int:
+        parsed = self._parsed
+        if not parsed.kept:
+            return 0
+        return decoder_bytes(self._codec, *parsed.size, self._count, low_latency=self._low_latency, kept=parsed.kept)
 
     @property
     def is_home(self) -> bool:
