@@ -92,12 +92,10 @@ class App:
         self._watchdog = Watchdog(self._beats, config.monitor.stuck_after_s, self._clock)
         self._code = PART_FAILED
         self.is_ready = False
-        ids = [source.id for source in config.active]
-        lossless = config.board.mode == "lossless"
         instance = secrets.token_hex(4)
-        self.ledger = Ledger(ids)
+        self.ledger = Ledger([source.id for source in config.active])
         self._mps: Mps | None = None
-        self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=lossless)
+        self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self.snapshots = Snapshots()
         self._read = read or (lambda: self._config)
         self._http: HttpServer | None = None
@@ -111,17 +109,7 @@ class App:
                 self._share_gpu(undo)
             detector = open_detector(config.model.backend, options_of(config))
             undo.callback(detector.close)
-            on_gpu = detector.info.gpu is not None
-            self._board = FrameBoard(
-                ids,
-                self.ledger,
-                self._clock,
-                depth=config.board.depth if lossless else None,
-                max_age_ns=round(config.board.max_age_ms * 1e6),
-                lanes=detector.info.lanes,
-                batch=config.board.max_batch,
-                gather=on_gpu,
-            )
+            self._board = self._make_board(detector.info)
             offer = find_hardware(config, detector.info)
             admission = self._make_admission(offer, detector)
             into = Into(
@@ -134,35 +122,9 @@ class App:
             )
             self.roster = Roster(config, offer, make_source, into, self._clock)
             undo.callback(self.roster.hardware.close)
-            self._lanes = Lanes(
-                detector,
-                config.active,
-                config.model.confidence,
-                least_confidence(config),
-                self._board,
-                self._outbox,
-                self.ledger,
-                self._fail,
-                self._clock,
-                self.snapshots.look,
-            )
+            self._lanes = self._make_lanes(detector)
             self._changes = Changes(config, self.roster, self._lanes, open_detector, make_source, self._clock)
-            self._monitor = Monitor(
-                config.monitor,
-                self.ledger,
-                lambda: self.roster.captures,
-                self._publisher,
-                self._outbox,
-                lambda: self.pids,
-                open_gpu_probe(),
-                self._clock,
-                instance,
-                self._is_alive,
-                self._fail,
-                sinks,
-                admission.learn,
-                Affinity(lambda: self.pids).look if on_gpu and config.gpu.avoid_interrupts else lambda _: None,
-            )
+            self._monitor = self._make_monitor(instance, admission, sinks)
             if self._http:
                 self._offer_http(self._http)
             undo.pop_all()
@@ -295,21 +257,7 @@ class App:
             return self._code
         return 0
 
-    # --- while it runs ---------------------------------------------------------------------------------------------
-
-    @property
-    def config(self) -> Config:
-        """As it is now."""
-        return self._changes.config
-
-    def reload(self, read: Callable[[Config], Config]) -> Future[Change]:
-        """Go over to another configuration; see `daemon.changes.Changes.ask`."""
-        return self._changes.ask(read)
-
-    @staticmethod
-    def _age() -> dict[str, float]:
-        """Of the process, for the log."""
-        return {"seconds_since_start": round(process_age_s(), 2)}
+    # --- how it is made --------------------------------------------------------------------------------------------
 
     def _share_gpu(self, undo: ExitStack) -> None:
         """Before anybody uses it, so that capture processes and lanes run on it side by side."""
@@ -321,8 +269,52 @@ class App:
             reason=self._mps.reason,
         )
 
-    def _threads(self) -> list[threading.Thread]:
-        return [*self.roster.threads, *self._lanes.threads, self._publisher, self._monitor]
+    def _make_board(self, info: ModelInfo) -> FrameBoard:
+        board = self._config.board
+        return FrameBoard(
+            [source.id for source in self._config.active],
+            self.ledger,
+            self._clock,
+            depth=board.depth if board.mode == "lossless" else None,
+            max_age_ns=round(board.max_age_ms * 1e6),
+            lanes=info.lanes,
+            batch=board.max_batch,
+            gather=info.gpu is not None,
+        )
+
+    def _make_lanes(self, detector: Detector) -> Lanes:
+        config = self._config
+        return Lanes(
+            detector,
+            config.active,
+            config.model.confidence,
+            least_confidence(config),
+            self._board,
+            self._outbox,
+            self.ledger,
+            self._fail,
+            self._clock,
+            self.snapshots.look,
+        )
+
+    def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[RowSink]) -> Monitor:
+        affine = self.model.gpu is not None and self._config.gpu.avoid_interrupts
+        return Monitor(
+            self._config.monitor,
+            self.ledger,
+            lambda: self.roster.captures,
+            self._publisher,
+            self._outbox,
+            lambda: self.pids,
+            open_gpu_probe(),
+            self._clock,
+            instance,
+            self._is_alive,
+            self._fail,
+            sinks,
+            admission.learn,
+            Affinity(lambda: self.pids).look if affine else lambda _: None,
+        )
 
     def _make_admission(self, offer: Offer | NoHardware, detector: Detector) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
@@ -341,15 +333,6 @@ class App:
 
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
-    def _await_audience(self) -> None:
-        patience = self._config.publisher.wait_for_subscriber_s
-        until = self._clock.monotonic_ns() + round(patience * 1e9)
-        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stopping.is_set():
-            if self._clock.monotonic_ns() >= until:
-                if patience:
-                    log.warning("nobody subscribed in time: starting without", seconds=patience)
-                return
-
     def _offer_http(self, server: HttpServer) -> None:
         from daemon.http.exposition import Exposition
         from daemon.http.routes import Routes
@@ -360,6 +343,34 @@ class App:
         self._monitor.add_sink(exposition.histograms.take)
         kept = Kept(http.sources_file) if http.sources_file else None
         server.serve(Routes(self, http, exposition, kept, self._read).starlette())
+
+    # --- while it runs ---------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Config:
+        """As it is now."""
+        return self._changes.config
+
+    def reload(self, read: Callable[[Config], Config]) -> Future[Change]:
+        """Go over to another configuration; see `daemon.changes.Changes.ask`."""
+        return self._changes.ask(read)
+
+    @staticmethod
+    def _age() -> dict[str, float]:
+        """Of the process, for the log."""
+        return {"seconds_since_start": round(process_age_s(), 2)}
+
+    def _threads(self) -> list[threading.Thread]:
+        return [*self.roster.threads, *self._lanes.threads, self._publisher, self._monitor]
+
+    def _await_audience(self) -> None:
+        patience = self._config.publisher.wait_for_subscriber_s
+        until = self._clock.monotonic_ns() + round(patience * 1e9)
+        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stopping.is_set():
+            if self._clock.monotonic_ns() >= until:
+                if patience:
+                    log.warning("nobody subscribed in time: starting without", seconds=patience)
+                return
 
     def problems(self) -> list[str]:
         """Parts that do not move, and what has failed."""
