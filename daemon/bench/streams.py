@@ -16,16 +16,17 @@ import numpy as np
 
 from daemon.app import App
 from daemon.bench.apart import Limits, limits_of
-from daemon.bench.harness import Warmth, decoders, ended_well, probing, refusals, warm_up, watch
+from daemon.bench.harness import Warmth, Window, decoders, ended_well, probing, refusals, warm_up, watch
 from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.recording import write_lost
 from daemon.bench.usage import Usage
 from daemon.changes import OpenDetector
-from daemon.config import LogConfig
+from daemon.config import Config, LogConfig
 from daemon.log import logging
 from daemon.metrics import Rows
+from daemon.probes import GpuProbe
 from detectors.factory import open_detector as usual_detector
 
 
@@ -110,6 +111,31 @@ class Streams:
         return self.warmth.up
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What a run leaves to be reckoned with; while the daemon is up, what only then can be asked.
+
+    Attributes:
+        asked_fps: see `Streams`.
+        received: messages, by the subscriber.
+        memory_before: bytes of the GPU that were in use before; None where nobody tells.
+        plan: of the GPU's memory, bytes.
+    """
+
+    app: App
+    window: Window
+    rows: Rows
+    start_up: StartUp
+    warmth: Warmth
+    decoders: dict[str, int]
+    refusals: dict[str, int]
+    asked_fps: float | None
+    received: int
+    memory_before: int | None
+    busy_before: int | None
+    plan: dict[str, int]
+
+
 def streams(
     load: Load,
     *,
@@ -130,52 +156,79 @@ def streams(
     alone = limits_of(load) if limits else None
     config = config_of(load)
     ids = tuple(source.id for source in config.active)
-    rows: list[Rows] = []
     with logging(LogConfig(level="error", format="console")), probing() as probe:
-        found = probe.read()
-        before = found[0].memory_used_bytes if found else None
-        busy = found[0].processes if found else None
-        began = monotonic()
-        app = App(config, sinks=[rows.append], open_detector=open_detector)
-        made = monotonic()
-        with listening(app.endpoint, frames_out) as listener:
-            app.start()
-            started = monotonic()
-            warmth = warm_up(app, ids)
-            parts = StartUp(
-                daemon_s=round(made - began, 3),
-                lanes_s=round(started - made, 3),
-                first_detections_s=round(started - began + warmth.start_s, 3),
-                parts=dict(app.model.startup),
-            )
-            window = watch(app, probe, load.seconds)
-            decoding, refused, plan = decoders(app), refusals(app), dict(app.memory_plan)
-            asked = sum(format.fps or 0.0 for format in app.formats.values()) if load.paced else None
-            ended_well(app.stop())
-            received = listener.received()
-    counts = app.ledger.counts().values()
-    rates = window.rates(ids)
-    everything = np.concatenate([*rows, app.ledger.drain()])
+        run = _run(config, ids, load, probe, frames_out, open_detector)
     if frames_out:
-        write_lost(frames_out, everything, ids)
-    kept = Rowset(everything, window, ids, paced=load.paced)
-    used, energy = window.usage.gpu_bytes, window.usage.energy_j
+        write_lost(frames_out, run.rows, ids)
+    return _figures(run, ids, load, alone)
+
+
+def _run(
+    config: Config,
+    ids: tuple[str, ...],
+    load: Load,
+    probe: GpuProbe,
+    frames_out: Path | None,
+    open_detector: OpenDetector,
+) -> _Run:
+    rows: list[Rows] = []
+    found = probe.read()
+    began = monotonic()
+    app = App(config, sinks=[rows.append], open_detector=open_detector)
+    made = monotonic()
+    with listening(app.endpoint, frames_out) as listener:
+        app.start()
+        started = monotonic()
+        warmth = warm_up(app, ids)
+        start_up = StartUp(
+            daemon_s=round(made - began, 3),
+            lanes_s=round(started - made, 3),
+            first_detections_s=round(started - began + warmth.start_s, 3),
+            parts=dict(app.model.startup),
+        )
+        window = watch(app, probe, load.seconds)
+        decoding, refused, plan = decoders(app), refusals(app), dict(app.memory_plan)
+        asked = sum(format.fps or 0.0 for format in app.formats.values()) if load.paced else None
+        ended_well(app.stop())
+        received = listener.received()
+    return _Run(
+        app=app,
+        window=window,
+        rows=np.concatenate([*rows, app.ledger.drain()]),
+        start_up=start_up,
+        warmth=warmth,
+        decoders=decoding,
+        refusals=refused,
+        asked_fps=asked,
+        received=received,
+        memory_before=found[0].memory_used_bytes if found else None,
+        busy_before=found[0].processes if found else None,
+        plan=plan,
+    )
+
+
+def _figures(run: _Run, ids: tuple[str, ...], load: Load, alone: Limits | None) -> Streams:
+    window, model = run.window, run.app.model
+    counts = run.app.ledger.counts().values()
+    rates = window.rates(ids)
+    kept = Rowset(run.rows, window, ids, paced=load.paced)
+    used, before, energy = window.usage.gpu_bytes, run.memory_before, window.usage.energy_j
     return Streams(
         sources=len(ids),
         loop="open" if load.paced else "closed",
-        model=f"{app.model.name} {app.model.digest}",
-        backend=app.model.backend,
-        precision=app.model.precision,
-        decoders=decoding,
-        refusals=refused,
-        start_up=parts,
-        warmth=warmth,
+        model=f"{model.name} {model.digest}",
+        backend=model.backend,
+        precision=model.precision,
+        decoders=run.decoders,
+        refusals=run.refusals,
+        start_up=run.start_up,
+        warmth=run.warmth,
         seconds=round(window.seconds, 3),
         captured=window.captured,
         published=window.published,
-        asked_fps=round(asked, 2) if asked else None,
+        asked_fps=round(run.asked_fps, 2) if run.asked_fps else None,
         fps=round(window.published / window.seconds, 2),
-        received_share=round(received / max(1, sum(count.published for count in counts)), 6),
+        received_share=round(run.received / max(1, sum(count.published for count in counts)), 6),
         unaccounted=sum(count.in_flight for count in counts),
         dropped_share=round(sum(window.dropped.values()) / max(1, window.captured), 6),
         dropped=window.dropped,
@@ -187,9 +240,9 @@ def streams(
         by_source=kept.sources(),
         timeline=kept.timeline(),
         gpu_mib=None if used is None or before is None else round((used - before) / (1 << 20), 1),
-        planned_mib=round(sum(plan.values()) / (1 << 20), 1),
-        memory_plan_mib={name: round(size / (1 << 20), 1) for name, size in plan.items()},
-        busy_before=busy,
+        planned_mib=round(sum(run.plan.values()) / (1 << 20), 1),
+        memory_plan_mib={name: round(size / (1 << 20), 1) for name, size in run.plan.items()},
+        busy_before=run.busy_before,
         joules_per_frame=None if energy is None else round(energy / max(1, window.published), 5),
         watts_per_stream=None if energy is None else round(energy / window.seconds / len(ids), 3),
         usage=window.usage,
