@@ -36,10 +36,6 @@ _SETTLE_NS = 2_000_000_000
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
 
 
-def _say_nothing(*_: object, **__: object) -> None:
-    """For a source that another has taken the place of."""
-
-
 def _close_unwanted(opening: Future[Reader]) -> None:
     """It was opened too late."""
     if not opening.exception():
@@ -86,6 +82,27 @@ class Announce(Protocol):
         retry_in_s: float | None,
         format: VideoFormat | None,
     ) -> None: ...
+
+
+class _Nobody:
+    """In the place of all that a source speaks to, once it is another's turn to do so under its name."""
+
+    live = True
+
+    def __call__(self, *_: object, **__: object) -> None:
+        """Announce."""
+
+    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool:  # noqa: ARG002
+        return True
+
+    def is_settled(self, source: str) -> bool:  # noqa: ARG002
+        return True
+
+    def captured(self, source: str) -> None: ...
+    def dropped(self, source: str, seq: int, cause: str) -> None: ...
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
+    def leave(self, source: str) -> None: ...
 
 
 class Capture:
@@ -158,8 +175,9 @@ class Capture:
         self._ending = True
 
     def disown(self) -> None:
-        """Whatever it still has to say, should its library ever return, is not to be said."""
-        self._announce = _say_nothing
+        """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
+        self._admission.leave(self.id)
+        self._announce = self._board = self._ledger = self._admission = _Nobody()
 
     def life(self) -> Life:
         """From the first connection to the end; to be called by `go_on`."""

@@ -43,6 +43,7 @@ class ScriptedSource:
         self._connections = list(connections)
         self.on_end: Callable[[], None] = lambda: None
         self.on_silence: Callable[[float], None] = lambda _: None
+        self.on_open: Callable[[], None] = lambda: None
         self.on_read: Callable[[], None] = lambda: None
         self.on_load: Callable[[int], None] = lambda _: None
         self.format = VideoFormat("script", 6, 4, 10.0, "none")
@@ -53,6 +54,7 @@ class ScriptedSource:
             self.on_end()
             raise SourceError("the script is over")
         connection = self._connections.pop(0)
+        self.on_open()
         if isinstance(connection, Exception):
             raise connection
         return ScriptedReader(self, connection)
@@ -511,6 +513,47 @@ def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualCloc
     run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission)
     assert run.states[:4] == ["connecting", "down", "connecting", "down"]
     assert "not admitted: it asks for 10 frames/s, the sources that are up for 30" in (run.said[1][1] or "")
+
+
+@pytest.mark.parametrize("comes", [1, None, DecodeError("bad"), SourceError("gone"), "a connection"])
+def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: ManualClock, comes: object) -> None:
+    """Its library came back when nobody waited for it any more, and another source has its name."""
+    said: list[object] = []
+    ledger, admission = Ledger(["cam"]), Admission("degrade", capacity=10 / 0.9)
+    board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
+    source = ScriptedSource([0, 1, 2]) if comes == "a connection" else ScriptedSource([0, comes, 2])
+    capture = Capture(
+        SyntheticConfig(id="cam"),
+        source,
+        board,
+        ledger,
+        lambda *args: said.append(args),
+        clock,
+        ReconnectConfig(),
+        admission,
+    )
+    steps = itertools.count()
+
+    def return_late() -> None:
+        if next(steps) != 2 * (comes != "a connection"):
+            return
+        capture.stop()
+        capture.disown()
+        for part in (board, ledger):
+            part.remove("cam")
+            part.add("cam")
+        admission.enter("cam", 5.0, lambda _: None)
+        said.clear()
+
+    source.on_open = source.on_read = return_late
+    board.close()  # so that nothing waits for lanes
+    captured = int(comes != "a connection")
+    CaptureThread("cam", [capture], board, clock, pytest.fail).run()
+    assert said == []
+    assert ledger.counts()["cam"].captured == captured
+    shares: list[Allowance] = []
+    admission.enter("next", 20.0, shares.append)
+    assert shares[-1].fps == pytest.approx(5)
 
 
 def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
