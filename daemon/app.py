@@ -302,7 +302,7 @@ class App:
         return Monitor(
             self._config.monitor,
             self.ledger,
-            lambda: self.roster.captures,
+            self.roster,
             self._publisher,
             self._outbox,
             lambda: self.pids,

@@ -7,6 +7,7 @@ sources.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
-_TO_BEGIN = 15  # times as long as a connected source may be silent, a connection may take to give a picture
+# So many times as long as a connected source may be silent, a connection may take to give a picture, and one that is
+# stalled may be left to itself.
+_LONG = 15
 _SETTLE_NS = 2_000_000_000
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
 
@@ -84,6 +87,21 @@ class Announce(Protocol):
     ) -> None: ...
 
 
+class _Away:
+    """Within, its thread is in a library, which may not return; others ask with the lock held."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.now = False
+
+    def __enter__(self) -> None:
+        self.now = True
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.now = False
+
+
 class _Nobody:
     """In the place of all that a source speaks to, once it is another's turn to do so under its name."""
 
@@ -112,6 +130,7 @@ class Capture:
         seq: number of its first frame; not 0 where another process had the source before.
 
     Attributes:
+        config: of the source.
         aside: does what takes long, where other sources share the thread; to be set before it begins.
         asks_gpu: as in its configuration.
         fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
@@ -132,7 +151,7 @@ class Capture:
         admission: Admits,
         seq: int = 0,
     ) -> None:
-        self.id, self.asks_gpu = config.id, config.asks_gpu
+        self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
         self.aside: Aside | None = None
         self.fell_to_cpu = False
         self.failure: str | None = None
@@ -152,6 +171,7 @@ class Capture:
         self._state: State = "connecting"
         self._last_ns = 0
         self._step = "open"  # what may block in a library
+        self._away = _Away()
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
         self.go_on: Callable[[], int | None] = partial(next, self.life(), None)
@@ -173,6 +193,20 @@ class Capture:
     def stop(self) -> None:
         """Ask it to end, the next time it goes on."""
         self._ending = True
+
+    def hand_over(self) -> int | None:
+        """Its library does not return: it ends, should it ever, and another may go on under its name.
+
+        Returns:
+            the number of that one's first frame; None if it is at work again.
+        """
+        with self._away.lock:
+            if not self._away.now or self._ending:
+                return None
+            self._say("down", f"left behind: it was blocked in {self._step!r}", 0.0)
+            self.stop()
+            self.disown()
+            return self._seq
 
     def disown(self) -> None:
         """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
@@ -235,7 +269,7 @@ class Capture:
         while not self._ending:
             try:
                 wish = late, self._share.undecoded
-                picture = (yield from self._first(partial(reader.read, *wish))) if apart else reader.read(*wish)
+                picture = (yield from self._first(partial(reader.read, *wish))) if apart else self._next(reader, *wish)
                 if picture is None:
                     return
                 if pacer:
@@ -267,6 +301,10 @@ class Capture:
                     yield self._last_ns  # others have their turn
             image = picture = None
 
+    def _next(self, reader: Reader, late: int, undecoded: float) -> Picture | None:
+        with self._away:
+            return reader.read(late, undecoded)
+
     def _opened(self) -> Generator[int, None, Reader | None]:
         """None if it is to end before it is open."""
         opening = yield from self._apart(self._source.open)
@@ -284,7 +322,8 @@ class Capture:
         """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
         if self.aside is None:
             done: Future[T] = Future()
-            done.set_result(work())
+            with self._away:
+                done.set_result(work())
             return done
         answer = self.aside.ask(work)
         while not (answer.done() or self._ending):
@@ -331,13 +370,20 @@ class Capture:
             self._limit = RateLimit(min(rates)) if rates else None
         return changed
 
-    def check_stalled(self, after_s: float) -> None:
-        """Called by the monitor: say so once when a connected source has sent nothing for a while."""
+    def check_stalled(self, after_s: float) -> bool:
+        """Called by the monitor: say so once when a connected source has sent nothing for a while.
+
+        Returns:
+            whether that is so long ago that its library will not return by itself, which may take its own limits.
+        """
         waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
+        if self._state == "stalled":
+            return self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
         if self._state == "up" and not self._held and waited > after_s:
             self._say("stalled", f"no frame for {waited:.1f} s")
-        elif self._state == "connecting" and waited > _TO_BEGIN * after_s:
+        elif self._state == "connecting" and waited > _LONG * after_s:
             self._say("stalled", f"no picture in {waited:.0f} s: it is blocked in {self._step!r}")
+        return False
 
     def _load(self, picture: Picture) -> Image | None:
         """The picture in the form lanes accept; None if the rate limit leaves it out."""

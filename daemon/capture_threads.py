@@ -15,9 +15,11 @@ import structlog
 from daemon.aside import Aside
 from daemon.capture import Board, Capture
 from daemon.clock import Bell, Clock
+from daemon.config import SourceConfig
 
 log = structlog.get_logger(__name__)
 _SLACK_NS = 8_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
+_MOST_LEFT = 3  # threads of a source that are in libraries which do not return
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
@@ -68,6 +70,24 @@ class Crew:
             thread = self._thread(capture.id, [capture])
             self._threads.append(thread)
             thread.start()
+
+    def renew(self, capture: Capture, make: Callable[[SourceConfig, int], Capture]) -> Capture | None:
+        """Begin anew with a source whose library does not return; its thread is left behind, and ends if it ever does.
+
+        Args:
+            make: what serves the source from the frame of that number on.
+
+        Returns:
+            what serves it now; None where it is at work again, or too many of its threads are left behind already.
+        """
+        with self._lock:
+            there = [other for thread in self._threads if thread.is_alive() for other in thread.captures]
+        left = sum(other.id == capture.id for other in there) - 1
+        if self._stopped or left >= _MOST_LEFT or (seq := capture.hand_over()) is None:
+            return None
+        by = make(capture.config, seq)
+        self.add(by)
+        return by
 
     def end(self, capture: Capture) -> None:
         """Ask one source to end."""

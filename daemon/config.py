@@ -72,6 +72,11 @@ class SourceBase(Section, frozen=True):
         """It is to be decoded on the GPU, if that can be."""
         return False
 
+    @property
+    def patience_s(self) -> float:
+        """For how long its library may be silent by its own limits; 0 where it has none."""
+        return 0.0
+
 
 class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     url: Url
@@ -87,6 +92,10 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     @property
     def asks_gpu(self) -> bool:
         return self.decode != "cpu"
+
+    @property
+    def patience_s(self) -> float:
+        return max(self.open_timeout_s, self.read_timeout_s)
 
 
 class CameraConfig(SourceBase, frozen=True, tag="camera"):

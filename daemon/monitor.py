@@ -36,14 +36,23 @@ class Watched(Protocol):
     def id(self) -> str: ...
     @property
     def state(self) -> State: ...
-    def check_stalled(self, after_s: float) -> None: ...
+
+
+class Sources(Protocol):
+    """All that there are now: `daemon.roster.Roster`."""
+
+    @property
+    def captures(self) -> Sequence[Watched]: ...
+    def check_stalled(self, after_s: float) -> None:
+        """Say which connected ones have given no frame for so long."""
+        ...
 
 
 class Monitor(threading.Thread):
     """Owns the probes and the file of frames.
 
     Args:
-        captures: whose state is reported and watched, those that there are now.
+        sources: whose state is reported and watched.
         pids: of the daemon's processes.
         alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
@@ -58,7 +67,7 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         ledger: Ledger,
-        captures: Callable[[], Sequence[Watched]],
+        sources: Sources,
         publisher: Publisher,
         outbox: Outbox,
         pids: Callable[[], Iterable[int]],
@@ -72,7 +81,7 @@ class Monitor(threading.Thread):
         on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
-        self._config, self._ledger, self._captures = config, ledger, captures
+        self._config, self._ledger, self._sources = config, ledger, sources
         self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
         self._clock, self._instance, self._alive = clock, instance, alive
         self._on_failure, self._on_report, self._on_turn = on_failure, on_report, on_turn
@@ -114,8 +123,7 @@ class Monitor(threading.Thread):
 
     def _turn(self, has_watchdog: bool) -> None:
         self._drain()
-        for capture in self._captures():
-            capture.check_stalled(self._config.stall_after_s)
+        self._sources.check_stalled(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
         self._on_turn(self._clock.monotonic_ns())
@@ -154,7 +162,7 @@ class Monitor(threading.Thread):
         before, self._counts = self._counts, self._ledger.counts()
         rows = np.concatenate(self._rows) if self._rows else self._ledger.drain()[:0]
         self._since, self._rows = now, []
-        states = {capture.id: capture.state for capture in self._captures()}
+        states = {capture.id: capture.state for capture in self._sources.captures}
         latencies = percentiles_of_each(rows, rows["source"], len(self._ledger.sources))
         published = sum(
             counts.published - before.get(source, counts).published for source, counts in self._counts.items()

@@ -47,7 +47,6 @@ class AnyCapture(Protocol):
     @property
     def ended(self) -> bool: ...
     def disown(self) -> None: ...
-    def check_stalled(self, after_s: float) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Into:
 
 
 class Roster:
-    """All sources; one thread adds and removes at a time.
+    """All sources; one thread adds and removes at a time, another watches.
 
     Args:
         config: its sources are the first.
@@ -87,6 +86,7 @@ class Roster:
         self._fleet = self._make_fleet(elsewhere) if elsewhere else None
         self.captures: list[AnyCapture] = [*here, *(self._fleet.captures if self._fleet else ())]
         self._started = self._stopped = False
+        self._lock = threading.Lock()  # `captures` is replaced
 
     @property
     def memory(self) -> int:
@@ -141,17 +141,19 @@ class Roster:
             own = self._capture(source, seq)
             self._crew.add(own)
             capture = own
-        self.captures = [*self.captures, capture]
+        with self._lock:
+            self.captures = [*self.captures, capture]
 
     def remove(self, sources: Sequence[str]) -> None:
         """End sources and forget them; returns when they have ended, or when the patience with them has."""
-        leaving = [capture for capture in self.captures if capture.id in sources]
+        with self._lock:
+            leaving = [capture for capture in self.captures if capture.id in sources]
+            self.captures = [capture for capture in self.captures if capture not in leaving]
         for capture in leaving:
             if isinstance(capture, Capture):
                 self._crew.end(capture)
             elif self._fleet:
                 self._fleet.remove(capture.id)
-        self.captures = [capture for capture in self.captures if capture not in leaving]
         until = self._clock.monotonic_ns() + round(_PATIENCE_S * 1e9)
         pause = threading.Event()
         while not all(map(self._has_ended, leaving)) and self._clock.monotonic_ns() < until and not self._stopped:
@@ -164,6 +166,12 @@ class Roster:
             self._into.board.remove(capture.id)
             self._into.ledger.remove(capture.id)
             self._into.forget(capture.id)
+
+    def check_stalled(self, after_s: float) -> None:
+        """Say which connected ones have given no frame for so long; those that block for much longer begin anew."""
+        for capture in self.captures:  # other processes do it themselves
+            if isinstance(capture, Capture) and capture.check_stalled(after_s):
+                self._renew(capture)
 
     def stop(self) -> None:
         """Ask all to end."""
@@ -180,6 +188,11 @@ class Roster:
                 thread.join(left())
         if self._fleet:
             self._fleet.kill()
+
+    def _renew(self, capture: Capture) -> None:
+        with self._lock:
+            if capture in self.captures and (by := self._crew.renew(capture, self._capture)):
+                self.captures = [by if other is capture else other for other in self.captures]
 
     def _has_ended(self, capture: AnyCapture) -> bool:
         return capture.ended or (self._started and self._all_ended)

@@ -152,8 +152,9 @@ class _Capturing:
         for capture in [capture for capture in self._going.values() if self._has_ended(capture)]:
             del self._going[capture.id]
             self._outlet.tell(Ended(capture.id, capture.failure))
-        for capture in self._going.values():
-            capture.check_stalled(self._begin.stall_after_s)
+        for name, capture in self._going.items():
+            if capture.check_stalled(self._begin.stall_after_s) and (by := self._crew.renew(capture, self._make)):
+                self._going[name] = by
 
     def _obey(self, message: Any) -> None:
         if isinstance(message, Returned):

@@ -33,9 +33,6 @@ class RemoteCapture:
     def disown(self) -> None:
         """The process that captures is ended instead."""
 
-    def check_stalled(self, after_s: float) -> None:
-        """The process that captures does, and says so."""
-
 
 @dataclass(frozen=True)
 class Surroundings:

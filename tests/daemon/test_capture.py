@@ -17,8 +17,9 @@ from daemon.admission import ALL, Admission, Allowance
 from daemon.board import FrameBoard
 from daemon.capture import Capture
 from daemon.capture_threads import CaptureThread, Crew
-from daemon.config import AvConfig, Decode, ReconnectConfig, SyntheticConfig
+from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
+from daemon.frames import Frame
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.redact import Url
@@ -126,7 +127,7 @@ class Run:
 
         source.on_silence = stay_silent
         if watch:
-            clock.on_wait = lambda: capture.check_stalled(2.0)
+            clock.on_wait = lambda: stay_silent(0.0)
         self.board.close()  # so that nothing waits for lanes
         thread.run()
         self.failure = capture.failure
@@ -554,6 +555,65 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
     shares: list[Allowance] = []
     admission.enter("next", 20.0, shares.append)
     assert shares[-1].fps == pytest.approx(5)
+
+
+def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(clock: ManualClock) -> None:
+    """Again and again, but not for ever: each leaves a thread behind, which ends if the library ever returns."""
+    said: list[object] = []
+    seqs: list[int] = []
+    inside, free = threading.Semaphore(0), threading.Event()
+
+    class Board:
+        live = True
+
+        def listen(self, source: str, wake: Callable[[], None]) -> None: ...
+        def is_settled(self, source: str) -> bool:
+            return True
+
+        def put(self, frame: Frame, *, give_up: bool = False) -> bool:
+            seqs.append(frame.info.seq)
+            return True
+
+    def hang() -> None:
+        inside.release()
+        assert free.wait(30)
+
+    def make(config: SourceConfig, seq: int) -> Capture:
+        source = ScriptedSource([0, 1, None], once=True)
+        source.live = True
+        reads = itertools.count()
+        source.on_read = lambda: hang() if next(reads) == 2 else None
+        sources.append(source)
+        return Capture(config, source, board, ledger, announce, clock, ReconnectConfig(), Admission(), seq)
+
+    def announce(*args: object, **_: object) -> None:
+        said.append(args[2])
+
+    sources: list[ScriptedSource] = []
+    board, ledger = Board(), Ledger(["cam"])
+    capture = make(SyntheticConfig(id="cam"), 0)
+    crew = Crew([capture], 0, board, clock, pytest.fail, lambda: None)
+    crew.start()
+    for left in range(4):
+        assert inside.acquire(timeout=10)
+        for seconds, hung in ((2.5, False), (29.0, False), (2.0, True)):
+            clock.advance(seconds)
+            assert capture.check_stalled(2.0) == hung
+        by = crew.renew(capture, make)
+        assert (by is None) == (left == 3)
+        capture = by or capture
+    assert seqs == list(range(8))
+    assert said == [*["connecting", "up", "stalled", "down"] * 3, "connecting", "up", "stalled"]
+    threads = crew.threads
+    free.set()
+    for thread in threads:
+        thread.join(10)
+    assert (said[11:], len(seqs), ledger.counts()["cam"].captured) == (
+        ["down", "connecting", "up", "stalled", "ended"],
+        8,
+        8,
+    )
+    assert [source.closed for source in sources] == [1] * 4
 
 
 def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:

@@ -113,6 +113,29 @@ def test_a_frozen_server_is_stalled_then_down(
         receive_until(status, is_state("a", "up"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_camera_that_sends_reports_but_no_pictures_is_connected_to_anew(
+    servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
+) -> None:
+    """Its encoder hangs: whoever reads from it waits for ever, for something comes all the time."""
+    config = _config(servers, monitor={"stall_after_s": 1.0}, reconnect=_FAST, capture_processes=processes)
+    config["sources"][0]["read_timeout_s"] = 9  # type: ignore[index]
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe(sources=("a",)) as subscriber:
+        receive_until(subscriber, is_state("a", "up"))
+        servers[0].mute()
+        messages = receive_until(subscriber, is_state("a", "down"), timeout_s=60)
+        assert messages[-1].reason == "left behind: it was blocked in 'read'"  # type: ignore[union-attr]
+        messages += receive_until(subscriber, is_state("a", "up"))
+        messages += receive_until(subscriber, lambda message: isinstance(message, Detections))
+        frames = [message for message in messages if isinstance(message, Detections)]
+        assert all(one.seq < next_one.seq for one, next_one in pairwise(frames))
+        assert [message.index - frames[0].index for message in frames] == list(range(len(frames)))
+        assert len({message.session for message in frames}) == 2
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()
+
+
 def test_wrong_password_is_told_without_the_password(long_clip: Path, tmp_path: Path) -> None:
     """Neither log nor message holds it; the right one works."""
     server = RtspServer({"cam": long_clip}, auth="operator:right-one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 from functools import cache
@@ -58,7 +59,12 @@ class RtspServer:
 
     def freeze(self) -> None:
         """Connected, and silent for ever."""
-        import signal
+        self._signal(signal.SIGSTOP)
 
+    def mute(self) -> None:
+        """Who is connected gets the clock's reports, and no pictures any more."""
+        self._signal(signal.SIGUSR1)
+
+    def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        self._process.send_signal(number)

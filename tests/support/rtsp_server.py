@@ -5,12 +5,27 @@ usage: rtsp_server.py PORT [--auth USER:PASSWORD] [--codec h264|h265] NAME=CLIP.
 
 import argparse
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstRtspServer", "1.0")
 from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+
+mutes: list[Callable[[], object]] = []  # of each who is connected: where its pictures are dropped, but not its reports
+
+
+def mutable(_factory: object, media: Any) -> None:
+    pad = media.get_element().get_by_name("pay0").get_static_pad("src")
+    mutes.append(lambda: pad.add_probe(Gst.PadProbeType.DATA_DOWNSTREAM, lambda *_: Gst.PadProbeReturn.DROP))
+
+
+def mute() -> bool:
+    while mutes:
+        mutes.pop()()
+    return True
 
 
 def main() -> None:
@@ -27,6 +42,7 @@ def main() -> None:
     for mount in args.mounts:
         name, _, clip = mount.partition("=")
         factory = GstRtspServer.RTSPMediaFactory()
+        factory.connect("media-configure", mutable)
         factory.set_launch(
             f'( filesrc location="{clip}" ! matroskademux ! rtp{args.codec}pay name=pay0 pt=96 config-interval=1 )'
         )
@@ -47,6 +63,7 @@ def main() -> None:
     print("ready", flush=True)
     loop = GLib.MainLoop()
     GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, signal.SIGTERM, loop.quit)
+    GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, signal.SIGUSR1, mute)
     loop.run()
 
 
