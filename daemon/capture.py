@@ -172,6 +172,7 @@ class Capture:
         self._last_ns = 0
         self._step = "open"  # what may block in a library
         self._away = _Away()
+        self._gave = False  # this connection, a picture
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
         self.go_on: Callable[[], int | None] = partial(next, self.life(), None)
@@ -245,7 +246,7 @@ class Capture:
         """
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
-        self._step = "open"
+        self._step, self._gave = "open", False
         self._say("connecting")
         reader = yield from self._opened()
         if reader is None:
@@ -292,6 +293,7 @@ class Capture:
             late = self._late(picture, pacer, lag)
             if (self._new_share is not self._share and self._apply_share()) or self._state != "up":
                 self._backoff.reset()
+                self._gave = True
                 self._say("up", self._share.reason, format=reader.format)
             if image is not None:
                 info = self._captured(picture, image, pacer.behind if pacer else late)
@@ -374,11 +376,12 @@ class Capture:
         """Called by the monitor: say so once when a connected source has sent nothing for a while.
 
         Returns:
-            whether that is so long ago that its library will not return by itself, which may take its own limits.
+            whether that is so long ago that its library, which has limits of its own, will not return. One that has
+            given nothing yet may wait for the driver to make many others' decoders.
         """
         waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
         if self._state == "stalled":
-            return self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
+            return self._gave and self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
         if self._state == "up" and not self._held and waited > after_s:
             self._say("stalled", f"no frame for {waited:.1f} s")
         elif self._state == "connecting" and waited > _LONG * after_s:
