@@ -12,12 +12,13 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from daemon.admission import ALL, Allowance, Limit
+from daemon.admission import ALL, Allowance
 from daemon.aside import Aside
+from daemon.capture_port import Accounts, Admits, Announce, Board, Nobody
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
@@ -49,44 +50,6 @@ Life = Iterator[int]
 """Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
 
 
-class Board(Protocol):
-    """Where frames go: `daemon.board.FrameBoard`, or what stands for it in a capture process."""
-
-    @property
-    def live(self) -> bool: ...
-    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: bool = False) -> bool: ...
-    def is_settled(self, source: str) -> bool: ...
-
-
-class Accounts(Protocol):
-    """Where a frame's fate is noted: `daemon.metrics.Ledger`, or what stands for it."""
-
-    def captured(self, source: str) -> None: ...
-    def dropped(self, source: str, seq: int, cause: str) -> None: ...
-
-
-class Admits(Protocol):
-    """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
-
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
-    def leave(self, source: str) -> None: ...
-
-
-class Announce(Protocol):
-    """Where a change of state goes."""
-
-    def __call__(
-        self,
-        source: str,
-        session: str | None,
-        state: State,
-        reason: str | None,
-        retry_in_s: float | None,
-        format: VideoFormat | None,
-    ) -> None: ...
-
-
 class _Away:
     """Within, its thread is in a library, which may not return; others ask with the lock held."""
 
@@ -100,27 +63,6 @@ class _Away:
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.now = False
-
-
-class _Nobody:
-    """In the place of all that a source speaks to, once it is another's turn to do so under its name."""
-
-    live = True
-
-    def __call__(self, *_: object, **__: object) -> None:
-        """Announce."""
-
-    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: bool = False) -> bool:  # noqa: ARG002
-        return True
-
-    def is_settled(self, source: str) -> bool:  # noqa: ARG002
-        return True
-
-    def captured(self, source: str) -> None: ...
-    def dropped(self, source: str, seq: int, cause: str) -> None: ...
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
-    def leave(self, source: str) -> None: ...
 
 
 class Capture:
@@ -212,7 +154,7 @@ class Capture:
     def disown(self) -> None:
         """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
         self._admission.leave(self.id)
-        self._announce = self._board = self._ledger = self._admission = _Nobody()
+        self._announce = self._board = self._ledger = self._admission = Nobody()
 
     def life(self) -> Life:
         """From the first connection to the end; to be called by `go_on`."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 
 from daemon.aside import Aside
-from daemon.capture import Board, Capture
+from daemon.capture import Capture
+from daemon.capture_port import Board
 from daemon.clock import Bell, Clock
 from daemon.config import SourceConfig
 

@@ -15,7 +15,8 @@ import structlog
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture import Announce, Capture
+from daemon.capture import Capture
+from daemon.capture_port import Announce
 from daemon.capture_threads import Crew
 from daemon.clock import Clock
 from daemon.config import Config, SourceConfig

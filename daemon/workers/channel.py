@@ -57,7 +57,7 @@ class LeftOut(Told, frozen=True, tag=3):
 
 
 class Said(Told, frozen=True, tag=4):
-    """A source's state has changed; as `daemon.capture.Announce`."""
+    """A source's state has changed; as `daemon.capture_port.Announce`."""
 
     source: str
     session: str | None

@@ -31,7 +31,7 @@ _FULL = "the GPU has room for {} decoder sessions, which others have"
 
 
 class Fleet(threading.Thread):
-    """All capture processes; as a thread it lives until every source has ended, like `daemon.capture.CaptureThread`.
+    """All capture processes; as a thread it lives until every source has ended, like a `CaptureThread`.
 
     What the CPU decodes has processes of its own beside those of the GPU's decoder: in one they would fight for the
     interpreter's lock, which costs the many that are decoded on the GPU more than the few that are not. And they come

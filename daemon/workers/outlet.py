@@ -50,7 +50,7 @@ _Item = Frame | _Copied | Told
 
 
 class Outlet:
-    """Implements `daemon.capture.Board` and `daemon.capture.Accounts`; its `run` is the thread that sends.
+    """Implements `daemon.capture_port.Board` and `Accounts`; its `run` is the thread that sends.
 
     A picture that the GPU still copies holds up what comes after it of its own source, and nobody else.
 

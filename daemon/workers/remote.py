@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture import Announce
+from daemon.capture_port import Announce
 from daemon.config import AvConfig, SourceConfig
 from daemon.messages import State, VideoFormat
 from daemon.metrics import Ledger

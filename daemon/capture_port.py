@@ -1,0 +1,69 @@
+"""What a capture speaks to: in the daemon itself, or what stands for it in a capture process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from daemon.admission import Limit
+from daemon.frames import Frame
+from daemon.messages import State, VideoFormat
+
+
+class Board(Protocol):
+    """Where frames go: `daemon.board.FrameBoard`, or what stands for it in a capture process."""
+
+    @property
+    def live(self) -> bool: ...
+    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool: ...
+    def is_settled(self, source: str) -> bool: ...
+
+
+class Accounts(Protocol):
+    """Where a frame's fate is noted: `daemon.metrics.Ledger`, or what stands for it."""
+
+    def captured(self, source: str) -> None: ...
+    def dropped(self, source: str, seq: int, cause: str) -> None: ...
+
+
+class Admits(Protocol):
+    """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
+
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
+    def leave(self, source: str) -> None: ...
+
+
+class Announce(Protocol):
+    """Where a change of state goes."""
+
+    def __call__(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None: ...
+
+
+class Nobody:
+    """In the place of all that a source speaks to, once it is another's turn to do so under its name."""
+
+    live = True
+
+    def __call__(self, *_: object, **__: object) -> None:
+        """Announce."""
+
+    def listen(self, source: str, wake: Callable[[], None]) -> None: ...
+    def put(self, frame: Frame, *, give_up: bool = False) -> bool:  # noqa: ARG002
+        return True
+
+    def is_settled(self, source: str) -> bool:  # noqa: ARG002
+        return True
+
+    def captured(self, source: str) -> None: ...
+    def dropped(self, source: str, seq: int, cause: str) -> None: ...
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
+    def leave(self, source: str) -> None: ...
