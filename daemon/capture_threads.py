@@ -68,6 +68,8 @@ class Crew:
     def add(self, capture: Capture) -> None:
         """Begin with another source, in a thread of its own, while others go on."""
         with self._lock:
+            if self._stopped:
+                capture.stop()
             thread = self._thread(capture.id, [capture])
             self._threads.append(thread)
             thread.start()

@@ -16,6 +16,7 @@ import pytest
 from daemon.admission import ALL, Admission, Allowance
 from daemon.board import FrameBoard
 from daemon.capture import Capture
+from daemon.capture_port import Nobody
 from daemon.capture_threads import CaptureThread, Crew
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
@@ -568,13 +569,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     seqs: list[int] = []
     inside, free = threading.Semaphore(0), threading.Event()
 
-    class Board:
-        live = True
-
-        def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-        def is_settled(self, source: str) -> bool:
-            return True
-
+    class Board(Nobody):
         def put(self, frame: Frame, *, give_up: bool = False) -> bool:
             seqs.append(frame.info.seq)
             return True
