@@ -1,5 +1,20 @@
-"""`python -m daemon` is `lookout`."""
+"""The `lookout` command, and `python -m daemon`."""
 
-from daemon.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    """Run a command. A daemon that is told to end while it is still being loaded ends well."""
+    if sys.argv[1:2] == ["run"]:
+        from daemon.signals import end_quietly
+
+        end_quietly()
+    from daemon import cli
+
+    cli.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
@@ -46,6 +47,10 @@ ALL = Allowance()
 
 Limit = Callable[[Allowance], None]
 """Tells a source what it has; called from any thread, and returns at once."""
+
+LET_IN: Future[None] = Future()
+"""The answer to a source that may give frames."""
+LET_IN.set_result(None)
 
 
 @dataclass
@@ -91,17 +96,17 @@ class Admission:
         self._sources: dict[str, _Asking] = {}
         self._lock = threading.Lock()
 
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat | None = None) -> None:
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat | None = None) -> Future[None]:
         """A source is connected, and will give frames of this format.
 
         Args:
             fps: frames a second to be looked at.
 
-        Raises:
-            SourceError: there is no room for it; to be tried again later.
+        Returns:
+            A future that is done: with a SourceError if there is no room for it, to be tried again later.
         """
         if self._mode == "off":
-            return
+            return LET_IN
         wanted = fps or UNKNOWN_FPS
         asking = _Asking(
             fps=(format.fps if format else None) or wanted,
@@ -110,10 +115,14 @@ class Admission:
             limit=limit,
         )
         with self._lock:
-            if self._mode == "refuse":
-                self._refuse(asking)
-            self._sources[source] = asking
-            self._share()
+            refusal = self._refusal(asking) if self._mode == "refuse" else None
+            if refusal is None:
+                self._sources[source] = asking
+                self._share()
+                return LET_IN
+        refused: Future[None] = Future()
+        refused.set_exception(SourceError(refusal))
+        return refused
 
     def leave(self, source: str) -> None:
         """A source is not connected any more; what was its own is for the others."""
@@ -134,21 +143,22 @@ class Admission:
         """What the detector does, None where everybody is let in."""
         return None if self._mode == "off" else self._measured
 
-    def _refuse(self, asking: _Asking) -> None:
-        """Unless there is room."""
+    def _refusal(self, asking: _Asking) -> str | None:
+        """Why there is no room; None if there is."""
         wanted, taken = asking.wanted, sum(other.wanted for other in self._sources.values())
         if taken + wanted > self._capacity:
-            raise SourceError(
+            return (
                 f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
                 f"and the detector does {self._measured:.0f}; see admission"
             )
         asked = asking.decoder * self._rate.times
         decoding = sum(other.decoder for other in self._sources.values()) * self._rate.times
         if asked and decoding + asked > _DECODER_ROOM:
-            raise SourceError(
+            return (
                 f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are "
                 f"up take {decoding:.0%}; see admission, or set decode: cpu"
             )
+        return None
 
     def _share(self) -> None:
         """Tell everybody; in whole percents of decoding, so that not every newcomer changes what all have."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import structlog
@@ -18,27 +18,33 @@ from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.affinity import Affinity
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
+from daemon.capture_port import CaptureSinks
 from daemon.changes import Changes, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config, HttpConfig
+from daemon.config import Config, HttpConfig, ModelConfig
 from daemon.decoder_rate import DecoderRate
-from daemon.errors import ConfigError
+from daemon.errors import ConfigError, LookoutError
+from daemon.lane import Pipeline
 from daemon.lanes import Lanes
+from daemon.limits import Limits
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
 from daemon.metrics import Ledger
-from daemon.monitor import Monitor, RowSink
+from daemon.model_trial import try_model
+from daemon.monitor import Monitor, RowSink, Subject
 from daemon.mps import Mps
+from daemon.opening import Opening
 from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
-from daemon.probes import open_gpu_probe
+from daemon.probes import GpuReader, ProcessProbe, open_gpu_probe
 from daemon.publisher import Publisher
 from daemon.reload import Change, least_confidence
-from daemon.roster import Into, MakeSource, Roster
 from daemon.snapshots import Snapshots
+from daemon.source_manager import MakeSource, SourceManager
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
+from daemon.stop import Stop
 from daemon.tuning import allow_many_files, tune_the_interpreter
-from daemon.watchdog import Beat, Watchdog
+from daemon.watchdog import Stuck, Watchdog
 from detectors.factory import open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
@@ -46,11 +52,15 @@ if TYPE_CHECKING:
     from daemon.http.server import HttpServer
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
-STOP_S = 5.0
-PART_STUCK = 4  # exit code when one of them did not come back from a library
 PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
+PART_STUCK = 4  # when one of them did not come back from a library
+CUT_SHORT = 5  # when a lossless replay was asked to end before its recordings had
 _POLL_S = 0.05
+
+# Shares of the time to stop: when each step must have ended.
+_SOURCES_END, _LANES_END, _SENT, _REPORTED = 0.5, 0.65, 0.75, 0.85
 
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
 
@@ -59,6 +69,8 @@ class App:
     """A running Lookout.
 
     Args:
+        stop: set when it is to end; what the constructor waits for ends then, too.
+        limits: how long it waits for what may not answer.
         open_detector: how to open the model; the factory's, or a fake's.
         make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
         find_hardware: what decodes on the GPU; the plan's, or a stand-in.
@@ -67,67 +79,104 @@ class App:
 
     Attributes:
         ledger: what happened to every frame.
-        roster: the sources there are.
-        snapshots: pictures, for who asks.
+        sources: those there are.
+        snapshots: pictures, on request.
         is_ready: started, and not told to stop.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
+        StoppedError: likewise, when `stop` is set.
     """
 
     def __init__(
         self,
         config: Config,
         *,
+        stop: Stop | None = None,
         clock: Clock | None = None,
+        limits: Limits | None = None,
         open_detector: OpenDetector = open_detector,
         make_source: MakeSource = make_source,
         find_hardware: FindHardware = hardware_of,
         sinks: Sequence[RowSink] = (),
         read: Callable[[], Config] | None = None,
     ) -> None:
-        self._config, self._clock = config, clock or SystemClock()
-        self._stopping = threading.Event()
+        self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
+        self._stop = stop or Stop()
         self._failure: str | None = None
-        self._watchdog = Watchdog(self._beats, config.monitor.stuck_after_s, self._clock)
         self._code = PART_FAILED
+        self._result: int | None = None  # of `stop`
+        self._stopping = threading.Lock()
         self.is_ready = False
-        instance = secrets.token_hex(4)
-        self.ledger = Ledger([source.id for source in config.active])
-        self._mps: Mps | None = None
-        self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
-        self.snapshots = Snapshots()
         self._read = read or (lambda: self._config)
+        self.ledger = Ledger([source.id for source in config.active])
+        self.snapshots = Snapshots()
+        self._watchdog = Watchdog(config.monitor.stuck_after_s, self._clock, self._on_stuck)
+        self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self._http: HttpServer | None = None
+        self._mps: Mps | None = None
         with ExitStack() as undo:
-            if config.http.enabled:
-                self._http = _http_server(config.http)
-                undo.callback(self._http.stop, 0.0)
-            self._publisher = Publisher(config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail)
-            undo.callback(self._publisher.stop, 0.0)
-            if config.gpu.mps == "auto" and processes_wished(config) > 1:
-                self._share_gpu(undo)
-            detector = open_detector(config.model.backend, options_of(config))
-            undo.callback(detector.close)
-            self._board = self._make_board(detector.info)
-            offer = find_hardware(config, detector.info)
-            admission = self._make_admission(offer, detector)
-            into = Into(
-                self._board,
-                self.ledger,
-                self._publisher.announce,
-                self._publisher.forget,
-                admission,
-                self._fail,
-            )
-            self.roster = Roster(config, offer, make_source, into, self._clock)
-            undo.callback(self.roster.hardware.close)
-            self._lanes = self._make_lanes(detector)
-            self._changes = Changes(config, self.roster, self._lanes, open_detector, make_source, self._clock)
-            self._monitor = self._make_monitor(instance, admission, sinks)
-            if self._http:
-                self._offer_http(self._http)
+            self._build(undo, open_detector, make_source, find_hardware, sinks)
             undo.pop_all()
+
+    def _build(
+        self,
+        undo: ExitStack,
+        open_detector: OpenDetector,
+        make_source: MakeSource,
+        find_hardware: FindHardware,
+        sinks: Sequence[RowSink],
+    ) -> None:
+        config, instance = self._config, secrets.token_hex(4)
+        if config.http.enabled:
+            self._http = _http_server(config.http)
+            undo.callback(self._http.stop, 0.0)
+        self._publisher = Publisher(
+            config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail, self._watchdog
+        )
+        undo.callback(self._publisher.stop, 0.0)
+        if _may_use_gpu(config.model) and config.gpu.mps == "auto" and processes_wished(config) > 1:
+            self._share_gpu(undo)
+        detector = self._open(open_detector)
+        closing = ExitStack()
+        closing.callback(detector.close)
+        undo.callback(closing.close)
+        board = self._make_board(detector.info)
+        pipeline = Pipeline(
+            board, self._outbox, self.ledger, self._clock, self._watchdog, self._fail, self.snapshots.look
+        )
+        self._board = board
+        self._lanes = Lanes(
+            detector, config.active, config.model.confidence, least_confidence(config), pipeline, self._limits
+        )
+        closing.pop_all()
+        undo.callback(self._lanes.retire)
+        offer = self._in_time("looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
+        admission = self._in_time("measuring the detector", lambda: self._make_admission(offer, detector))
+        sinks_of_captures = CaptureSinks(
+            board, self.ledger, self._publisher.announce, self._publisher.forget, admission, self._fail
+        )
+        self.sources = SourceManager(
+            config, offer, make_source, sinks_of_captures, self._clock, self._limits, self._watchdog
+        )
+        undo.callback(self.sources.close)
+        undo.callback(self.sources.hardware.close)
+        self._monitor = self._make_monitor(instance, admission, sinks)
+        undo.callback(self._monitor.stop, 0.0)
+        usual = open_detector is _USUAL_DETECTOR
+        self._changes = Changes(
+            config,
+            self.sources,
+            self._lanes,
+            open_detector,
+            try_model if usual else None,
+            self._clock,
+            self._watchdog,
+            self._fail,
+        )
+        if self._http:
+            self._offer_http(self._http)
+        self._changes.start()
 
     @property
     def endpoint(self) -> str:
@@ -136,12 +185,12 @@ class App:
 
     @property
     def model(self) -> ModelInfo:
-        return self._lanes.detector.info
+        return self._lanes.info
 
     @property
     def formats(self) -> dict[str, VideoFormat]:
         """Of the sources that are connected."""
-        return {capture.id: capture.format for capture in self.roster.captures if capture.format}
+        return {capture.id: capture.format for capture in self.sources.captures if capture.format}
 
     @property
     def last_metrics(self) -> Metrics | None:
@@ -160,31 +209,175 @@ class App:
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
         """Bytes of the GPU's memory by what they are for, with the sources connected now."""
-        decoding = ("decoding", self.roster.memory)
-        if not self.roster.in_processes:
+        decoding = ("decoding", self.sources.memory)
+        if not self.sources.pids:
             return (*self.model.memory, decoding)
-        processes = len(self.roster.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
+        processes = len(self.sources.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
         return (*self.model.memory, decoding, ("capture processes", processes))
 
     @property
     def pids(self) -> list[int]:
         """Of this process, and of those that capture."""
-        return [os.getpid(), *self.roster.pids]
+        return [os.getpid(), *self.sources.pids]
 
     @property
     def failures(self) -> dict[str, str]:
         """Recordings that could not be played to their end, and why."""
-        return {capture.id: capture.failure for capture in self.roster.captures if capture.failure}
+        return {capture.id: capture.failure for capture in self.sources.captures if capture.failure}
 
     def run(self) -> int:
         """Start, work until told to stop or until every recording has ended, and stop; the process's exit code."""
-        self.start()
-        self.wait()
+        try:
+            self.start()
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
         return self.stop()
 
     def start(self) -> None:
-        """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads."""
+        """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads.
+
+        Raises:
+            SourceError: the system gives no thread for a source.
+        """
         allow_many_files()  # capture processes, started from here, have it too
+        self._log_model()
+        self._watchdog.start()
+        self._lanes.start(self._stop)
+        self._publisher.start()
+        self._monitor.start()
+        tune_the_interpreter(captures=self.sources.captures_here)
+        self._await_audience()
+        if self._stop.is_set:
+            return
+        self.sources.start()
+        counts = {"sources": len(self.sources.captures), "lanes": len(self._lanes.threads)}
+        log.info("ready", endpoint=self.endpoint, **counts, **self._age())
+        self.is_ready = True
+        systemd.notify("READY=1")
+
+    def wait(self) -> None:
+        """Until `request_stop`, a failure, or the end of the last recording."""
+        seen = False
+        while not self._clock.wait(self._stop, _POLL_S):
+            if not seen and any(count.published for count in self.ledger.counts().values()):
+                seen = True
+                log.info("first detections published", **self._age())
+            if self._changes.is_idle and self.sources.finished:
+                log.info("every recording has ended")
+                return
+
+    def request_stop(self) -> None:
+        """Ask `wait` to return; from any thread."""
+        self._stop.set()
+
+    def stop(self) -> int:
+        """Sources, board, lanes, publisher, monitor. Returns the exit code; a second call gives the same.
+
+        Told to end, all of it takes `Limits.stop` at most, and what is cut short is counted as dropped. Where every
+        recording has ended by itself there is no hurry: it ends when the last message is out.
+        """
+        with self._stopping:
+            if self._result is None:
+                self._result = self._end()
+            return self._result
+
+    def _end(self) -> int:
+        systemd.notify("STOPPING=1")
+        self._changes.stop()
+        was_ready, self.is_ready = self.is_ready, False
+        finished = was_ready and self.sources.finished
+        if finished:
+            self._drain()
+        begun = self._clock.monotonic_ns()
+
+        def left(share: float) -> float:
+            return max(0.05, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
+
+        self.sources.stop()
+        self.sources.join(lambda: left(_SOURCES_END))
+        self._board.close()
+        for lane in self._lanes.threads:
+            lane.join(left(_LANES_END))
+        self._lanes.retire()
+        self._board.abandon()
+        self._outbox.flush(left(_SENT))  # so that the last report counts every frame
+        self._outbox.abandon()
+        if self._http:
+            self._http.stop(left(_REPORTED))
+        self._monitor.stop(left(_REPORTED))
+        self._publisher.stop(left(1.0))
+        self._close_rest()
+        self._watchdog.stop()
+        self._changes.join(_POLL_S)
+        self._tell_of_late_threads()
+        log.info("stopped", seconds=round((self._clock.monotonic_ns() - begun) / 1e9, 2))
+        if self._failure:
+            log.error("ended by a failure", reason=self._failure)
+            return self._code
+        if self._outbox.lossless and was_ready and not finished:
+            log.error("a replay was cut short: frames that were not published are counted as `shutdown`")
+            return CUT_SHORT
+        return 0
+
+    def _drain(self) -> None:
+        """Every recording has ended by itself: send what is left, however long that takes, unless told to end."""
+        while not (self._outbox.flush(_POLL_S) or self._stop.is_set):
+            pass  # the watchdog sees to it that the publisher moves
+
+    def _close_rest(self) -> None:
+        """Everything that lanes and captures use is closed by the last of them; the rest within a time limit."""
+        if not self._lanes.join(self._limits.close):
+            log.warning("the detector is left open: a lane is still inside it")
+        rest: list[Callable[[], object]] = [self.sources.close]
+        if not self.sources.threads:
+            rest.append(self.sources.hardware.close)
+        if self._mps:
+            rest.append(self._mps.close)
+        for close in rest:
+            self._close_in_time(close)
+
+    def _close_in_time(self, close: Callable[[], object]) -> None:
+        def work(_: Stop) -> None:
+            with suppress(DetectorError):  # the reason is told already
+                close()
+
+        closing = Opening("closing", work, lambda _: None, self._clock).start()
+        if not closing.done.wait(self._limits.close):
+            log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
+
+    def _tell_of_late_threads(self) -> None:
+        parts = (*self.sources.threads, *self._lanes.threads, self._publisher, self._monitor, self._changes)
+        late = [thread.name for thread in parts if thread.is_alive()]
+        if late:
+            log.warning("left behind: still blocked after the time to stop", threads=late)
+
+    # --- how it is made --------------------------------------------------------------------------------------------
+
+    def _in_time(self, what: str, work: Callable[[], T]) -> T:
+        """Do what may take long in a thread beside, for the daemon may be asked to end meanwhile."""
+        opening = Opening(what, lambda _: work(), lambda _: None, self._clock).start()
+        return opening.wait(
+            self._stop, self._config.model.open_timeout_s, lambda: LookoutError(f"{what} takes too long")
+        )
+
+    def _open(self, open_detector: OpenDetector) -> Detector:
+        model = self._config.model
+        limit = model.open_timeout_s
+        opening = Opening(
+            "opening the model",
+            lambda _: open_detector(model.backend, options_of(self._config)),
+            lambda late: late.close(),
+            self._clock,
+        ).start()
+        return opening.wait(
+            self._stop,
+            limit,
+            lambda: DetectorError(f"model {model.path} did not open within {limit:g} s; see model.open_timeout_s"),
+        )
+
+    def _log_model(self) -> None:
         info = self.model
         log.info("model", **{key: getattr(info, key) for key in ("name", "digest", "head", "backend", "precision")})
         if self._config.model.backend == "auto":
@@ -194,79 +387,15 @@ class App:
             log.warning(note)
         if info.startup:
             log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
-        self._lanes.start(self._stopping)
-        self._publisher.start()
-        self._monitor.start()
-        tune_the_interpreter(captures=not self.roster.in_processes)
-        self._await_audience()
-        self.roster.start()
-        counts = {"sources": len(self.roster.captures), "lanes": len(self._lanes.threads)}
-        log.info("ready", endpoint=self.endpoint, **counts, **self._age())
-        self.is_ready = True
-        systemd.notify("READY=1")
-
-    def wait(self) -> None:
-        """Until `request_stop`, a failure, or the end of the last recording."""
-        seen = False
-        while not self._stopping.wait(_POLL_S):
-            if not seen and any(count.published for count in self.ledger.counts().values()):
-                seen = True
-                log.info("first detections published", **self._age())
-            if self.roster.finished:
-                log.info("every recording has ended")
-                return
-
-    def request_stop(self) -> None:
-        """Ask `wait` to return; safe in a signal handler."""
-        self._stopping.set()
-
-    def stop(self) -> int:
-        """Sources, board, lanes, publisher, monitor: within STOP_S in all. Returns the exit code."""
-        systemd.notify("STOPPING=1")
-        deadline = self._clock.monotonic_ns() + round(STOP_S * 1e9)
-
-        def left(keep_s: float) -> float:
-            return max(0.05, (deadline - self._clock.monotonic_ns()) / 1e9 - keep_s)
-
-        self.is_ready = False
-        self._changes.stop()
-        self.roster.stop()
-        self.roster.join(lambda: left(2.5))
-        self._board.close()
-        for lane in self._lanes.threads:
-            if lane.ident is not None:
-                lane.join(left(1.8))
-        self._board.abandon()
-        self._outbox.close()
-        self._outbox.flush(left(1.3))  # so that the last report counts every frame
-        if self._http:
-            self._http.stop(left(1.2))
-        self._monitor.stop(left(1.0))
-        self._publisher.stop(left(0.2))
-        for part in (self.roster.hardware, self._lanes.detector):
-            with suppress(DetectorError):  # as in lanes: the reason is told already
-                part.close()
-        if self._mps:
-            self._mps.close()
-        late = [thread.name for thread in threading.enumerate() if thread in self._threads() and thread.is_alive()]
-        if late:
-            log.warning("left behind: still blocked after the time to stop", threads=late)
-        log.info("stopped", seconds=round(STOP_S - (deadline - self._clock.monotonic_ns()) / 1e9, 2))
-        if self._failure:
-            log.error("ended by a failure", reason=self._failure)
-            return self._code
-        return 0
-
-    # --- how it is made --------------------------------------------------------------------------------------------
 
     def _share_gpu(self, undo: ExitStack) -> None:
         """Before anybody uses it, so that capture processes and lanes run on it side by side."""
-        self._mps = Mps()
-        undo.callback(self._mps.close)
+        mps = self._mps = Mps()
+        undo.callback(mps.close)
         log.info(
             "capture processes and lanes share the GPU",
-            by="MPS" if self._mps.reason is None else "turns",
-            reason=self._mps.reason,
+            by="MPS" if mps.reason is None else "turns",
+            reason=mps.reason,
         )
 
     def _make_board(self, info: ModelInfo) -> FrameBoard:
@@ -282,34 +411,22 @@ class App:
             gather=info.gpu is not None,
         )
 
-    def _make_lanes(self, detector: Detector) -> Lanes:
-        config = self._config
-        return Lanes(
-            detector,
-            config.active,
-            config.model.confidence,
-            least_confidence(config),
-            self._board,
-            self._outbox,
-            self.ledger,
-            self._fail,
-            self._clock,
-            self.snapshots.look,
-        )
-
     def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[RowSink]) -> Monitor:
         affine = self.model.gpu is not None and self._config.gpu.avoid_interrupts
-        return Monitor(
-            self._config.monitor,
+        subject = Subject(
             self.ledger,
-            self.roster,
+            self.sources,
             self._publisher,
             self._outbox,
-            lambda: self.pids,
-            open_gpu_probe(),
-            self._clock,
+            ProcessProbe(lambda: self.pids),
+            GpuReader(lambda: open_gpu_probe(lambda: self.pids), self._clock),
             instance,
-            self._is_alive,
+        )
+        return Monitor(
+            self._config.monitor,
+            subject,
+            self._clock,
+            self._watchdog,
             self._fail,
             sinks,
             admission.learn,
@@ -340,9 +457,10 @@ class App:
 
         http = self._config.http
         exposition = Exposition(self)
-        self._monitor.add_sink(exposition.histograms.take)
         kept = Kept(http.sources_file) if http.sources_file else None
-        server.serve(Routes(self, http, exposition, kept, self._read).starlette())
+        routes = Routes(self, http, exposition, kept, self._read)
+        self._monitor.add_sink(exposition.histograms.take)
+        server.serve(routes.starlette())
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
@@ -351,53 +469,53 @@ class App:
         """As it is now."""
         return self._changes.config
 
-    def reload(self, read: Callable[[Config], Config]) -> Future[Change]:
+    def reload(self, read: Callable[[Config], Config], *, from_file: bool = False) -> Future[Change]:
         """Go over to another configuration; see `daemon.changes.Changes.ask`."""
-        return self._changes.ask(read)
+        return self._changes.ask(read, reloads=from_file)
+
+    def reload_file(self) -> Future[Change]:
+        """Read the configuration file again; asked for several times before it is begun, it is done once."""
+        return self._changes.ask_to_reload(lambda _: self._read())
 
     @staticmethod
     def _age() -> dict[str, float]:
         """Of the process, for the log."""
         return {"seconds_since_start": round(process_age_s(), 2)}
 
-    def _threads(self) -> list[threading.Thread]:
-        return [*self.roster.threads, *self._lanes.threads, self._publisher, self._monitor]
-
     def _await_audience(self) -> None:
         patience = self._config.publisher.wait_for_subscriber_s
         until = self._clock.monotonic_ns() + round(patience * 1e9)
-        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stopping.is_set():
+        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stop.is_set:
             if self._clock.monotonic_ns() >= until:
                 if patience:
                     log.warning("nobody subscribed in time: starting without", seconds=patience)
                 return
 
     def problems(self) -> list[str]:
-        """Parts that do not move, and what has failed."""
-        return [*map(str, self._watchdog.look()), *([self._failure] if self._failure else [])]
+        """Parts without which the daemon is of no use, and that do not move, and what has failed."""
+        stuck = [str(row) for row in self._watchdog.look() if row.vital]
+        return [*stuck, *([self._failure] if self._failure else [])]
 
-    def _is_alive(self) -> bool:
-        """Every part has moved lately. One that has not is named, and ends the process: a library blocks it."""
-        stuck = self._watchdog.look()
-        for row in stuck:
-            log.error("stuck", part=row.part, step=row.step, seconds=round(row.seconds, 1))
+    def warnings(self) -> list[str]:
+        """Parts that do not move, and that detections go on without."""
+        return [str(row) for row in self._watchdog.look() if not row.vital]
+
+    def _on_stuck(self, stuck: Stuck) -> None:
+        """A library blocks a vital part: only another process can go on."""
+        if self._failure is None:
             self._code = PART_STUCK
-            self._fail(str(row))
-        return not stuck
-
-    def _beats(self) -> list[Beat]:
-        """Of every part that must move once the daemon is ready."""
-        if not self.is_ready:
-            return []
-        beats = [Beat(lane.name, lane.step, lane.beat_ns) for lane in self._lanes.threads if lane.is_alive()]
-        beats.append(Beat("publisher", "send", self._publisher.beat_ns))
-        if (beat_ns := self.roster.beat_ns) is not None:
-            beats.append(Beat("capture-processes", "serve", beat_ns))
-        return beats
+        self._fail(str(stuck))
 
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or reason
-        self._stopping.set()
+        self._stop.set()
+
+
+_USUAL_DETECTOR = open_detector
+
+
+def _may_use_gpu(model: ModelConfig) -> bool:
+    return model.backend in ("auto", "trt")
 
 
 def _http_server(config: HttpConfig) -> HttpServer:

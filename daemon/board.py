@@ -12,10 +12,29 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Literal
 
 from daemon.clock import Clock
 from daemon.frames import Frame
 from daemon.metrics import Ledger
+
+Cause = Literal["shutdown", "removed"]
+"""Why a frame that waits for room is given up."""
+
+
+class Batch:
+    """Frames that a lane has taken.
+
+    Attributes:
+        frames: at least one, unless nothing came in time.
+        given_up: the frames are counted as dropped; their results are not wanted.
+    """
+
+    __slots__ = ("frames", "given_up")
+
+    def __init__(self, frames: list[Frame]) -> None:
+        self.frames = frames
+        self.given_up = False
 
 
 class _Queue:
@@ -23,15 +42,16 @@ class _Queue:
 
     Attributes:
         in_flight: a lane has a frame of it.
+        gone: the source was removed while it was in flight.
         wanted: its thread waits for room, or for its last frame to be on its way.
         wake: tells its thread that there is.
     """
 
-    __slots__ = ("frames", "in_flight", "wake", "wanted")
+    __slots__ = ("frames", "gone", "in_flight", "wake", "wanted")
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
-        self.in_flight = self.wanted = False
+        self.in_flight = self.gone = self.wanted = False
         self.wake: Callable[[], None] = lambda: None
 
     def moved(self) -> None:
@@ -84,22 +104,29 @@ class FrameBoard:
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
+        self._in_hand: dict[Batch, None] = {}  # taken, and not claimed yet
         self._closed = False
 
     def add(self, source: str) -> None:
         """Frames of a source will come."""
         with self._lock:
-            self._queues.setdefault(source, _Queue())
+            self._queues.setdefault(source, _Queue()).gone = False
             self._most_sources = self._share()
 
     def remove(self, source: str) -> None:
         """No more frames of a source will come; what is left of it is dropped."""
         with self._lock:
-            queue = self._queues.pop(source, None)
+            queue = self._queues.get(source)
+            if queue is None:
+                return
+            while queue.frames:
+                self._ledger.drop(queue.frames.popleft().info, "removed")
             self._ready.pop(source, None)
+            if queue.in_flight:  # should it come back before, its frames must not overtake those in flight
+                queue.gone, queue.wake = True, lambda: None
+            else:
+                del self._queues[source]
             self._most_sources = self._share()
-            for frame in queue.frames if queue else ():
-                self._ledger.drop(frame.info, "shutdown")
 
     def _share(self) -> int:
         """Sources in one batch, at most."""
@@ -109,11 +136,11 @@ class FrameBoard:
         """Whom to tell when a source that had no room has some, or is settled; returns at once."""
         self._queues[source].wake = wake
 
-    def put(self, frame: Frame, *, give_up: bool = False) -> bool:
+    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
         """Leave a frame; False if there is no room for it now, which is only so where it is lossless.
 
         Args:
-            give_up: where there is no room, drop it.
+            give_up: where there is no room, drop it for this cause.
         """
         with self._lock:
             return self._put(frame, give_up=give_up)
@@ -122,9 +149,9 @@ class FrameBoard:
         """Leave several at once; those that there is no room for are dropped."""
         with self._lock:
             for frame in frames:
-                self._put(frame, give_up=True)
+                self._put(frame, give_up="shutdown")
 
-    def take(self, most: int, timeout_s: float) -> list[Frame]:
+    def take(self, most: int, timeout_s: float) -> Batch:
         """Up to `most` frames, or as many as are given at once, as soon as one is there; none when the time is over or
         the board is closed and empty.
 
@@ -134,12 +161,12 @@ class FrameBoard:
             self._full = most = min(most, self._batch or most)
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
             self._called = False
-            batch: list[Frame] = []
+            frames: list[Frame] = []
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
             for source in ready:
                 del self._ready[source]
             again: list[str] = []  # sources with more, which wait until the others have had their turn
-            while len(batch) < most and (ready or again):
+            while len(frames) < most and (ready or again):
                 if not ready:
                     ready, again = dict.fromkeys(again), []
                 source = next(iter(ready))
@@ -149,29 +176,41 @@ class FrameBoard:
                 if self._is_stale(frame):
                     self._ledger.drop(frame.info, "stale")
                 else:
-                    batch.append(frame)
+                    frames.append(frame)
                     queue.in_flight = True
                 if queue.frames:
                     again.append(source)
                 self._tell(queue)
             # Those that had no turn are first again. Who has a frame in the batch is in flight.
             self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
-            for source in {frame.info.source for frame in batch}:
+            for source in {frame.info.source for frame in frames}:
                 self._ready.pop(source, None)
                 self._in_flight += 1
+            batch = Batch(frames)
+            if frames:
+                self._in_hand[batch] = None
             self._call_lane()
             return batch
 
-    def release(self, batch: Sequence[Frame]) -> None:
-        """The batch's messages are on their way: its sources may be taken from again."""
+    def claim(self, batch: Batch) -> bool:
+        """Whether the frames' fate is still the lane's to tell; it is not once they were given up."""
         with self._lock:
-            # Who had the last place of the batch, perhaps his second, waits for the others next time.
-            for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(batch))):
+            self._in_hand.pop(batch, None)
+            return not batch.given_up
+
+    def release(self, batch: Batch) -> None:
+        """The batch's messages are on their way: its sources may be taken from again."""
+        frames = batch.frames
+        with self._lock:
+            # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
+            for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(frames))):
                 self._in_flight -= 1
-                queue = self._queues.get(source)
-                if queue is None:  # it has gone meanwhile
-                    continue
+                queue = self._queues[source]
                 queue.in_flight = False
+                if queue.gone:
+                    del self._queues[source]
+                    self._most_sources = self._share()
+                    continue
                 if queue.frames:
                     self._ready[source] = None
                 self._tell(queue)
@@ -182,7 +221,7 @@ class FrameBoard:
         """Nothing of a source waits here or is in flight: its results are in the outbox."""
         with self._lock:
             queue = self._queues.get(source)
-            if queue is None:
+            if queue is None or queue.gone:
                 return True
             queue.wanted = bool(queue.frames) or queue.in_flight
             return not queue.wanted
@@ -202,26 +241,33 @@ class FrameBoard:
             return self._closed and not any(queue.frames for queue in self._queues.values())
 
     def abandon(self) -> None:
-        """Drop what is left: the time to stop is over."""
+        """Drop what is left, in the hands of lanes too: the time to stop is over."""
         with self._lock:
+            self._closed = True
             for queue in self._queues.values():
                 while queue.frames:
                     self._ledger.drop(queue.frames.popleft().info, "shutdown")
+            for batch in self._in_hand:
+                batch.given_up = True
+                for frame in batch.frames:
+                    self._ledger.drop(frame.info, "shutdown")
+            self._in_hand.clear()
             self._ready.clear()
+            self._filled.notify_all()
 
-    def _put(self, frame: Frame, *, give_up: bool) -> bool:
+    def _put(self, frame: Frame, *, give_up: Cause | None) -> bool:
         source = frame.info.source
         queue = self._queues.get(source)
-        if self._closed or queue is None:
-            self._ledger.drop(frame.info, "shutdown")
+        if self._closed or queue is None or queue.gone:
+            self._ledger.drop(frame.info, "shutdown" if self._closed else "removed")
             return True
         if self.live and queue.frames:
             self._ledger.drop(queue.frames.popleft().info, "superseded")
         elif len(queue.frames) >= self._depth:
             if give_up:
-                self._ledger.drop(frame.info, "shutdown")
+                self._ledger.drop(frame.info, give_up)
             queue.wanted = not give_up
-            return give_up
+            return give_up is not None
         queue.frames.append(frame)
         if not (queue.in_flight or source in self._ready):
             self._ready[source] = None

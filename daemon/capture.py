@@ -10,7 +10,6 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -18,14 +17,16 @@ import structlog
 
 from daemon.admission import ALL, Allowance
 from daemon.aside import Aside
+from daemon.board import Cause
 from daemon.capture_port import Accounts, Admits, Announce, Board, Nobody
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, LeftOutError, SourceError
+from daemon.errors import DecodeError, LeftOutError, PoisonedError, SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.sources.decoding import NVDEC
 from daemon.sources.port import Picture, Reader, Source
+from daemon.stop import Stop
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
 
@@ -33,10 +34,10 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
-# So many times as long as a connected source may be silent, a connection may take to give a picture, and one that is
-# stalled may be left to itself.
+# In units of monitor.stall_after_s: how long a new connection may take to its first frame, and how long a stalled one
+# is left alone before it is replaced.
 _LONG = 15
-_SETTLE_NS = 2_000_000_000
+_ADMISSION_NS = 10_000_000_000  # for the answer whether the source may give frames
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
 
 
@@ -50,12 +51,21 @@ Life = Iterator[int]
 """Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
 
 
-class _Away:
-    """Within, its thread is in a library, which may not return; others ask with the lock held."""
+class _DisownedError(Exception):
+    """The library has come back, and by now another has the source."""
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.now = False
+
+class _InLibrary:
+    """Within, its thread is in a library, which may not return.
+
+    Attributes:
+        lock: of the capture; others look at `now` with it held.
+        disowned: the capture's frames and words are nobody's any more.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock
+        self.now = self.disowned = False
 
     def __enter__(self) -> None:
         self.now = True
@@ -63,6 +73,8 @@ class _Away:
     def __exit__(self, *_: object) -> None:
         with self.lock:
             self.now = False
+            if self.disowned:
+                raise _DisownedError
 
 
 class Capture:
@@ -70,10 +82,13 @@ class Capture:
 
     Args:
         seq: number of its first frame; not 0 where another process had the source before.
+        settle_s: how long a source that was asked to end waits for its last frame to be on its way. One that ends by
+            itself waits for as long as that takes.
 
     Attributes:
         config: of the source.
-        aside: does what takes long, where other sources share the thread; to be set before it begins.
+        wake: tells the thread that serves it to go on.
+        end: set when nothing more comes of it.
         asks_gpu: as in its configuration.
         fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
         failure: why a recording could not be played to its end, None if it could.
@@ -92,9 +107,12 @@ class Capture:
         reconnect: ReconnectConfig,
         admission: Admits,
         seq: int = 0,
+        settle_s: float = 2.0,
     ) -> None:
         self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
-        self.aside: Aside | None = None
+        self._aside: Aside | None = None
+        self.wake: Callable[[], None] = lambda: None
+        self.end = Stop()
         self.fell_to_cpu = False
         self.failure: str | None = None
         self.format: VideoFormat | None = None
@@ -105,15 +123,17 @@ class Capture:
         self._share = ALL  # what admission leaves it
         self._new_share = ALL  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
-        self._ending = False
+        self._stop, self._settle_ns = Stop(), round(settle_s * 1e9)
+        self._gives_up: Cause = "shutdown"
         self._seq = self._first_seq = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
-        # Written by this source's thread, read by the monitor through `check_stalled`.
+        # For the state, and for whoever takes the source from this capture: frames change hands with it held.
+        self._lock = threading.Lock()
         self._state: State = "connecting"
         self._last_ns = 0
-        self._step = "open"  # what may block in a library
-        self._away = _Away()
+        self._in_library = _InLibrary(self._lock)
+        self._waiting: Frame | None = None  # for room on the board
         self._gave = False  # this connection, a picture
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
@@ -124,6 +144,11 @@ class Capture:
         return self._state
 
     @property
+    def seq(self) -> int:
+        """Number of its next frame."""
+        return self._seq
+
+    @property
     def live(self) -> bool:
         """Reading blocks until the source gives something."""
         return self._source.live
@@ -131,11 +156,22 @@ class Capture:
     @property
     def ended(self) -> bool:
         """Nothing more comes of it."""
-        return self._state == "ended"
+        return self.end.is_set
 
-    def stop(self) -> None:
-        """Ask it to end, the next time it goes on."""
-        self._ending = True
+    def serve_by(self, wake: Callable[[], None], aside: Aside | None) -> None:
+        """A thread serves it from here on.
+
+        Args:
+            wake: tells that thread to go on.
+            aside: does what takes long, where other sources share the thread.
+        """
+        self.wake, self._aside = wake, aside
+        self._board.listen(self.id, wake)
+
+    def stop(self, gives_up: Cause = "shutdown") -> None:
+        """Ask it to end, the next time it goes on; a frame that waits for room then is dropped for this cause."""
+        self._gives_up = gives_up
+        self._stop.set()
 
     def hand_over(self) -> int | None:
         """Its library does not return: it ends, should it ever, and another may go on under its name.
@@ -143,42 +179,76 @@ class Capture:
         Returns:
             the number of that one's first frame; None if it is at work again.
         """
-        with self._away.lock:
-            if not self._away.now or self._ending:
+        with self._lock:
+            if not self._in_library.now or self._stop.is_set or self._in_library.disowned:
                 return None
-            self._say("down", f"left behind: it was blocked in {self._step!r}", 0.0)
-            self.stop()
-            self.disown()
+            self._say_locked("down", f"left behind: it was blocked while {self._doing}", 0.0)
+            self._disown_locked()
             return self._seq
 
-    def disown(self) -> None:
+    def disown(self, reason: str | None = None) -> None:
         """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
+        with self._lock:
+            self._say_locked("ended", reason or f"left behind: it is blocked while {self._doing}")
+            self._disown_locked()
+
+    def count_from(self, seq: int) -> None:
+        """Number its frames from there; before it begins."""
+        self._seq = self._first_seq = seq
+
+    def _disown_locked(self) -> None:
+        self._stop.set()
+        self._in_library.disowned = True
+        if self._waiting:
+            self._ledger.dropped(self.id, self._waiting.info.seq, self._gives_up)
+            self._waiting = None
         self._admission.leave(self.id)
         self._announce = self._board = self._ledger = self._admission = Nobody()
+        self._state = "ended"
+        self.end.set()
+
+    @property
+    def _doing(self) -> str:
+        return "reading" if self.format else "connecting"
 
     def life(self) -> Life:
         """From the first connection to the end; to be called by `go_on`."""
-        while not self._ending:
+        try:
+            yield from self._connections()
+            # The last frame's message comes before the word that there are no more.
+            asked, self._held = None, True
+            while not self._board.is_settled(self.id):
+                now = self._clock.monotonic_ns()
+                if self._stop.is_set:
+                    asked = asked or now
+                    if now - asked >= self._settle_ns:
+                        break
+                yield now + _LOOK_AGAIN_NS
+        except _DisownedError:
+            return
+        self._say("ended", self.failure or ("stopped" if self._stop.is_set else None))
+
+    def _connections(self) -> Life:
+        while not self._stop.is_set:
             try:
                 yield from self.connection()
-                break
+                return
             except SourceError as error:
                 reason = str(error)
+            except (_DisownedError, PoisonedError):
+                raise
             except Exception as error:
+                if getattr(error, "sticky", False):  # the GPU's, from where none was expected
+                    raise PoisonedError(str(error)) from error
                 log.exception("source failed in a way that is not foreseen", source=self.id)
                 reason = f"unexpected {type(error).__name__}: see the log"
             if self._source.once and self._seq > self._first_seq:
                 # Played in part: to start again would publish the same frames twice.
                 self.failure = reason
-                break
+                return
             delay = self._backoff.next()
             self._say("down", reason, delay)
             yield from self._until(self._clock.monotonic_ns() + round(delay * 1e9))
-        # The last frame's message comes before the word that there are no more.
-        until = self._clock.monotonic_ns() + _SETTLE_NS
-        while not self._board.is_settled(self.id) and (now := self._clock.monotonic_ns()) < until:
-            yield now + _LOOK_AGAIN_NS
-        self._say("ended", self.failure or ("stopped" if self._ending else None))
 
     def connection(self) -> Life:
         """One connection, until it ends.
@@ -188,28 +258,30 @@ class Capture:
         """
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
-        self._step, self._gave = "open", False
+        self._gave = False
         self._say("connecting")
         reader = yield from self._opened()
         if reader is None:
             return
         try:
-            with self._admitted(reader):
+            if (yield from self._admitted(reader)):
                 yield from self._read(reader)
         finally:
+            self.format, self.fell_to_cpu = None, False
+            self._admission.leave(self.id)
+            self._new_share = ALL
             self._close(reader)
 
     def _read(self, reader: Reader) -> Life:
         """Until it has no more pictures."""
         errors = 0
-        self._step = "read"
-        pacer = Pacer(self._clock) if self._source.paced else None
+        pacer = Pacer(self._clock, self.id) if self._source.paced else None
         lag = Lag()
         late = 0
         # A decoder that is empty takes packets for 50 ms before it has a picture.
-        apart = self.aside is not None and not self.fell_to_cpu
+        apart = self._aside is not None and not self.fell_to_cpu
         self._apply_share()
-        while not self._ending:
+        while not self._stop.is_set:
             try:
                 wish = late, self._share.undecoded
                 picture = (yield from self._first(partial(reader.read, *wish))) if apart else self._next(reader, *wish)
@@ -218,10 +290,10 @@ class Capture:
                 if pacer:
                     self._held = True
                     due = pacer.due(picture.pts)
-                    while (now := self._clock.monotonic_ns()) < due and not self._ending:
+                    while (now := self._clock.monotonic_ns()) < due and not self._stop.is_set:
                         yield due
                     self._held, self._last_ns = False, now
-                if self._ending:
+                if self._stop.is_set:
                     return
                 image = self._load(picture)
             except LeftOutError as error:
@@ -238,15 +310,15 @@ class Capture:
                 self._gave = True
                 self._say("up", self._share.reason, format=reader.format)
             if image is not None:
-                info = self._captured(picture, image, pacer.behind if pacer else late)
-                if not self._board.put(Frame(info, image)):
-                    yield from self._wait_for_room(Frame(info, image))
+                if not self._deliver(picture, image, pacer.behind if pacer else late):
+                    image = picture = None
+                    yield from self._wait_for_room()
                 elif not self._source.live:
                     yield self._last_ns  # others have their turn
             image = picture = None
 
     def _next(self, reader: Reader, late: int, undecoded: float) -> Picture | None:
-        with self._away:
+        with self._in_library:
             return reader.read(late, undecoded)
 
     def _opened(self) -> Generator[int, None, Reader | None]:
@@ -264,19 +336,19 @@ class Capture:
 
     def _apart(self, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
         """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
-        if self.aside is None:
+        if self._aside is None:
             done: Future[T] = Future()
-            with self._away:
+            with self._in_library:
                 done.set_result(work())
             return done
-        answer = self.aside.ask(work)
-        while not (answer.done() or self._ending):
+        answer = self._aside.ask(work)
+        while not (answer.done() or self._stop.is_set):
             yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
         return answer
 
     def _close(self, reader: Reader) -> None:
-        if self.aside:
-            self.aside.close(reader.close)
+        if self._aside:
+            self._aside.close(reader.close)
         else:
             reader.close()
 
@@ -288,19 +360,27 @@ class Capture:
             return pacer.late
         return lag.of(picture.pts, self._clock.monotonic_ns(), picture.decode) if self._source.live else 0
 
-    @contextmanager
-    def _admitted(self, reader: Reader) -> Iterator[None]:
-        """Within, the source has its share of the detector, which may change at any time."""
+    def _admitted(self, reader: Reader) -> Generator[int, None, bool]:
+        """Ask for the source's share of the detector, which may change at any time; False if it is to end before.
+
+        Raises:
+            SourceError: it may give no frames.
+        """
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
-        self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
+        answer = self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
+        if not answer.done():
+            answer.add_done_callback(lambda _: self.wake())
+            until = self._clock.monotonic_ns() + _ADMISSION_NS
+            while not (answer.done() or self._stop.is_set):
+                if self._clock.monotonic_ns() >= until:
+                    raise SourceError("admission does not answer")
+                yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+        if not answer.done():
+            return False
+        answer.result()
         self.format = reader.format
         self.fell_to_cpu = self.asks_gpu and reader.format.decoder != NVDEC
-        try:
-            yield
-        finally:
-            self.format, self.fell_to_cpu = None, False
-            self._admission.leave(self.id)
-            self._new_share = ALL
+        return True
 
     def _set_share(self, share: Allowance) -> None:
         self._new_share = share
@@ -321,13 +401,14 @@ class Capture:
             whether that is so long ago that its library, which has limits of its own, will not return. One that has
             given nothing yet may wait for the driver to make many others' decoders.
         """
-        waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
-        if self._state == "stalled":
-            return self._gave and self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
-        if self._state == "up" and not self._held and waited > after_s:
-            self._say("stalled", f"no frame for {waited:.1f} s")
-        elif self._state == "connecting" and waited > _LONG * after_s:
-            self._say("stalled", f"no picture in {waited:.0f} s: it is blocked in {self._step!r}")
+        with self._lock:
+            waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
+            if self._state == "stalled":
+                return self._gave and self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
+            if self._state == "up" and not self._held and waited > after_s:
+                self._say_locked("stalled", f"no frame for {waited:.1f} s")
+            elif self._state == "connecting" and waited > _LONG * after_s:
+                self._say_locked("stalled", f"no picture in {waited:.0f} s: it is blocked while {self._doing}")
         return False
 
     def _load(self, picture: Picture) -> Image | None:
@@ -337,9 +418,21 @@ class Capture:
             self._leave_out("rate_limit")
             self._last_ns = now
             return None
-        image = picture.load()
+        with self._in_library:
+            image = picture.load()
         self._decode = picture.decode + self._clock.monotonic_ns() - now
         return image
+
+    def _deliver(self, picture: Picture, image: Image, behind: int) -> bool:
+        """Count a picture and leave it on the board; False if it waits for room there."""
+        with self._lock:
+            if self._in_library.disowned:
+                raise _DisownedError
+            frame = Frame(self._captured(picture, image, behind), image)
+            if self._board.put(frame):
+                return True
+            self._waiting = frame
+            return False
 
     def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
         """What is known of a picture that is captured now."""
@@ -360,14 +453,24 @@ class Capture:
             behind=behind,
         )
 
-    def _wait_for_room(self, frame: Frame) -> Life:
+    def _wait_for_room(self) -> Life:
         self._held = True
-        while not self._board.put(frame, give_up=self._ending):
+        while not self._leave_waiting():
             yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
         self._held, self._last_ns = False, self._clock.monotonic_ns()
 
+    def _leave_waiting(self) -> bool:
+        """Leave the frame that waits on the board, or give it up; False if there is no room yet."""
+        with self._lock:
+            if self._in_library.disowned or self._waiting is None:
+                raise _DisownedError
+            if not self._board.put(self._waiting, give_up=self._gives_up if self._stop.is_set else None):
+                return False
+            self._waiting = None
+            return True
+
     def _until(self, due: int) -> Life:
-        while not self._ending and self._clock.monotonic_ns() < due:
+        while not self._stop.is_set and self._clock.monotonic_ns() < due:
             yield due
 
     def _lose(self, error: DecodeError, in_a_row: int) -> None:
@@ -378,8 +481,10 @@ class Capture:
 
     def _leave_out(self, cause: str) -> None:
         """A picture that will not be seen has its number all the same."""
-        self._ledger.captured(self.id)
-        self._ledger.dropped(self.id, self._next_seq(), cause)
+        with self._lock:
+            if not self._in_library.disowned:
+                self._ledger.captured(self.id)
+                self._ledger.dropped(self.id, self._next_seq(), cause)
 
     def _next_seq(self) -> int:
         seq, self._seq = self._seq, self._seq + 1
@@ -392,6 +497,21 @@ class Capture:
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
+        with self._lock:
+            self._say_locked(state, reason, retry_in_s, format)
+
+    def _say_locked(
+        self,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> None:
+        """With the lock held, so that states are told in their order; nothing comes after `ended`."""
+        if self._state == "ended":
+            return
         self._state = state
         self._last_ns = self._clock.monotonic_ns()
         self._announce(self.id, self._session, state, reason, retry_in_s, format)
+        if state == "ended":
+            self.end.set()

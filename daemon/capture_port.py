@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Protocol
 
-from daemon.admission import Limit
+from daemon.admission import LET_IN, Admission, Limit
+from daemon.board import Cause, FrameBoard
 from daemon.frames import Frame
 from daemon.messages import State, VideoFormat
+from daemon.metrics import Ledger
 
 
 class Board(Protocol):
@@ -16,7 +20,7 @@ class Board(Protocol):
     @property
     def live(self) -> bool: ...
     def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: bool = False) -> bool: ...
+    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool: ...
     def is_settled(self, source: str) -> bool: ...
 
 
@@ -30,7 +34,10 @@ class Accounts(Protocol):
 class Admits(Protocol):
     """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
 
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:
+        """Done when the source is let in, or with a SourceError if it is not; returns at once."""
+        ...
+
     def leave(self, source: str) -> None: ...
 
 
@@ -57,7 +64,7 @@ class Nobody:
         """Announce."""
 
     def listen(self, source: str, wake: Callable[[], None]) -> None: ...
-    def put(self, frame: Frame, *, give_up: bool = False) -> bool:  # noqa: ARG002
+    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:  # noqa: ARG002
         return True
 
     def is_settled(self, source: str) -> bool:  # noqa: ARG002
@@ -65,5 +72,24 @@ class Nobody:
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> None: ...
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:  # noqa: ARG002
+        return LET_IN
+
     def leave(self, source: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class CaptureSinks:
+    """Where frames, their fates and states of all sources go, in the daemon's process.
+
+    Attributes:
+        forget: told of a source that is removed, whose last state is the past.
+        on_failure: told why sources cannot be captured any more.
+    """
+
+    board: FrameBoard
+    ledger: Ledger
+    announce: Announce
+    forget: Callable[[str], None]
+    admission: Admission
+    on_failure: Callable[[str], None]

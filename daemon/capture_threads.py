@@ -14,13 +14,14 @@ import structlog
 
 from daemon.aside import Aside
 from daemon.capture import Capture
-from daemon.capture_port import Board
 from daemon.clock import Bell, Clock
 from daemon.config import SourceConfig
+from daemon.errors import SourceError
 
 log = structlog.get_logger(__name__)
 _SLACK_NS = 8_000_000  # by which a picture may come late, so that others that are due then cost no wake-up of their own
 _MOST_LEFT = 3  # threads of a source that are in libraries which do not return
+_CLOSE_S = 5.0  # for the readers of sources that have ended to be closed
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
@@ -41,13 +42,12 @@ class Crew:
         self,
         captures: Sequence[Capture],
         on_gpu: int,
-        board: Board,
         clock: Clock,
         on_failure: Callable[[str], None],
         use: Callable[[], None],
     ) -> None:
         self._use = use
-        self._on_gpu, self._board, self._clock, self._on_failure = on_gpu, board, clock, on_failure
+        self._on_gpu, self._clock, self._on_failure = on_gpu, clock, on_failure
         self._lock = threading.Lock()
         self._started = self._stopped = False
         self._threads = [self._thread(*group) for group in self._groups(captures)]
@@ -60,56 +60,55 @@ class Crew:
             return [*self._threads]
 
     def start(self) -> None:
+        """Begin with all sources.
+
+        Raises:
+            SourceError: the system gives no thread.
+        """
         with self._lock:
             self._started = True
             for thread in self._threads:
-                thread.start()
+                _start(thread)
 
     def add(self, capture: Capture) -> None:
-        """Begin with another source, in a thread of its own, while others go on."""
+        """Begin with another source, in a thread of its own, while others go on; with all others before `start`.
+
+        Raises:
+            SourceError: the system gives no thread.
+        """
         with self._lock:
             if self._stopped:
                 capture.stop()
             thread = self._thread(capture.id, [capture])
+            if self._started:
+                _start(thread)
             self._threads.append(thread)
-            thread.start()
 
-    def renew(self, capture: Capture, make: Callable[[SourceConfig, int], Capture]) -> Capture | None:
-        """Begin anew with a source whose library does not return; its thread is left behind, and ends if it ever does.
+    def take_over(self, capture: Capture, make: Callable[[SourceConfig, int], Capture | None]) -> Capture | None:
+        """Take a source from a capture whose library does not return; its thread is left behind, and ends if it ever
+        does.
 
         Args:
-            make: what serves the source from the frame of that number on.
+            make: what serves the source from the frame of that number on; None where it cannot be made.
 
         Returns:
-            what serves it now; None where it is at work again, or too many of its threads are left behind already.
+            what is to serve it, for `add`; None where it is at work again, or too many of its threads are left behind.
         """
         with self._lock:
             there = [other for thread in self._threads if thread.is_alive() for other in thread.captures]
         left = sum(other.id == capture.id for other in there) - 1
         if self._stopped or left >= _MOST_LEFT or (seq := capture.hand_over()) is None:
             return None
-        by = make(capture.config, seq)
-        self.add(by)
-        return by
-
-    def end(self, capture: Capture) -> None:
-        """Ask one source to end."""
-        capture.stop()
-        self._wake()
+        return make(capture.config, seq)
 
     def stop(self) -> None:
         """Ask all sources to end; join the threads with a time limit."""
-        self._stopped = True
         with self._lock:
+            self._stopped = True
             captures = [capture for thread in self._threads for capture in thread.captures]
         for capture in captures:
             capture.stop()
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._lock:
-            for thread in self._threads:
-                thread.wake()
+            capture.wake()
 
     def _groups(self, captures: Sequence[Capture]) -> Iterator[tuple[str, list[Capture], int]]:
         """Names of threads, whom they serve, and their phases."""
@@ -125,23 +124,30 @@ class Crew:
                 yield name, group, _SLACK_NS * number // threads
 
     def _thread(self, name: str, captures: Sequence[Capture], phase: int = 0) -> CaptureThread:
-        thread = CaptureThread(
-            name, captures, self._board, self._clock, self._on_failure, self._use, self._take_out, phase
-        )
-        if len(captures) > 1:
-            thread.open_aside()
-        return thread
+        own = self._use, self._take_out, phase
+        return CaptureThread(name, captures, self._clock, self._on_failure, *own, has_aside=len(captures) > 1)
 
     def _take_out(self, thread: CaptureThread, capture: Capture) -> bool:
         """Asked after a turn of a source that shares a thread and fell to the CPU: whether another serves it now."""
         if not self._on_gpu or self._stopped:
             return False
         with self._lock:
-            thread.captures.remove(capture)
             own = self._thread(capture.id, [capture])
+            try:
+                _start(own)
+            except SourceError:
+                capture.serve_by(thread.wake, None)
+                return False
+            thread.captures.remove(capture)
             self._threads.append(own)
-            own.start()
         return True
+
+
+def _start(thread: threading.Thread) -> None:
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise SourceError(f"no thread can be started for it: {error}; see the limits of the process") from error
 
 
 class CaptureThread(threading.Thread):
@@ -151,6 +157,7 @@ class CaptureThread(threading.Thread):
         use, take_out: see `Crew`.
         phase: ns; where it serves several, it wakes for their pictures at this moment of each 8 ms. Threads that wake
             at the same moments wait for each other.
+        has_aside: a thread beside opens and closes readers, so that other sources need not wait for one that does.
 
     Attributes:
         captures: that it serves.
@@ -160,12 +167,13 @@ class CaptureThread(threading.Thread):
         self,
         name: str,
         captures: Sequence[Capture],
-        board: Board,
         clock: Clock,
         on_failure: Callable[[str], None],
         use: Callable[[], None] = lambda: None,
         take_out: Callable[[CaptureThread, Capture], bool] = lambda _thread, _capture: False,
         phase: int = 0,
+        *,
+        has_aside: bool = False,
     ) -> None:
         # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
         super().__init__(name=f"capture-{name}", daemon=True)
@@ -173,18 +181,11 @@ class CaptureThread(threading.Thread):
         self._clock, self._on_failure = clock, on_failure
         self._use, self._take_out = use, take_out
         self._phase, self._slack = phase, _SLACK_NS if len(captures) > 1 else 1
-        self._aside: Aside | None = None
         self._bell = Bell()
         self.wake = self._bell.ring
+        self._aside = Aside(f"{self.name}-aside", self.wake) if has_aside else None
         for capture in captures:
-            capture.aside = None
-            board.listen(capture.id, self.wake)
-
-    def open_aside(self) -> None:
-        """Others of its sources are not to wait for one that opens or closes; before it is started."""
-        self._aside = Aside(f"{self.name}-aside", self.wake)
-        for capture in self.captures:
-            capture.aside = self._aside
+            capture.serve_by(self.wake, self._aside)
 
     def run(self) -> None:
         try:
@@ -198,7 +199,7 @@ class CaptureThread(threading.Thread):
         finally:
             if self._aside and self._aside.is_alive():
                 self._aside.end()
-                self._aside.join()
+                self._aside.join(_CLOSE_S)
 
     def _serve(self) -> None:
         # Time at which to go on, a number that decides between equals, and the capture.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, NoReturn, cast, get_args
 
 import click
 
@@ -14,6 +14,7 @@ from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.errors import LookoutError
 from daemon.outputs import JSON_FILE, OutputFolder
+from daemon.signals import leave
 from detectors.port import DetectorError, Precision
 
 USER_ERROR = 2
@@ -28,9 +29,9 @@ _CONFIG = click.option(
 _ENDPOINT = "tcp://127.0.0.1:5556"
 
 
-def main() -> None:
+def main() -> NoReturn:
     """The `lookout` command."""
-    sys.exit(invoke(sys.argv[1:]))
+    leave(invoke(sys.argv[1:]))
 
 
 def invoke(args: Sequence[str]) -> int:
@@ -72,6 +73,7 @@ def run(config: Path) -> int:
     from daemon.kept import Kept
     from daemon.log import logging
     from daemon.signals import stopping_on_signals
+    from daemon.stop import Stop, StoppedError
     from daemon.tuning import leave_no_core
 
     def read() -> Config:
@@ -79,10 +81,15 @@ def run(config: Path) -> int:
         return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
 
     leave_no_core()
-    loaded = read()
-    with logging(loaded.log):
-        app = App(loaded, read=read)
-        with stopping_on_signals(app.request_stop, lambda: app.reload(lambda _: read())):
+    stop, running = Stop(), list[App]()
+    with stopping_on_signals(stop.set, lambda: [app.reload_file() for app in running]):
+        loaded = read()
+        with logging(loaded.log):
+            try:
+                app = App(loaded, stop=stop, read=read)
+            except StoppedError:
+                return 0
+            running.append(app)
             return app.run()
 
 

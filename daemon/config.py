@@ -50,6 +50,7 @@ class ModelConfig(Section, frozen=True):
     precision: Precision = "auto"
     builder_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 3
     cache: Path | None = None
+    open_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
 
 
 class GpuConfig(Section, frozen=True):

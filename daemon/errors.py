@@ -27,6 +27,10 @@ class DecodeError(LookoutError):
     cause = "decode_error"
 
 
+class PoisonedError(Exception):
+    """The process can use the GPU no more, and must end; not for a source to retry after."""
+
+
 class LeftOutError(DecodeError):
     """One picture was not decoded, because there is no time for all.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +36,20 @@ class Kept:
             ConfigError: it cannot be written.
         """
         rows = [msgspec.to_builtins(source, enc_hook=_reveal) for source in sources]
-        temporary = self._path.with_suffix(".new")
+        content = msgspec.json.format(msgspec.json.encode(_File(rows)), indent=1)
         try:
-            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(_File(rows)), indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path)
+            # A name of its own, readable by the owner alone: two that write at once must not tear each other's file.
+            fd, temporary = tempfile.mkstemp(prefix=f".{self._path.name}.", dir=self._path.parent)
+            try:
+                with os.fdopen(fd, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, self._path)
+            except BaseException:
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
         except OSError as error:
             raise ConfigError(f"http.sources_file: {self._path} cannot be written: {error.strerror}") from error
 

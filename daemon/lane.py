@@ -19,6 +19,8 @@ from daemon.frames import Frame
 from daemon.messages import Model
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Result, Served
+from daemon.stop import Stop
+from daemon.watchdog import Watchdog
 from detectors.detections import Detections
 from detectors.port import Detector, DetectorError, Lane
 
@@ -28,95 +30,107 @@ _IDLE_S = 0.5
 Look = Callable[[Frame, Detections, Lane], None]
 
 
+@dataclass(frozen=True)
+class Pipeline:
+    """What lanes stand between.
+
+    Attributes:
+        look: sees each frame and what was found in it, before it is handed over.
+        on_failure: told why a lane cannot go on.
+    """
+
+    board: FrameBoard
+    outbox: Outbox
+    ledger: Ledger
+    clock: Clock
+    watchdog: Watchdog
+    on_failure: Callable[[str], None]
+    look: Look = lambda _frame, _found, _lane: None
+
+
 class LaneThread(threading.Thread):
     """Owns one lane of the detector.
 
     Args:
-        number: for its name.
-        keep: what each source wants of what is found; others may change it.
-        look: sees each batch and what was found in it, before it is handed over.
+        name: of the lane.
+        filters: what each source wants of what is found; others may change it.
+        retired: when it is set the lane takes no more batches: others do.
+        on_end: called when the lane is closed.
 
     Attributes:
-        ready: set when the lane is warmed up.
-        go: it waits for this before it takes its first batch.
-        on_failure: told why it cannot go on.
-        beat_ns: monotonic time of the last turn of the loop, for the watchdog.
-        step: what it is at.
+        ready: set when the lane is warmed up, or has ended without.
+        go: the lane waits for this before it takes its first batch.
+        failure: why it ended, None if it was asked to.
     """
 
     def __init__(
         self,
-        number: str,
+        name: str,
         detector: Detector,
-        board: FrameBoard,
-        outbox: Outbox,
-        ledger: Ledger,
-        keep: Mapping[str, Keep | None],
-        on_failure: Callable[[str], None],
-        clock: Clock,
-        look: Look = lambda _frame, _found, _lane: None,
+        filters: Mapping[str, Keep | None],
+        pipeline: Pipeline,
+        retired: Stop,
+        on_end: Callable[[], None],
     ) -> None:
-        super().__init__(name=f"lane-{number}", daemon=True)
+        super().__init__(name=f"lane-{name}", daemon=True)
         info = detector.info
         self._served = Served(Model(info.name, info.digest, info.precision, info.backend), info.labels)
-        self._look = look
-        self._retired = False
-        self.step = "open"
-        self._detector, self._board, self._outbox, self._ledger = detector, board, outbox, ledger
-        self._keep, self.on_failure, self._clock = keep, on_failure, clock
-        self.ready, self.go = threading.Event(), threading.Event()
-        self.go.set()
-        self.beat_ns = clock.monotonic_ns()
-
-    def retire(self) -> None:
-        """Take no more batches: others do."""
-        self._retired = True
-        self.go.set()
+        self._detector, self._filters, self._to = detector, filters, pipeline
+        self._retired, self._on_end = retired, on_end
+        self.ready, self.go = Stop(), Stop()
+        self.failure: str | None = None
 
     def run(self) -> None:
         lane: Lane | None = None
         try:
             lane = self._detector.lane()
-            if not self.go.is_set():  # it takes over from others, and must be known to work
+            if not self.go.is_set:  # it takes over from others, and must be known to work
                 lane.detect([self._detector.sample(640, 360)])
             self.ready.set()
-            self.step = "wait for its turn"
-            while not self.go.wait(_IDLE_S) and not self._board.drained:
-                self.beat_ns = self._clock.monotonic_ns()
-            while not (self._retired or self._board.drained):
-                self.run_once(lane)
-                self.beat_ns = self._clock.monotonic_ns()
+            self.go.wait()
+            self._serve(lane)
         except Exception as error:
             log.exception("detector failed", lane=self.name)
-            self.on_failure(f"{self.name} failed: {error}")
+            self.failure = f"{self.name} failed: {error}"
+            if self.go.is_set and not self._retired.is_set:
+                self._to.on_failure(self.failure)
         finally:
+            self.ready.set()
             if lane:
                 with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
                     lane.close()
+            self._on_end()
+
+    def _serve(self, lane: Lane) -> None:
+        with self._to.watchdog.pulse(self.name) as pulse:
+            while not (self._retired.is_set or self._to.board.drained):
+                self.run_once(lane)
+                pulse.beat()
 
     def run_once(self, lane: Lane) -> None:
         """One batch, if there is one: take, detect, hand over, release."""
-        self.step = "take"
-        batch = self._board.take(self._detector.info.max_batch, _IDLE_S)
-        if not batch:
+        board, ledger = self._to.board, self._to.ledger
+        batch = board.take(self._detector.info.max_batch, _IDLE_S)
+        frames = batch.frames
+        if not frames:
             return
-        taken = self._clock.monotonic_ns()
-        self.step = "detect"
+        taken = self._to.clock.monotonic_ns()
         try:
-            found, times = lane.detect([frame.image for frame in batch])
+            found, times = lane.detect([frame.image for frame in frames])
         except Exception:
-            for frame in batch:
-                self._ledger.drop(frame.info, "detector_error")
+            for frame in frames if board.claim(batch) else ():
+                ledger.drop(frame.info, "detector_error")
             raise
-        self.step = "hand over"
+        if not board.claim(batch):
+            return  # the time to stop was over: the frames are counted
         results = []
-        for frame, seen in zip(batch, found):
-            keep = self._keep.get(frame.info.source)  # none if the source has gone meanwhile
+        for frame, seen in zip(frames, found):
+            keep = self._filters.get(frame.info.source)  # none if the source has gone meanwhile
             kept = keep(seen) if keep else seen
-            self._look(frame, kept, lane)
+            self._to.look(frame, kept, lane)
             results.append(Result(frame.info, kept, taken, times, self._served))
-        self._outbox.put(results)
-        self._board.release(batch)
+        self._to.outbox.put(results)
+        board.release(batch)
 
 
 @dataclass(frozen=True)

@@ -3,34 +3,147 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import structlog
 
-from daemon.board import FrameBoard
-from daemon.clock import Clock
 from daemon.config import SourceConfig
-from daemon.lane import Keep, LaneThread, Look, keep_of
-from daemon.metrics import Ledger
-from daemon.outbox import Outbox
-from detectors.port import Detector, DetectorError
+from daemon.lane import Keep, LaneThread, Pipeline, keep_of
+from daemon.limits import Limits
+from daemon.stop import Stop, StoppedError
+from detectors.port import Detector, DetectorError, ModelInfo
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05
-_PATIENCE_S = 30.0  # with lanes that finish a batch
+
+
+class Generation:
+    """A detector and its lanes. The last lane that ends closes the detector, so that none is closed under a lane.
+
+    Args:
+        number: of the detector, from 0.
+        default: confidence, of sources that do not name their own.
+        least: below it the detector gives nothing.
+
+    Attributes:
+        threads: its lanes.
+        closed: set when the lanes have ended and the detector is closed.
+
+    Raises:
+        ConfigError: a source wants a label that the model does not have.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        detector: Detector,
+        sources: Sequence[SourceConfig],
+        default: float,
+        least: float,
+        pipeline: Pipeline,
+    ) -> None:
+        self._detector, self._default, self._least = detector, default, least
+        self._filters = self.filters_of(sources)
+        self._retired = Stop()
+        self._lock = threading.Lock()
+        self._started = False
+        self.closed = Stop()
+        names = [f"{lane}.{number}" if number else str(lane) for lane in range(detector.info.lanes)]
+        self._left = len(names)  # lanes that have not ended
+        self.threads = [
+            LaneThread(name, detector, self._filters, pipeline, self._retired, self._on_lane_end) for name in names
+        ]
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._detector.info
+
+    def start(self) -> None:
+        """Begin to warm the lanes up; a second call does nothing."""
+        with self._lock:
+            if self._started or self._retired.is_set:
+                return
+            self._started = True
+            for thread in self.threads:
+                thread.start()
+
+    def wait_ready(self, stop: Stop, seconds: float) -> None:
+        """Until all lanes are warmed up.
+
+        Raises:
+            DetectorError: one does not work, or they take longer than so many seconds.
+            StoppedError: that is not wanted any more.
+        """
+        left = seconds
+        for thread in self.threads:
+            while not thread.ready.wait(_POLL_S):
+                left -= _POLL_S
+                if stop.is_set:
+                    raise StoppedError
+                if left <= 0:
+                    raise DetectorError(f"the model's lanes are not ready after {seconds:g} s")
+        failures = [thread.failure for thread in self.threads if thread.failure]
+        if failures:
+            raise DetectorError(failures[0])
+
+    def go(self) -> None:
+        """Let the lanes take batches."""
+        for thread in self.threads:
+            thread.go.set()
+
+    def retire(self) -> None:
+        """The lanes end after the batch at hand, and then the detector is closed. A second call does nothing."""
+        with self._lock:
+            if self._retired.is_set:
+                return
+            self._retired.set()
+            closes = self._left == 0 or not self._started
+        self.go()
+        if closes:
+            self._close()
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the detector to be closed, for so many seconds at most; returns whether it is."""
+        return self.closed.wait(seconds)
+
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep | None]:
+        """What these sources want of this model.
+
+        Raises:
+            ConfigError: a label the model does not have.
+        """
+        labels = self._detector.info.labels
+        return {source.id: keep_of(source, labels, self._default, self._least) for source in sources}
+
+    def update_filters(self, filters: dict[str, Keep | None]) -> None:
+        """What these sources want from here on."""
+        self._filters.update(filters)
+
+    def forget(self, source: str) -> None:
+        self._filters.pop(source, None)
+
+    def _on_lane_end(self) -> None:
+        with self._lock:
+            self._left -= 1
+            closes = self._left == 0 and self._retired.is_set
+        if closes:
+            self._close()
+
+    def _close(self) -> None:
+        try:
+            with suppress(DetectorError):  # the reason is told already
+                self._detector.close()
+        except Exception:
+            log.exception("a detector cannot be closed")
+        self.closed.set()
 
 
 class Lanes:
-    """Lanes of one detector at a time.
-
-    Args:
-        default: confidence, of sources that do not name their own.
-        least: below it the detector gives nothing.
-        look: sees what each frame gave, see `daemon.lane.LaneThread`.
+    """The generation that detects, and those before it that still finish a batch.
 
     Attributes:
-        detector: that they are of.
+        detector: of the generation that detects.
     """
 
     def __init__(
@@ -39,98 +152,91 @@ class Lanes:
         sources: Sequence[SourceConfig],
         default: float,
         least: float,
-        board: FrameBoard,
-        outbox: Outbox,
-        ledger: Ledger,
-        on_failure: Callable[[str], None],
-        clock: Clock,
-        look: Look,
+        pipeline: Pipeline,
+        limits: Limits,
     ) -> None:
-        self.detector = detector
-        self._board, self._outbox, self._ledger = board, outbox, ledger
-        self._on_failure, self._clock, self._look = on_failure, clock, look
-        self._default, self._least = default, least
-        self._generation = 0
-        self._keep = self._wishes(detector, sources, default, least)
-        self.threads = self._make(detector, self._keep)
+        self._pipeline, self._limits = pipeline, limits
+        self._made = 0
+        self._now = Generation(0, detector, sources, default, least, pipeline)
+        self._retired: list[Generation] = []
+        self._started = self._stopped = False
+        self._lock = threading.Lock()
 
-    def start(self, stopping: threading.Event) -> None:
-        """Warm all up; returns when they are, or when that is not wanted any more."""
-        for thread in self.threads:
-            thread.start()
-        for thread in self.threads:
-            while not thread.ready.wait(_POLL_S) and not stopping.is_set():
-                """Warming up."""
+    @property
+    def info(self) -> ModelInfo:
+        return self._now.info
 
-    def wish(self, sources: Sequence[SourceConfig]) -> None:
-        """What these sources want from here on.
+    @property
+    def threads(self) -> list[LaneThread]:
+        """All lanes that have not ended."""
+        return [thread for row in (*self._retired, self._now) for thread in row.threads if thread.is_alive()]
+
+    def start(self, stop: Stop) -> None:
+        """Warm all up; returns when they are.
 
         Raises:
-            ConfigError: a label the model does not have. Nothing has changed.
+            StoppedError: that is not wanted any more.
+            DetectorError: a lane does not work.
         """
-        self._keep |= self._wishes(self.detector, sources, self._default, self._least)
+        with self._lock:
+            self._started = True
+            generation = self._now
+            generation.go()
+            generation.start()
+        generation.wait_ready(stop, self._limits.lane_start)
+
+    def prepare(
+        self, detector: Detector, sources: Sequence[SourceConfig], default: float, least: float, stop: Stop
+    ) -> Generation:
+        """Lanes of another detector, warmed up beside those that work; to be adopted or retired.
+
+        Raises:
+            ConfigError: a source wants a label that the model does not have; the detector is still the caller's.
+            DetectorError: a lane of it does not work; the detector is closed, or will be when its lanes return.
+            StoppedError: it is not wanted any more; likewise.
+        """
+        with self._lock:
+            self._made += 1
+            number = self._made
+        fresh = Generation(number, detector, sources, default, least, self._pipeline)
+        fresh.start()
+        try:
+            fresh.wait_ready(stop, self._limits.lane_start)
+        except BaseException:
+            fresh.retire()
+            raise
+        return fresh
+
+    def adopt(self, fresh: Generation) -> None:
+        """Another detector's lanes take the next batches; the old ones finish theirs, and their detector is closed."""
+        with self._lock:
+            old, self._now = self._now, fresh
+            self._retired = [row for row in self._retired if not row.closed.is_set] + [old]
+            if self._started:
+                fresh.go()
+            if self._stopped:
+                fresh.retire()
+        old.retire()
+
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep | None]:
+        """See `Generation.filters_of`."""
+        return self._now.filters_of(sources)
+
+    def update_filters(self, filters: dict[str, Keep | None]) -> None:
+        self._now.update_filters(filters)
 
     def forget(self, source: str) -> None:
-        self._keep.pop(source, None)
+        self._now.forget(source)
 
-    def swap(self, detector: Detector, sources: Sequence[SourceConfig], default: float, least: float) -> None:
-        """Another detector's lanes take the next batches; the old ones finish theirs, and their detector is closed.
+    def retire(self) -> None:
+        """All lanes end after the batch at hand, and their detectors are closed."""
+        with self._lock:
+            self._stopped = True
+            now = self._now
+        now.retire()
 
-        Raises:
-            ConfigError: a source wants a label that the model does not have. Nothing has changed.
-            DetectorError: a lane of it does not work. Nothing has changed.
-        """
-        keep = self._wishes(detector, sources, default, least)
-        failures: list[str] = []
-        self._generation += 1
-        fresh = self._make(detector, keep, failures.append)
-        for thread in fresh:
-            thread.go.clear()
-            thread.start()
-        for thread in fresh:
-            while not thread.ready.wait(_POLL_S) and thread.is_alive():
-                """Warming up, beside those that work."""
-        if failures or not all(thread.ready.is_set() for thread in fresh):
-            for thread in fresh:
-                thread.retire()
-                thread.join(_PATIENCE_S)
-            raise DetectorError(failures[0] if failures else "a lane of the new model ended while it was opened")
-        for thread in fresh:
-            thread.on_failure = self._on_failure
-        old, old_detector = self.threads, self.detector
-        self.threads, self.detector, self._keep = fresh, detector, keep
-        self._default, self._least = default, least
-        for thread in fresh:
-            thread.go.set()
-        for thread in old:
-            thread.retire()
-        for thread in old:
-            thread.join(_PATIENCE_S)
-        if not any(thread.is_alive() for thread in old):
-            with suppress(DetectorError):
-                old_detector.close()
-
-    def _wishes(
-        self, detector: Detector, sources: Sequence[SourceConfig], default: float, least: float
-    ) -> dict[str, Keep | None]:
-        return {source.id: keep_of(source, detector.info.labels, default, least) for source in sources}
-
-    def _make(
-        self, detector: Detector, keep: Mapping[str, Keep | None], on_failure: Callable[[str], None] | None = None
-    ) -> list[LaneThread]:
-        names = [f"{number}.{self._generation}" if self._generation else str(number)
-                 for number in range(detector.info.lanes)]  # fmt: skip
-        return [
-            LaneThread(
-                name,
-                detector,
-                self._board,
-                self._outbox,
-                self._ledger,
-                keep,
-                on_failure or self._on_failure,
-                self._clock,
-                self._look,
-            )
-            for name in names
-        ]
+    def join(self, seconds: float) -> bool:
+        """Wait for all detectors to be closed, for so many seconds at most; returns whether they are."""
+        until = self._pipeline.clock.monotonic_ns() + round(seconds * 1e9)
+        rows = (*self._retired, self._now)
+        return all(row.join((until - self._pipeline.clock.monotonic_ns()) / 1e9) for row in rows)

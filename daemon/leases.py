@@ -49,6 +49,13 @@ class Ring(Generic[T]):
                 f"all {len(self._all)} places for pictures are held by lanes, for {_PATIENCE_S:g} s"
             ) from None
 
+    def take_now(self) -> Lease[T] | None:
+        """The same without waiting; None if all are held."""
+        try:
+            return Lease(self._free.get_nowait(), self._free)
+        except Empty:
+            return None
+
     @property
     def is_home(self) -> bool:
         """Nobody holds any."""

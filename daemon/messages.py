@@ -91,7 +91,8 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.
         detector_error: the detector failed on it.
-        shutdown: still waiting when the time to stop was over.
+        shutdown: still waiting, or in the detector, when the time to stop was over.
+        removed: still waiting when the source was removed or changed.
     """
 
     superseded: int = 0
@@ -102,6 +103,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     outbox_full: int = 0
     detector_error: int = 0
     shutdown: int = 0
+    removed: int = 0
 
 
 class Detections(msgspec.Struct, frozen=True, kw_only=True):

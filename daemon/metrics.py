@@ -27,6 +27,7 @@ ROW = np.dtype([(name, np.int64) for name in ("source", "dropped", "seq", "captu
 Rows = npt.NDArray[np.void]
 _RANKS = np.array([0.5, 0.95, 0.99, 1.0])
 _MOST_ROWS = 1 << 20  # if nobody drains: 80 MiB
+MOST_GONE = 256  # sources that were removed and whose accounts are kept, so that one that comes back goes on
 
 
 @dataclass(frozen=True)
@@ -46,25 +47,28 @@ class Counts:
 class Ledger:
     """The accounts of all sources; safe to use from every thread.
 
-    A source that is gone has its account kept: frames of it may be on their way, and if it comes back it goes on.
+    The account of a source that is removed is kept: frames of it may be on their way, and if it comes back it goes on.
+    Of such accounts the latest `MOST_GONE` are kept; an older one's place in `sources` is given to a new source.
 
-    What happens to every frame has no lock that threads would wait for: who has waited for one has it while waiting
-    for the interpreter's, and so has the next, for as long as there is much to do. Frames of a source are captured by
-    one thread at a time, and all are published by one.
+    Per-frame counters take no contended lock. Under the interpreter's lock a contended lock convoys: a thread that gets
+    it must then wait for the interpreter's lock while holding it, so the next one waits too. One thread captures a
+    source and one publishes, so plain integers are enough.
 
     Attributes:
-        sources: ids of all there ever were, whose order is the index in the rows.
+        sources: ids, whose order is the index in the rows.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
+        self._gone: dict[str, int] = {}  # how often `tidy` has found the source removed, the longest removed first
+        self._free: list[int] = []  # places in `sources` that a new one may have
         self._captured: list[int] = []
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
         self._sent, self._lost = array("q"), array("q")  # rows
-        self._sending = threading.Lock()  # for the publisher and whoever drains
+        self._sending = threading.Lock()  # for the publisher and the one that drains
         self._lock = threading.Lock()
         for source in sources:
             self.add(source)
@@ -73,18 +77,49 @@ class Ledger:
         """A source is there; how many frames of it were captured before, should it have been there already."""
         with self._lock:
             if source not in self._index:
-                self._index[source] = len(self.sources)
-                self.sources.append(source)
-                self._captured.append(0)
-                self._published.append(0)
-                self._dropped.append(Dropped())
+                self._index[source] = self._new_place(source)
             self._active[source] = None
+            self._gone.pop(source, None)
             return self._captured[self._index[source]]
 
     def remove(self, source: str) -> None:
         """A source is not there any more."""
         with self._lock:
-            self._active.pop(source, None)
+            if source in self._active:
+                del self._active[source]
+                self._gone[source] = 0
+
+    def tidy(self) -> None:
+        """Forget the longest removed sources beyond the most that are kept.
+
+        To be called by the one that drains, after it has used its rows. An account goes at the second call that finds
+        it removed and with no frame on its way: by then its rows are drained and used.
+        """
+        with self._lock:
+            for source in list(self._gone)[: max(0, len(self._gone) - MOST_GONE)]:
+                self._gone[source] += 1
+                index = self._index[source]
+                if self._gone[source] > 1 and self._counts_of(index).in_flight == 0:
+                    del self._gone[source], self._index[source]
+                    self._free.append(index)
+
+    def _new_place(self, source: str) -> int:
+        if self._free:
+            index = self._free.pop()
+            self.sources[index] = source
+            self._captured[index] = self._published[index] = 0
+            self._dropped[index] = Dropped()
+            return index
+        self.sources.append(source)
+        self._captured.append(0)
+        self._published.append(0)
+        self._dropped.append(Dropped())
+        return len(self.sources) - 1
+
+    def _counts_of(self, index: int) -> Counts:
+        """What became of frames is counted before how many there are, so that none seems to be lost."""
+        published, dropped = self._published[index], self._dropped[index]
+        return Counts(self._captured[index], published, dropped)
 
     def captured(self, source: str) -> None:
         """A frame was captured, or a picture that should have been one was lost in decoding."""
@@ -118,11 +153,9 @@ class Ledger:
         return self._dropped[self._index[source]]
 
     def counts(self) -> dict[str, Counts]:
-        """Totals of the sources that are there; of each, what became of frames is counted before how many there are."""
+        """Totals of the sources that are there."""
         with self._lock:
-            active = [(source, self._index[source]) for source in self._active]
-            gone = [(self._published[index], self._dropped[index]) for _, index in active]
-            return {source: Counts(self._captured[index], *each) for (source, index), each in zip(active, gone)}
+            return {source: self._counts_of(self._index[source]) for source in self._active}
 
     def index(self, source: str) -> int:
         """Of a source in the rows."""

@@ -1,10 +1,11 @@
-"""The monitor thread: drains the frames' fates, publishes and logs figures, watches for stalls, feeds the watchdog."""
+"""The monitor thread: drains the frames' fates, publishes and logs figures, watches for stalls."""
 
 from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -17,15 +18,18 @@ from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
-from daemon.metrics import CAUSES, STAGES, Ledger, Rows, percentiles, percentiles_of_each
+from daemon.metrics import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.outbox import Outbox, Report
-from daemon.probes import GpuProbe, ProcessProbe
+from daemon.probes import GpuReader, ProcessProbe
 from daemon.publisher import Publisher
+from daemon.stop import Stop
 from daemon.tuning import name_threads
+from daemon.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
 _REPORTS_PER_TIDY = 5
+_CLOSE_S = 0.2  # for a reader of GPUs that does not return
 RowSink = Callable[[Rows], None]
 
 
@@ -39,58 +43,70 @@ class Watched(Protocol):
 
 
 class Sources(Protocol):
-    """All that there are now: `daemon.roster.Roster`."""
+    """All that there are now: `daemon.source_manager.SourceManager`."""
 
     @property
     def captures(self) -> Sequence[Watched]: ...
-    def check_stalled(self, after_s: float) -> None:
-        """Say which connected ones have given no frame for so long."""
+    def look_around(self, stall_after_s: float) -> None:
+        """Every second or so: say which connected ones have given no frame for so long."""
         ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is reported on.
+
+    Attributes:
+        sources: whose state is reported and watched.
+        process: of all the daemon's processes.
+        instance: id of the daemon's run.
+    """
+
+    ledger: Ledger
+    sources: Sources
+    publisher: Publisher
+    outbox: Outbox
+    process: ProcessProbe
+    gpu: GpuReader
+    instance: str
 
 
 class Monitor(threading.Thread):
     """Owns the probes and the file of frames.
 
     Args:
-        sources: whose state is reported and watched.
-        pids: of the daemon's processes.
-        alive: whether every thread that must move does; the watchdog is only fed while it says so.
         sinks: further takers of every frame's row, such as a benchmark.
         on_report: told of each report.
         on_turn: called every second or so, with the monotonic time, ns.
 
     Attributes:
         last: what was reported last.
+
+    Raises:
+        ConfigError: the file of frames cannot be written.
     """
 
     def __init__(
         self,
         config: MonitorConfig,
-        ledger: Ledger,
-        sources: Sources,
-        publisher: Publisher,
-        outbox: Outbox,
-        pids: Callable[[], Iterable[int]],
-        gpu: GpuProbe,
+        subject: Subject,
         clock: Clock,
-        instance: str,
-        alive: Callable[[], bool],
+        watchdog: Watchdog,
         on_failure: Callable[[str], None],
         sinks: Sequence[RowSink] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
         on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
-        self._config, self._ledger, self._sources = config, ledger, sources
-        self._publisher, self._outbox, self._gpu = publisher, outbox, gpu
-        self._clock, self._instance, self._alive = clock, instance, alive
+        self._config, self._subject, self._clock, self._watchdog = config, subject, clock, watchdog
+        self._ledger, self._sources = subject.ledger, subject.sources
         self._on_failure, self._on_report, self._on_turn = on_failure, on_report, on_turn
-        self._process = ProcessProbe(pids)
-        self._frames = FrameFile(config.frames_file, instance, ledger.sources) if config.frames_file else None
+        frames = config.frames_file
+        self._frames = FrameFile(frames, subject.instance, self._ledger.sources) if frames else None
         self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
-        self._ending = threading.Event()
+        self._ending = Stop()
         self._begun = self._since = clock.monotonic_ns()
-        self._counts = ledger.counts()
+        self._counts = self._ledger.counts()
         self._rows: list[Rows] = []
         self._reports = 0
         self.last: Metrics | None = None
@@ -98,7 +114,9 @@ class Monitor(threading.Thread):
     def stop(self, timeout_s: float) -> None:
         """Report once more and end, within the time."""
         self._ending.set()
-        if self.ident is not None:
+        if self.ident is None:
+            self._close()
+        else:
             self.join(timeout_s)
 
     def add_sink(self, sink: RowSink) -> None:
@@ -106,35 +124,38 @@ class Monitor(threading.Thread):
         self._sinks = (*self._sinks, sink)
 
     def run(self) -> None:
-        watchdog = systemd.watchdog_s()
-        tick = min(_TICK_S, self._config.interval_s, (watchdog or _TICK_S * 2) / 2)
+        self._subject.gpu.start()
+        tick = min(_TICK_S, self._config.interval_s)
         try:
-            while not self._clock.wait(self._ending, tick):
-                self._turn(watchdog is not None)
-            self._drain()
-            self.report()
+            with self._watchdog.pulse(self.name) as pulse:
+                while not self._clock.wait(self._ending, tick):
+                    self._turn()
+                    pulse.beat()
+                self._drain()
+                self.report()
         except Exception as error:
             log.exception("monitor failed")
             self._on_failure(f"monitor failed: {error}")
         finally:
-            self._gpu.close()
-            if self._frames:
-                self._frames.close()
+            self._close()
 
-    def _turn(self, has_watchdog: bool) -> None:
+    def _close(self) -> None:
+        self._subject.gpu.stop(_CLOSE_S)
+        if self._frames:
+            self._frames.close()
+
+    def _turn(self) -> None:
         self._drain()
-        self._sources.check_stalled(self._config.stall_after_s)
+        self._sources.look_around(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
         self._on_turn(self._clock.monotonic_ns())
-        alive = self._alive()  # which also ends a daemon of which a part is stuck, watchdog or not
-        if has_watchdog and alive:
-            systemd.notify("WATCHDOG=1")
 
     def report(self) -> Metrics:
         """Publish and log the figures since the last report."""
         metrics = self.last = self._measure()
-        self._outbox.report(Report(topic("metrics"), metrics))
+        self._ledger.tidy()
+        self._subject.outbox.report(Report(topic("metrics"), metrics))
         self._on_report(metrics)
         total = metrics.latency["total"] if metrics.latency else None
         up = sum(source.state == "up" for source in metrics.sources.values())
@@ -160,7 +181,7 @@ class Monitor(threading.Thread):
         now = self._clock.monotonic_ns()
         seconds = max(now - self._since, 1) / 1e9
         before, self._counts = self._counts, self._ledger.counts()
-        rows = np.concatenate(self._rows) if self._rows else self._ledger.drain()[:0]
+        rows = np.concatenate(self._rows) if self._rows else np.empty(0, ROW)
         self._since, self._rows = now, []
         states = {capture.id: capture.state for capture in self._sources.captures}
         latencies = percentiles_of_each(rows, rows["source"], len(self._ledger.sources))
@@ -181,7 +202,7 @@ class Monitor(threading.Thread):
             for source, counts in self._counts.items()
         }
         return Metrics(
-            instance=self._instance,
+            instance=self._subject.instance,
             index=0,
             at=self._clock.utc_ns(),
             interval_s=round(seconds, 3),
@@ -189,10 +210,10 @@ class Monitor(threading.Thread):
             fps=round(published / seconds, 2),
             latency=percentiles(rows),
             sources=sources,
-            process=self._process.read(),
-            gpus=self._gpu.read(),
-            gpus_reason=self._gpu.reason,
-            publisher=self._publisher.metrics(),
+            process=self._subject.process.read(),
+            gpus=self._subject.gpu.read(),
+            gpus_reason=self._subject.gpu.reason,
+            publisher=self._subject.publisher.metrics(),
         )
 
     def _drain(self) -> None:

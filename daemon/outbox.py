@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -41,12 +42,16 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status or metrics message before it has its index: the publisher counts. None: the topic's source is gone, and
-    who comes late need not be told of it.
+    """A status or metrics message before it has its index: the publisher counts.
+
+    Attributes:
+        message: None if the source is gone, so that late comers need not be told of it.
+        source: that is gone.
     """
 
     topic: bytes
     message: Status | Metrics | None
+    source: str = ""
 
 
 class Outbox:
@@ -54,7 +59,8 @@ class Outbox:
 
     Args:
         limit: results that may wait.
-        lossless: a full outbox makes lanes wait; otherwise the new result is dropped and counted.
+        lossless: a full outbox makes lanes wait; otherwise the oldest result is dropped and counted, for a newer one
+            is worth more.
 
     Attributes:
         limit, lossless: as they were given.
@@ -65,11 +71,12 @@ class Outbox:
         self._ledger, self.lossless = ledger, lossless
         self._items: deque[Result | Report] = deque()
         self._results = 0
+        self._sending: deque[Result | Report] = deque()  # taken, and not numbered yet
         self._taken = 0  # items of the last `take`, being sent
         self._closed = False
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)  # for the publisher
-        self._emptied = threading.Condition(self._lock)  # for lanes that want room, and who waits for the end
+        self._emptied = threading.Condition(self._lock)  # for lanes that want room, and whoever waits for the end
 
     def __len__(self) -> int:
         return len(self._items)
@@ -81,9 +88,11 @@ class Outbox:
                 while self.lossless and self._results >= self.limit and not self._closed:
                     self._filled.notify()
                     self._emptied.wait(0.1)
-                if self._results >= self.limit:
-                    self._ledger.drop(result.frame, "outbox_full")
+                if self._closed:
+                    self._ledger.drop(result.frame, "shutdown")
                     continue
+                if self._results >= self.limit:
+                    self._drop_oldest()
                 self._results += 1
                 self._items.append(result)
             self._filled.notify()
@@ -93,25 +102,56 @@ class Outbox:
             self._items.append(report)
             self._filled.notify()
 
-    def take(self, most: int, timeout_s: float) -> list[Result | Report]:
+    def take(self, most: int, timeout_s: float) -> Sequence[Result | Report]:
         """Up to `most` items when one is there, none when the time is over; those taken before are sent by now."""
         with self._lock:
+            self._sending.clear()
             self._taken = 0
             self._emptied.notify_all()
             self._filled.wait_for(lambda: self._items, timeout_s)
             items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
             self._results -= sum(isinstance(item, Result) for item in items)
+            self._sending.extend(items)
             self._taken = len(items)
             self._emptied.notify_all()
             return items
 
-    def flush(self, timeout_s: float) -> None:
-        """Wait until everything that was put here is sent."""
+    def sent(self) -> bool:
+        """The next of the items taken is about to be numbered and sent; False if it is given up. Takes no lock."""
+        try:
+            self._sending.popleft()
+        except IndexError:
+            return False
+        return True
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything that was put here is sent; returns whether it is."""
         with self._lock:
-            self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
+            return self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
 
     def close(self) -> None:
-        """Nobody waits for room any more."""
+        """Nobody waits for room any more, and further results are dropped."""
         with self._lock:
             self._closed = True
             self._emptied.notify_all()
+
+    def abandon(self) -> None:
+        """Drop the results that are not sent: the time to stop is over. Reports stay, should the publisher go on."""
+        with self._lock:
+            self._closed = True
+            reports = [item for item in self._items if isinstance(item, Report)]
+            given_up = [item for item in self._items if isinstance(item, Result)]
+            with suppress(IndexError):  # the publisher takes from the same end meanwhile
+                while True:
+                    item = self._sending.popleft()
+                    if isinstance(item, Result):
+                        given_up.append(item)
+            for result in given_up:
+                self._ledger.drop(result.frame, "shutdown")
+            self._items, self._results = deque(reports), 0
+
+    def _drop_oldest(self) -> None:
+        place = next(place for place, item in enumerate(self._items) if isinstance(item, Result))
+        self._ledger.drop(self._items[place].frame, "outbox_full")  # type: ignore[union-attr]
+        del self._items[place]
+        self._results -= 1

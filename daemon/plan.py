@@ -13,6 +13,7 @@ from detectors.port import ModelInfo, Options, Wanted
 
 PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200
 _SOURCES_PER_PROCESS = 16
+_ON_CPU = 8  # of those that the CPU decodes
 _MOST_PROCESSES = 4
 
 
@@ -39,20 +40,17 @@ def options_of(config: Config) -> Options:
 
 
 def hardware_of(config: Config, model: ModelInfo) -> Offer | NoHardware:
-    """What decodes on the GPU, for lanes that take its pictures.
+    """What decodes on the GPU, for lanes that take its pictures, whether a source asks for it yet or not.
 
     Raises:
         ConfigError: a source asks for it and it cannot be had.
     """
-    asking = _asking(config)
-    if not asking:
-        return NoHardware("no source asks for it")
     if model.gpu is None:
         found: Offer | NoHardware = NoHardware(f"the {model.backend} backend reads pictures in host memory")
     else:
         found = offer_hardware(model.gpu, surfaces_of(config), decoding_memory(config, model))
     if isinstance(found, NoHardware):
-        for source in asking:
+        for source in _asking(config):
             if source.decode == "nvdec":
                 raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {found.reason}")
     return found
@@ -67,29 +65,33 @@ def decoding_memory(config: Config, model: ModelInfo) -> int | None:
     return max(0, (limit << 20) - taken)
 
 
-def processes_of(config: Config, hardware: Offer | NoHardware) -> int:
-    """How many processes capture; 0 where this one does."""
-    if config.capture_processes == "auto" and isinstance(hardware, NoHardware):
-        return 0
-    return processes_wished(config)
+def processes_of(config: Config, sources: int, *, on_gpu: bool) -> int:
+    """How many processes capture so many sources with packets; 0 where this one does.
+
+    Args:
+        on_gpu: the GPU decodes.
+    """
+    if config.capture_processes == "auto":
+        return min(_MOST_PROCESSES, -(-sources // (_SOURCES_PER_PROCESS if on_gpu else _ON_CPU)))
+    return min(config.capture_processes, sources)
 
 
 def processes_wished(config: Config) -> int:
-    """The same before it is known what decodes."""
+    """For the sources there are, if the GPU decodes."""
     if config.capture_processes == "auto":
-        return min(_MOST_PROCESSES, -(-len(_asking(config)) // _SOURCES_PER_PROCESS))
-    return min(config.capture_processes, len(remote(config.active)))
+        return processes_of(config, len(_asking(config)), on_gpu=True)
+    return processes_of(config, len(remote(config.active)), on_gpu=True)
 
 
 def remote(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
-    """Of these, the sources that capture processes take if there are any: those with packets to be decoded."""
+    """Of these, the sources that capture processes take, unless there are to be none: those with packets to decode."""
     return [source for source in sources if isinstance(source, AvConfig)]
 
 
 def surfaces_of(config: Config) -> int:
     """Pictures of one source on their way at once: on the board, in a lane's batch, in its thread's hands, and, where
     another process captures it, between the two."""
-    if processes_wished(config):
+    if config.capture_processes != 0:
         return 5 if config.board.mode == "live" else config.board.depth + 2
     waiting = 1 if config.board.mode == "live" else config.board.depth
     return waiting + min(waiting, config.model.max_batch) + 2

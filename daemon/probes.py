@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any, Protocol
 
 import psutil
+import structlog
 
+from daemon.clock import Bell, Clock
 from daemon.messages import GpuMetrics, ProcessMetrics
+from daemon.stop import Stop
+
+log = structlog.get_logger(__name__)
+_ANSWER_S = 0.5
 
 _LANE_BYTES_PER_S = (0.0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9)  # of PCIe, by generation
 _REACHED = 0.8
@@ -77,21 +84,25 @@ class NoGpu:
 
 
 class NvmlProbe:
-    """Every GPU NVML shows, one value at a time: a card that cannot tell one tells the others."""
+    """Every GPU NVML shows, one value at a time: a GPU that cannot tell one tells the others.
+
+    Args:
+        pids: of the daemon's processes, whose GPU memory is told as its own.
+    """
 
     reason: str | None = None
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
-        self._handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    def __init__(self, nvml: Any, pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) -> None:
+        self._nvml, self._pids = nvml, pids
+        self._count = int(nvml.nvmlDeviceGetCount())
 
     def read(self) -> list[GpuMetrics]:
-        return [self._read(handle) for handle in self._handles]
+        return [self._read(index) for index in range(self._count)]
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
 
-    def _read(self, handle: Any) -> GpuMetrics:
+    def _read(self, index: int) -> GpuMetrics:
         nvml = self._nvml
         reasons: dict[str, str] = {}
 
@@ -102,6 +113,9 @@ class NvmlProbe:
                 reasons[name] = str(error)
                 return None
 
+        handle = ask("name", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+        if handle is None:  # such as a GPU that has fallen off the bus, or that this user may not open
+            return _unreadable(index, reasons["name"])
         memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
         busy = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         decoder = ask("decoder_utilisation", lambda: nvml.nvmlDeviceGetDecoderUtilization(handle))
@@ -128,9 +142,84 @@ class NvmlProbe:
         return [name for name, bit in _THROTTLES.items() if reasons & bit]
 
     def _own_memory(self, handle: Any) -> int:
-        """Of this process, bytes; 0 where it has none, or where a container hides its pid from the driver."""
-        own = [row for row in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid == os.getpid()]
+        """Of all the daemon's processes, bytes; 0 where they have none, or a container hides pids from the driver."""
+        pids = set(self._pids())
+        own = [row for row in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid in pids]
         return sum(row.usedGpuMemory or 0 for row in own)
+
+
+def _unreadable(index: int, reason: str) -> GpuMetrics:
+    """A GPU of which nothing can be told but why."""
+    return GpuMetrics(
+        name=f"GPU {index}",
+        memory_used_bytes=None,
+        memory_total_bytes=None,
+        process_memory_bytes=None,
+        utilisation=None,
+        decoder_utilisation=None,
+        power_w=None,
+        energy_j=None,
+        reasons={"all": reason},
+    )
+
+
+class GpuReader(threading.Thread):
+    """Asks a probe in a thread of its own: NVML has no time limit, and may not return.
+
+    Args:
+        open_probe: may block as well.
+
+    Attributes:
+        reason: why there are no figures, None if there are.
+    """
+
+    def __init__(self, open_probe: Callable[[], GpuProbe], clock: Clock) -> None:
+        super().__init__(name="gpu-reader", daemon=True)
+        self._open, self._clock = open_probe, clock
+        self._ending = Stop()
+        self._asked, self._answered = Bell(), threading.Event()
+        self._since_ns: int | None = clock.monotonic_ns()  # of the call that has not returned
+        self._found: list[GpuMetrics] | None = None
+        self.reason: str | None = "not asked yet"
+
+    def read(self, timeout_s: float = _ANSWER_S) -> list[GpuMetrics] | None:
+        """The figures of now; None, and a `reason`, if they do not come in time. One caller only."""
+        if not self.is_alive():
+            return None
+        if self._since_ns is None:
+            self._answered.clear()
+            self._since_ns = self._clock.monotonic_ns()
+            self._asked.ring()
+        if self._clock.wait(self._answered, timeout_s) or self._since_ns is None:
+            return self._found
+        seconds = (self._clock.monotonic_ns() - self._since_ns) / 1e9
+        if self.reason is None:
+            log.warning("NVML does not answer: there are no figures of GPUs until it does")
+        self.reason = f"NVML has not answered for {seconds:.1f} s"
+        return None
+
+    def stop(self, timeout_s: float) -> None:
+        """Close the probe and end, within the time; a thread that is in NVML is left behind."""
+        self._ending.set()
+        self._asked.ring()
+        if self.ident is not None:
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        try:
+            with closing(self._open()) as probe:
+                while not self._ending.is_set:
+                    found = probe.read()
+                    self._answer(found, probe.reason)
+                    self._asked.wait(-1)
+        except Exception as error:
+            log.exception("GPUs cannot be read")
+            self._answer(None, f"{type(error).__name__}: {error}")
+
+    def _answer(self, found: list[GpuMetrics] | None, reason: str | None) -> None:
+        self._found, self.reason = found, reason
+        self._since_ns = None
+        self._answered.set()
 
 
 def bus_bytes_per_s(index: int) -> float | None:
@@ -166,8 +255,12 @@ def driver_version() -> str | None:
         pynvml.nvmlShutdown()
 
 
-def open_gpu_probe() -> GpuProbe:
-    """NVML, or the reason why not."""
+def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) -> GpuProbe:
+    """NVML, or the reason why not.
+
+    Args:
+        pids: see `NvmlProbe`.
+    """
     try:
         import pynvml
     except ImportError:
@@ -176,4 +269,8 @@ def open_gpu_probe() -> GpuProbe:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return NoGpu(f"NVML does not start: {error}")
-    return NvmlProbe(pynvml)
+    try:
+        return NvmlProbe(pynvml, pids)
+    except pynvml.NVMLError as error:
+        pynvml.nvmlShutdown()
+        return NoGpu(f"NVML does not count the GPUs: {error}")

@@ -13,7 +13,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
-from time import sleep
 
 import msgspec
 import numpy as np
@@ -40,8 +39,10 @@ from daemon.messages import (
     topic,
 )
 from daemon.messages import Detections as DetectionsMessage
-from daemon.metrics import Ledger
+from daemon.metrics import MOST_GONE, Ledger
 from daemon.outbox import Outbox, Report, Result
+from daemon.stop import Stop
+from daemon.watchdog import Watchdog
 from detectors.detections import Detections
 
 log = structlog.get_logger(__name__)
@@ -65,7 +66,6 @@ class Publisher(threading.Thread):
 
     Attributes:
         audience: set as long as somebody subscribes.
-        beat_ns: monotonic time of the last turn of the loop, for the watchdog.
     """
 
     def __init__(
@@ -76,20 +76,21 @@ class Publisher(threading.Thread):
         clock: Clock,
         instance: str,
         on_failure: Callable[[str], None],
+        watchdog: Watchdog,
     ) -> None:
         super().__init__(name="publisher", daemon=True)
         self._outbox, self._ledger, self._clock, self._instance = outbox, ledger, clock, instance
-        self._on_failure = on_failure
+        self._on_failure, self._watchdog = on_failure, watchdog
         self._encode = encoder(config.encoding)
         self._names: dict[str, bytes] = {}  # topic of each source
         self._index: Counter[bytes] = Counter()
         self._subscriptions: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
+        self._gone: dict[str, None] = {}  # removed sources whose counters are kept, the longest removed first
         self._encoded: list[tuple[bytes, bytes]] = []  # topic and message
         self._greeted = 0  # monotonic ns
-        self._ending = threading.Event()
+        self._ending = Stop()
         self.audience = threading.Event()
-        self.beat_ns = clock.monotonic_ns()
         self._zmq = zmq.Context()
         self._gate: ThreadAuthenticator | None = None
         try:
@@ -142,16 +143,17 @@ class Publisher(threading.Thread):
 
     def forget(self, source: str) -> None:
         """A source is gone, and what was announced of it is the past."""
-        self._outbox.report(Report(topic("status", source), None))
+        self._outbox.report(Report(topic("status", source), None, source))
 
     def run(self) -> None:
         try:
-            while not self._ending.is_set():
-                if self.run_once(_IDLE_S) and not self._outbox.lossless:
-                    sleep(_EVERY_S)
-                self.beat_ns = self._clock.monotonic_ns()
-            while self.run_once(0.0):
-                """Send what is left."""
+            with self._watchdog.pulse(self.name) as pulse:
+                while not self._ending.is_set:
+                    if self.run_once(_IDLE_S) and not self._outbox.lossless:
+                        self._clock.wait(self._ending, _EVERY_S)
+                    pulse.beat()
+                while self.run_once(0.0):
+                    pulse.beat()  # what is left
         except Exception as error:
             log.exception("publisher failed")
             self._on_failure(f"publisher failed: {error}")
@@ -167,14 +169,24 @@ class Publisher(threading.Thread):
             self._greet()
         boxes = _boxes([item for item in items if isinstance(item, Result)])
         for item in items:
+            if not self._outbox.sent():
+                break
             if isinstance(item, Result):
-                self._send_result(item, next(boxes))
+                self._send_counted(item, next(boxes))
             else:
                 self._send_report(item)
             if len(self._encoded) >= _AT_ONCE:
                 self._hand_over()
         self._hand_over()
         return len(items)
+
+    def _send_counted(self, result: Result, boxes: list[Detection]) -> None:
+        """A result that breaks the publisher is in the accounts all the same."""
+        try:
+            self._send_result(result, boxes)
+        except Exception:
+            self._ledger.drop(result.frame, "shutdown")
+            raise
 
     def _send_result(self, result: Result, boxes: list[Detection]) -> None:
         frame, times = result.frame, result.times
@@ -209,11 +221,23 @@ class Publisher(threading.Thread):
         message = report.message
         if message is None:
             self._last_status.pop(report.topic, None)
+            self._gone[report.source] = None
+            self._forget_oldest()
             return
         if isinstance(message, Status):
             self._last_status[report.topic] = message
+            self._gone.pop(message.source, None)
         # Structs are frozen; the index is only known here.
         self._send(report.topic, _numbered(message, self._index[report.topic]))
+
+    def _forget_oldest(self) -> None:
+        """Counters of the longest removed sources, beyond those that are kept for one that comes back."""
+        while len(self._gone) > MOST_GONE:
+            source = next(iter(self._gone))
+            del self._gone[source]
+            self._names.pop(source, None)
+            for kind in ("detections", "status"):
+                self._index.pop(topic(kind, source), None)
 
     def _send(self, name: bytes, message: Message) -> None:
         self._index[name] += 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from daemon.config import Config, SourceConfig
+import msgspec
+
+from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
 
 _HOT = ("sources", "model")
@@ -57,8 +59,13 @@ def difference(old: Config, new: Config) -> Change:
         removed=[id for id in before if id not in after],
         changed=[source for source in both if source not in wishes],
         wishes=wishes,
-        model=old.model != new.model or least_confidence(new) < least_confidence(old),
+        model=not is_same_model(old.model, new.model) or least_confidence(new) < least_confidence(old),
     )
+
+
+def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:
+    """They differ in nothing but for how long one may take to open."""
+    return one == msgspec.structs.replace(other, open_timeout_s=one.open_timeout_s)
 
 
 def least_confidence(config: Config) -> float:

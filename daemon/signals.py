@@ -1,20 +1,30 @@
-"""SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once. SIGHUP: reload."""
+"""SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once. SIGHUP: reload.
+
+A thread of its own acts on signals. Python runs a handler in the main thread, between two instructions: there it may
+interrupt the main thread while that holds the very lock the handler wants, or wait for a library to return. So handlers
+do nothing; the interpreter's C code writes each signal's number into a pipe, and the thread reads it.
+"""
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 _TO_STOP = (signal.SIGTERM, signal.SIGINT)
+_FOR_ALL = (*_TO_STOP, signal.SIGHUP)  # what a terminal sends to every process of its group
+_END = b"\0"  # no signal has this number
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
     """Within, this thread starts processes that `leave_to_the_daemon` from their first moment on."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_STOP)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_ALL)
     try:
         yield
     finally:
@@ -23,28 +33,92 @@ def held_back() -> Iterator[None]:
 
 def leave_to_the_daemon() -> None:
     """In a process of the daemon's: terminals and service managers signal it too, but it ends when the daemon does."""
-    for number in _TO_STOP:
+    for number in _FOR_ALL:
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_STOP)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_ALL)
+
+
+def end_quietly() -> None:
+    """Until `stopping_on_signals` takes over there is nothing to close: SIGTERM and SIGINT end the process with 0."""
+    for number in _TO_STOP:
+        signal.signal(number, lambda _number, _frame: os._exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what it is to be told of is not read yet
 
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] | None = None) -> Iterator[None]:
-    """Within, signals call `stop`, and SIGHUP `reload`; handlers from before come back afterwards. Main thread only."""
-    asked = False
+    """Within, signals call `stop`, and SIGHUP `reload`, in a thread of their own. To be entered in the main thread.
 
-    def handle(number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(128 + number)
-        asked = True
-        stop()
+    Several SIGHUPs that come before `reload` has returned are one. The handlers from before come back afterwards.
+    """
+    with _pipe() as (reading, writing):
+        listener = threading.Thread(target=_listen, args=(reading, stop, reload), name="signals", daemon=True)
+        numbers = _FOR_ALL if reload else _TO_STOP
+        before = {number: signal.signal(number, _do_nothing) for number in numbers}
+        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        listener.start()
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.set_blocking(writing, True)
+            os.write(writing, _END)
+            listener.join()
 
-    before = {number: signal.signal(number, handle) for number in _TO_STOP}
-    if reload:
-        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda _number, _frame: reload())
+
+def leave(code: int) -> NoReturn:
+    """End the process now, whatever threads are still in libraries.
+
+    An interpreter that shuts down gives SIGHUP back to the system, which kills, and takes down libraries whose threads
+    still work, which may crash.
+    """
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+@contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    os.set_blocking(writing, False)
     try:
-        yield
+        yield reading, writing
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        os.close(reading)
+        os.close(writing)
+
+
+def _do_nothing(_number: int, _frame: object) -> None:
+    """The number is in the pipe already."""
+
+
+def _listen(reading: int, stop: Callable[[], None], reload: Callable[[], object] | None) -> None:
+    asked = False
+    poller = select.poll()
+    poller.register(reading, select.POLLIN)
+    while True:
+        poller.poll()
+        numbers = _read(reading)
+        for number in numbers:
+            if number in _TO_STOP:
+                if asked:
+                    os._exit(128 + number)
+                asked = True
+                stop()
+        if reload and signal.SIGHUP in numbers and not asked:
+            reload()
+        if 0 in numbers:
+            return
+
+
+def _read(pipe: int) -> bytes:
+    """All that has come."""
+    found = b""
+    with suppress(BlockingIOError):
+        while chunk := os.read(pipe, 4096):
+            found += chunk
+    return found

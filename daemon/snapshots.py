@@ -1,4 +1,4 @@
-"""The next picture of a source, with or without what was found in it, for who asks."""
+"""The next picture of a source, with or without what was found in it, on request."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from daemon.errors import LookoutError
 from daemon.frames import Frame
+from daemon.stop import Stop
 from detectors.detections import Detections
 from detectors.port import DetectorError, Lane
 
@@ -18,36 +19,39 @@ _QUALITY = 85
 _BOX = (66, 200, 255)
 
 
-@dataclass
-class _Wish:
-    """Somebody waits."""
+@dataclass(eq=False)
+class _Request:
+    """Somebody waits for a source's next frame."""
 
-    done: threading.Event = field(default_factory=threading.Event)
+    done: Stop = field(default_factory=Stop)
     picture: npt.NDArray[np.uint8] | None = None
     found: Detections | None = None
-    labels: tuple[str, ...] = ()
+    failure: str | None = None
 
 
 class Snapshots:
     """Asked from any thread, filled by lanes; costs a frame nothing as long as nobody asks."""
 
     def __init__(self) -> None:
-        self._wishes: dict[str, _Wish] = {}
+        self._requests: dict[str, list[_Request]] = {}
         self._lock = threading.Lock()
 
     def look(self, frame: Frame, found: Detections, lane: Lane) -> None:
         """Called by lanes for each frame."""
-        if not self._wishes:
+        if not self._requests:
             return
         with self._lock:
-            wish = self._wishes.pop(frame.info.source, None)
-        if wish:
-            try:
-                wish.picture = lane.fetch(frame.image).bgr
-                wish.found = found
-            except DetectorError:
-                """Whoever waits is told that there was none."""
-            wish.done.set()
+            requests = self._requests.pop(frame.info.source, [])
+        if not requests:
+            return
+        picture, failure = None, None
+        try:
+            picture = lane.fetch(frame.image).bgr
+        except DetectorError as error:
+            failure = str(error)
+        for request in requests:
+            request.picture, request.found, request.failure = picture, found, failure
+            request.done.set()
 
     def take(self, source: str, timeout_s: float, labels: tuple[str, ...] | None) -> bytes:
         """A JPEG of the source's next frame.
@@ -56,19 +60,28 @@ class Snapshots:
             labels: of the model, to draw boxes with; None for none.
 
         Raises:
-            LookoutError: none came in time.
+            LookoutError: none came in time, or it cannot be had.
         """
+        request = _Request()
         with self._lock:
-            wish = self._wishes.setdefault(source, _Wish())
-        wish.done.wait(timeout_s)
-        with self._lock:
-            if self._wishes.get(source) is wish:
-                del self._wishes[source]
-        if wish.picture is None or wish.found is None:
+            self._requests.setdefault(source, []).append(request)
+        if not request.done.wait(timeout_s):
+            self._withdraw(source, request)
+        if request.failure:
+            raise LookoutError(f"a frame of {source} came, but cannot be read: {request.failure}")
+        if request.picture is None or request.found is None:
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
-        picture = wish.picture if labels is None else _draw(wish.picture, wish.found, labels)
+        picture = request.picture if labels is None else _draw(request.picture, request.found, labels)
         encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
         return encoded
+
+    def _withdraw(self, source: str, request: _Request) -> None:
+        with self._lock:
+            requests = self._requests.get(source, [])
+            if request in requests:
+                requests.remove(request)
+            if not requests:
+                self._requests.pop(source, None)
 
 
 def _draw(picture: npt.NDArray[np.uint8], found: Detections, labels: tuple[str, ...]) -> npt.NDArray[np.uint8]:

@@ -13,7 +13,7 @@ from daemon.messages import FrameClock
 log = structlog.get_logger(__name__)
 _LATE_NS = 500_000_000  # a recording this far behind its own pace starts a new count instead of catching up
 _CREDIBLE_NS = 10_000_000_000  # a camera's clock further off than this is wrong, and is not passed on
-_JUMP_NS = 60_000_000_000  # between two pictures: not a lag but another timeline
+_JUMP_NS = 60_000_000_000  # between two pictures: neither a lag nor a pause, but another timeline
 _PILED_UP_NS = 500_000_000  # less is caught up with
 _DRIFT = 1000  # clocks drift apart by less than one in so many
 _STEP_NS = 1_000_000  # the error is told in these steps, so that it does not change with every frame
@@ -59,13 +59,17 @@ class RateLimit:
 
 
 class Pacer:
-    """Holds a recording to its own pace by its pictures' times.
+    """Holds a recording to its own pace by its pictures' times. A jump of over a minute starts a new count.
+
+    Args:
+        source: id, for the log.
 
     Attributes:
         late: ns, by which the last picture came after it was due, by the present count.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, source: str) -> None:
+        self._source = source
         self.late = 0
         self._due = 0  # of the last picture, before a new count was started for it
         self._clock = clock
@@ -80,6 +84,9 @@ class Pacer:
         if self._anchor is None:
             self._anchor = (now, pts)
         due = self._anchor[0] + pts - self._anchor[1]
+        if due - now > _JUMP_NS:  # one damaged time must not hold the recording for ever
+            log.warning("times jump ahead: it is played on at once", source=self._source, seconds=(due - now) // 10**9)
+            self._anchor, due = (now, pts), now
         self._due = due
         if now - due > _LATE_NS:
             self._anchor, due = (now, pts), now

@@ -1,54 +1,131 @@
-"""Which part of the daemon does not come back from a library."""
+"""Which part of the daemon does not come back from a library, and where it is.
+
+A thread of its own looks, and feeds systemd's watchdog: it does nothing else that could block, so that a part that
+hangs, the monitor included, is always found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 
+import structlog
+
+from daemon import systemd
 from daemon.clock import Clock
+from daemon.stop import Stop
 
+log = structlog.get_logger(__name__)
 _PAUSED_NS = 5_000_000_000  # between two looks, of which there is one a second: nobody could move meanwhile
+_TICK_S = 1.0
+_ROOT = Path(__file__).resolve().parents[1]
 
 
-@dataclass(frozen=True)
-class Beat:
-    """The last sign of life of a part.
+class Pulse:
+    """Signs of life of one thread, from the first to `end`.
 
     Attributes:
-        step: what it is at, such as "detect".
-        at_ns: monotonic time.
+        part: its name.
+        vital: the daemon is of no use without it.
+        at_ns: monotonic time of the last sign; None while it waits for orders, for as long as that takes.
     """
 
-    part: str
-    step: str
-    at_ns: int
+    __slots__ = ("_clock", "_end", "at_ns", "part", "thread", "vital")
+
+    def __init__(self, part: str, *, vital: bool, clock: Clock, end: Callable[[Pulse], None]) -> None:
+        self.part, self.vital, self._clock, self._end = part, vital, clock, end
+        self.thread = threading.get_ident()
+        self.at_ns: int | None = clock.monotonic_ns()
+
+    def beat(self) -> None:
+        self.at_ns = self._clock.monotonic_ns()
+
+    def rest(self) -> None:
+        """It has nothing to do until it beats again."""
+        self.at_ns = None
+
+    def end(self) -> None:
+        self._end(self)
+
+    def __enter__(self) -> Pulse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
 
 @dataclass(frozen=True)
 class Stuck:
-    """A part that has given no sign of life for so long."""
+    """A part that has given no sign of life for so long.
+
+    Attributes:
+        where: the innermost place in its code.
+        vital: as of `Pulse`.
+    """
 
     part: str
-    step: str
+    where: str
     seconds: float
+    vital: bool = True
 
     def __str__(self) -> str:
-        return f"{self.part} is stuck in {self.step!r} for {self.seconds:.0f} s (monitor.stuck_after_s)"
+        return f"{self.part} is stuck for {self.seconds:.0f} s in {self.where} (monitor.stuck_after_s)"
 
 
-class Watchdog:
+class Watchdog(threading.Thread):
     """Looks at all parts, about once a second.
 
     A process that was stopped, or whose machine was, goes on: what counts is the time in which parts could have moved.
 
     Args:
-        beats: of the parts there are now.
         after_s: without a sign of life for so long, a part is stuck.
+        on_stuck: told of a vital part, each time it is found stuck.
     """
 
-    def __init__(self, beats: Callable[[], Iterable[Beat]], after_s: float, clock: Clock) -> None:
-        self._beats, self._after_s, self._clock = beats, after_s, clock
+    def __init__(self, after_s: float, clock: Clock, on_stuck: Callable[[Stuck], None]) -> None:
+        super().__init__(name="watchdog", daemon=True)
+        self._after_s, self._clock, self._on_stuck = after_s, clock, on_stuck
+        self._pulses: dict[Pulse, None] = {}
+        self._told: set[str] = set()
         self._looked_ns = self._since_ns = clock.monotonic_ns()
+        self._ending = Stop()
+
+    def pulse(self, part: str, *, vital: bool = True) -> Pulse:
+        """Of the calling thread, which is watched from here on."""
+        pulse = Pulse(part, vital=vital, clock=self._clock, end=self._forget)
+        self._pulses[pulse] = None
+        return pulse
+
+    def _forget(self, pulse: Pulse) -> None:
+        self._pulses.pop(pulse, None)
+
+    def stop(self) -> None:
+        self._ending.set()
+
+    def run(self) -> None:
+        wanted = systemd.watchdog_s()
+        tick = min(_TICK_S, (wanted or _TICK_S * 2) / 2, self._after_s / 4)
+        while not self._clock.wait(self._ending, tick):
+            if not self.check() and wanted:
+                systemd.notify("WATCHDOG=1")
+
+    def check(self) -> bool:
+        """Look, and tell of what is stuck; whether a vital part is."""
+        stuck = self.look()
+        vital = [row for row in stuck if row.vital]
+        for row in vital:
+            self._on_stuck(row)
+        for row in stuck:
+            if row.part not in self._told:
+                self._told.add(row.part)
+                log.error("stuck", part=row.part, where=row.where, seconds=round(row.seconds, 1))
+        self._told &= {row.part for row in stuck}
+        return bool(vital)
 
     def look(self) -> list[Stuck]:
         """The parts that are stuck now."""
@@ -56,5 +133,22 @@ class Watchdog:
         if now - self._looked_ns > _PAUSED_NS:
             self._since_ns = now
         self._looked_ns = now
-        rows = [Stuck(row.part, row.step, (now - max(row.at_ns, self._since_ns)) / 1e9) for row in self._beats()]
-        return [row for row in rows if row.seconds > self._after_s]
+        rows = []
+        for pulse in [*self._pulses]:
+            at_ns = pulse.at_ns
+            if at_ns is not None and (seconds := (now - max(at_ns, self._since_ns)) / 1e9) > self._after_s:
+                rows.append(Stuck(pulse.part, where(pulse.thread), seconds, pulse.vital))
+        return rows
+
+
+def where(thread: int) -> str:
+    """The innermost place of a thread in our own code, such as `daemon/lane.py:89 run_once`."""
+    frame: FrameType | None = sys._current_frames().get(thread)
+    innermost = frame
+    while frame is not None:
+        with suppress(ValueError):
+            file = Path(frame.f_code.co_filename).relative_to(_ROOT)
+            if file.parts[0] in ("daemon", "detectors"):
+                return f"{file.as_posix()}:{frame.f_lineno} {frame.f_code.co_name}"
+        frame = frame.f_back
+    return innermost.f_code.co_name if innermost else "a thread that has ended"

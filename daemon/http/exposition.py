@@ -95,7 +95,7 @@ class Exposition(Collector):
     def _sources(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("lookout_source_up", "1 if frames come.", labels=["source"])
         fps = GaugeMetricFamily("lookout_source_nominal_fps", "Frames a second, as it says itself.", labels=["source"])
-        for capture in self._app.roster.captures:
+        for capture in self._app.sources.captures:
             up.add_metric([capture.id], capture.state == "up")
             if capture.format and capture.format.fps:
                 fps.add_metric([capture.id], capture.format.fps)

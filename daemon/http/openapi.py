@@ -21,7 +21,7 @@ def document() -> dict[str, Any]:
     schemas["Row"] = _object(
         {
             "config": {"type": "object"},
-            "state": {"enum": ["connecting", "up", "stalled", "down", "ended"]},
+            "state": {"enum": ["connecting", "up", "stalled", "down", "ended", "disabled"]},
             "format": {"anyOf": [{"type": "null"}, {"$ref": _REF.format(name="VideoFormat")}]},
             "failure": {"type": ["string", "null"]},
         }

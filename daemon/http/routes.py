@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from concurrent.futures import CancelledError
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from daemon.changes import StoppingError
 from daemon.config import Config, HttpConfig, SourceConfig, check
 from daemon.errors import ConfigError, LookoutError
 from daemon.http.exposition import CONTENT_TYPE, Exposition
@@ -47,6 +48,7 @@ class Routes:
         self._app, self._config, self._exposition = app, config, exposition
         self._kept, self._read = kept, read
         self._token = config.secret()
+        self._keeping = threading.Lock()
 
     def starlette(self) -> Starlette:
         own = self._authorised
@@ -66,13 +68,18 @@ class Routes:
             Route("/api/v1/config", own(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", own(self._reload), methods=["POST"]),
         ]
-        handlers: dict[Any, Any] = {HTTPException: _failed, LookoutError: _refused, DetectorError: _refused}
+        handlers: dict[Any, Any] = {
+            HTTPException: _failed,
+            _GoneError: _gone,
+            LookoutError: _refused,
+            DetectorError: _refused,
+        }
         return Starlette(routes=routes, exception_handlers=handlers)
 
     # --- health ----------------------------------------------------------------------------------------------------
 
     async def _live(self, _: Request) -> Response:
-        return _health(self._app.problems())
+        return _health(self._app.problems(), self._app.warnings())
 
     async def _startup(self, _: Request) -> Response:
         return _health([] if self._app.is_ready else ["the model is opened, or sources are not begun with"])
@@ -82,7 +89,7 @@ class Routes:
         reasons = self._app.problems()
         if not self._app.is_ready:
             reasons.append("not started, or stopping")
-        captures = self._app.roster.captures
+        captures = self._app.sources.captures
         if captures and not any(capture.state in ("up", "ended") for capture in captures):
             states = ", ".join(f"{capture.id} {capture.state}" for capture in captures[:10])
             reasons.append(f"no source is up: {states}")
@@ -97,33 +104,40 @@ class Routes:
     # --- sources ---------------------------------------------------------------------------------------------------
 
     async def _list(self, _: Request) -> Response:
-        return _json([self._row(source) for source in self._app.config.active])
+        return _json([self._row(source) for source in self._app.config.sources])
 
     async def _show(self, request: Request) -> Response:
         return _json(self._row(self._known(request)))
 
     async def _add(self, request: Request) -> Response:
         source = source_from(await _body(request), self._config)
-        if any(other.id == source.id for other in self._app.config.sources):
-            raise HTTPException(409, f"there is a source {source.id!r} already: PUT changes it")
-        if len(self._app.config.sources) >= self._config.max_sources:
-            raise HTTPException(409, f"there are {self._config.max_sources} sources, and no more are allowed")
-        await self._go_over(request, lambda rows: [*rows, source])
+        most = self._config.max_sources
+
+        def add(rows: list[SourceConfig]) -> list[SourceConfig]:
+            if any(other.id == source.id for other in rows):
+                raise LookoutError(f"there is a source {source.id!r} already: PUT changes it")
+            if len(rows) >= most:
+                raise LookoutError(f"there are {most} sources, and no more are allowed")
+            return [*rows, source]
+
+        await self._go_over(request, add)
         return _json(self._row(source), 201)
 
     async def _change(self, request: Request) -> Response:
         id = self._known(request).id
         source = source_from(await _body(request), self._config, id)
-        await self._go_over(request, lambda rows: [source if row.id == id else row for row in rows])
+        await self._go_over(request, lambda rows: [source if row.id == id else row for row in _with(rows, id)])
         return _json(self._row(source))
 
     async def _remove(self, request: Request) -> Response:
         id = self._known(request).id
-        await self._go_over(request, lambda rows: [row for row in rows if row.id != id])
+        await self._go_over(request, lambda rows: [row for row in _with(rows, id) if row.id != id])
         return Response(status_code=204)
 
     async def _snapshot(self, request: Request) -> Response:
         source = self._known(request)
+        if not source.enabled:
+            raise HTTPException(409, f"the source {source.id!r} is disabled: PUT it with enabled: true")
         boxes = request.query_params.get("boxes", "false").lower() in ("1", "true", "yes")
         labels = self._app.model.labels if boxes else None
         try:
@@ -136,7 +150,7 @@ class Routes:
         return _json(_plain(self._app.config))
 
     async def _reload(self, _: Request) -> Response:
-        change = await self._wait(lambda _: self._read())
+        change = await self._wait(lambda _: self._read(), from_file=True)
         return _json(change.words)
 
     async def _go_over(self, request: Request, edit: Callable[[list[SourceConfig]], list[SourceConfig]]) -> None:
@@ -150,29 +164,34 @@ class Routes:
 
         await self._wait(read)
         if keep and self._kept:
-            await run_in_threadpool(self._kept.write, self._app.config.sources)
+            await run_in_threadpool(self._keep, self._kept)
 
-    async def _wait(self, read: Callable[[Config], Config]) -> Any:
-        future = self._app.reload(read)
+    def _keep(self, kept: Kept) -> None:
+        """One at a time, so that the last to write has the latest."""
+        with self._keeping:
+            kept.write(self._app.config.sources)
+
+    async def _wait(self, read: Callable[[Config], Config], *, from_file: bool = False) -> Any:
+        future = self._app.reload(read, from_file=from_file)
         try:
             return await run_in_threadpool(future.result, _PATIENCE_S)
         except LateError as error:
             raise HTTPException(504, "it takes longer than a minute, and goes on") from error
-        except (CancelledError, RuntimeError) as error:
-            raise HTTPException(503, "the daemon is stopping") from error
+        except StoppingError as error:
+            raise HTTPException(503, str(error)) from error
 
     def _known(self, request: Request) -> SourceConfig:
         id = request.path_params["id"]
-        for source in self._app.config.active:
+        for source in self._app.config.sources:
             if source.id == id:
                 return source
         raise HTTPException(404, "no such source")
 
     def _row(self, source: SourceConfig) -> dict[str, Any]:
-        capture = next((row for row in self._app.roster.captures if row.id == source.id), None)
+        capture = next((row for row in self._app.sources.captures if row.id == source.id), None)
         return {
             "config": _plain(source),
-            "state": capture.state if capture else "ended",
+            "state": capture.state if capture else "ended" if source.enabled else "disabled",
             "format": _plain(capture.format) if capture and capture.format else None,
             "failure": capture.failure if capture else None,
         }
@@ -203,8 +222,9 @@ async def _body(request: Request) -> bytes:
     return content
 
 
-def _health(reasons: list[str]) -> Response:
-    return _json({"ok": not reasons, "reasons": reasons}, 503 if reasons else 200)
+def _health(reasons: list[str], warnings: Sequence[str] = ()) -> Response:
+    """Warnings are told, and change nothing."""
+    return _json({"ok": not reasons, "reasons": [*reasons, *warnings]}, 503 if reasons else 200)
 
 
 def _json(content: object, status: int = 200) -> Response:
@@ -220,6 +240,21 @@ def _hook(value: object) -> str:
     if isinstance(value, Secret | Path):
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form here")
+
+
+class _GoneError(LookoutError):
+    """The source was removed meanwhile."""
+
+
+def _with(rows: list[SourceConfig], id: str) -> list[SourceConfig]:
+    """The sources, of which this must be one still."""
+    if all(row.id != id for row in rows):
+        raise _GoneError("no such source")
+    return rows
+
+
+async def _gone(_: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, 404)
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -21,6 +21,8 @@ class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 # --- from a capture process ----------------------------------------------------------------------------------------
+# `capture` is the number that the daemon gave a source when it was added: an id may be another's by the time a message
+# of a source that was removed arrives.
 
 
 class Captured(Told, frozen=True, tag=1):
@@ -31,6 +33,7 @@ class Captured(Told, frozen=True, tag=1):
         chroma: bytes from luma to chroma.
     """
 
+    capture: int
     info: FrameInfo
     block: int
     offset: int
@@ -43,6 +46,7 @@ class Captured(Told, frozen=True, tag=1):
 class CapturedHere(Told, frozen=True, tag=2):
     """A frame in host memory, BGR, as `detectors.port.HostImage`. Its place is borrowed likewise."""
 
+    capture: int
     info: FrameInfo
     block: int
     offset: int
@@ -51,7 +55,7 @@ class CapturedHere(Told, frozen=True, tag=2):
 class LeftOut(Told, frozen=True, tag=3):
     """A picture that will not be seen."""
 
-    source: str
+    capture: int
     seq: int
     cause: str
 
@@ -59,7 +63,7 @@ class LeftOut(Told, frozen=True, tag=3):
 class Said(Told, frozen=True, tag=4):
     """A source's state has changed; as `daemon.capture_port.Announce`."""
 
-    source: str
+    capture: int
     session: str | None
     state: State
     reason: str | None
@@ -68,15 +72,20 @@ class Said(Told, frozen=True, tag=4):
 
 
 class Connected(Told, frozen=True, tag=5):
-    """A source has a connection that gives so many frames a second; it waits for `Answer`."""
+    """A source has a connection that gives so many frames a second; it waits for `Answer`.
 
-    source: str
+    Attributes:
+        connection: number of the connection; what is said to an earlier one does not count.
+    """
+
+    capture: int
+    connection: int
     fps: float | None
     format: VideoFormat
 
 
 class Disconnected(Told, frozen=True, tag=6):
-    source: str
+    capture: int
 
 
 class Ended(Told, frozen=True, tag=7):
@@ -86,7 +95,7 @@ class Ended(Told, frozen=True, tag=7):
         failure: as `daemon.capture.Capture`.
     """
 
-    source: str
+    capture: int
     failure: str | None
 
 
@@ -130,26 +139,28 @@ class Returned(Told, frozen=True, tag=1):
 class Answer(Told, frozen=True, tag=2):
     """To `Connected`: None if the source may give frames, otherwise why not."""
 
-    source: str
+    capture: int
+    connection: int
     refusal: str | None
 
 
 class Share(Told, frozen=True, tag=3):
-    """What a source has of the detector and the decoder."""
+    """What a connection has of the detector and the decoder."""
 
-    source: str
+    capture: int
+    connection: int
     allowance: Allowance
 
 
 class Stop(Told, frozen=True, tag=4):
-    pass
+    """End when all sources have; they are asked to."""
 
 
 class Add(Told, frozen=True, tag=5):
     """Another source.
 
     Attributes:
-        task: its configuration and the number of its first frame, pickled.
+        task: a pickled `daemon.workers.process.Task`.
     """
 
     task: bytes
@@ -158,14 +169,21 @@ class Add(Told, frozen=True, tag=5):
 class Remove(Told, frozen=True, tag=6):
     """A source is to end; `Ended` is the answer."""
 
-    source: str
+    capture: int
 
 
-ToCapture = Returned | Answer | Share | Stop | Add | Remove
+class Disown(Told, frozen=True, tag=7):
+    """A source that was to end did not: nobody listens to it any more."""
+
+    capture: int
+
+
+ToCapture = Returned | Answer | Share | Stop | Add | Remove | Disown
 
 
 class Channel:
-    """One end of a socket of packets, each a list of messages. One thread sends and one receives.
+    """One end of a socket of packets, each a list of messages. One thread receives; any may send, for the socket takes
+    a packet whole.
 
     Args:
         end: of `pair`; where it does not block, neither do these calls.

@@ -1,6 +1,6 @@
-"""A capture process: `python -m daemon.workers.process FD`, with what it is to do on its standard input.
+"""A capture process: `python -m daemon.workers.process SOCKET CONFIG`, file descriptors both.
 
-It ends when its sources have, when it is told to, or when the daemon is gone. Signals that a terminal or a service
+It ends when it is told to and its sources have ended, or when the daemon is gone. Signals that a terminal or a service
 manager sends to all are the daemon's to act on.
 """
 
@@ -8,114 +8,157 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import select
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
 from daemon.capture import Capture
 from daemon.capture_threads import Crew
-from daemon.clock import SystemClock
+from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
+from daemon.errors import SourceError
 from daemon.log import logging
 from daemon.signals import leave_to_the_daemon
 from daemon.sources.decoding import Hardware, Offer
 from daemon.sources.port import Source
+from daemon.timing import Backoff
 from daemon.tuning import tune_the_interpreter
-from daemon.workers.channel import Add, Answer, Channel, Ended, Failed, Remove, Returned, Share, Stop, ToCapture
-from daemon.workers.outlet import Outlet, RemoteAdmission
+from daemon.workers.channel import Add, Answer, Channel, Disown, Failed, Remove, Returned, Share, Stop, ToCapture
+from daemon.workers.sender import Feed, FrameSender
 
 log = structlog.get_logger(__name__)
 _TICK_S = 0.25
 
 
 @dataclass(frozen=True)
-class Begin:
+class Task:
+    """One source for a capture process.
+
+    Attributes:
+        capture: number, by which both ends know it.
+        seq: number of its first frame.
+    """
+
+    capture: int
+    source: SourceConfig
+    seq: int
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
     """What a capture process is to do.
 
     Attributes:
-        sources: and the number of the first frame of each.
         part: its share of the GPU's decoder and memory.
-        measured: frames a second that the detector does, None where everybody is admitted.
-        depth, places: see `Outlet`.
+        asks: the daemon is asked whether a connection may give frames.
+        depth, places: see `Feed`.
         niceness: added to the daemon's own, so that others have the CPU first.
+        memory_bytes: that it may write to at most, beside what it shares; None for any number.
     """
 
-    sources: Sequence[tuple[SourceConfig, int]]
     make_source: Callable[[SourceConfig, Hardware], Source]
     offer: Offer
-    part: float
     live: bool
     depth: int
     places: int
     reconnect: ReconnectConfig
-    measured: float | None
+    asks: bool
     stall_after_s: float
+    settle_s: float
     log: LogConfig
+    tasks: list[Task] = field(default_factory=list)
+    part: float = 1.0
     niceness: int = 0
+    memory_bytes: int | None = None
 
 
 def main() -> int:
     leave_to_the_daemon()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToCapture)
-    begin: Begin = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the daemon, which started this
-    os.nice(begin.niceness)
-    with logging(begin.log):
+    with os.fdopen(int(sys.argv[2]), "rb") as file:
+        config: WorkerConfig = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+    os.nice(config.niceness)
+    _bound_memory(config.memory_bytes)
+    with logging(config.log):
         try:
-            hardware = begin.offer.open(begin.part)
+            hardware = config.offer.open(config.part)
         except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is to say it
             channel.send([Failed(f"{type(error).__name__}: {error}")])
             return 1
-        _Capturing(begin, hardware, channel).run()
+        try:
+            _Worker(config, hardware, channel, SystemClock()).run()
+        except Exception as error:
+            log.exception("capture process failed")
+            with suppress(OSError):
+                channel.send([Failed(f"{type(error).__name__}: {error}")])
+            os._exit(1)
     sys.stderr.flush()
     os._exit(0)  # threads may still be in libraries that do not return
 
 
-class _Capturing:
+def _bound_memory(most: int | None) -> None:
+    """A library that is made to ask for gigabytes is refused, instead of the machine running out."""
+    if most is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+
+
+@dataclass
+class _Unmade:
+    """A source that could not be made, and is to be tried again."""
+
+    task: Task
+    due_ns: int
+    backoff: Backoff
+
+
+class _Worker:
     """Everything between the beginning and the end."""
 
-    def __init__(self, begin: Begin, hardware: Hardware, channel: Channel) -> None:
-        ids = [source.id for source, _ in begin.sources]
-        self._begin, self._channel, self._hardware = begin, channel, hardware
-        self._outlet = Outlet(channel, ids, hardware, live=begin.live, depth=begin.depth, places=begin.places)
-        self._admission = RemoteAdmission(self._outlet, begin.measured)
-        self._clock = SystemClock()
-        captures = [self._make(source, seq) for source, seq in begin.sources]
-        self._going = {capture.id: capture for capture in captures}
-        self._crew = Crew(captures, hardware.threads, self._outlet, self._clock, self._give_up, hardware.use)
-        self._sender = threading.Thread(target=self._send, name="sender", daemon=True)
+    def __init__(self, config: WorkerConfig, hardware: Hardware, channel: Channel, clock: Clock) -> None:
+        self._config, self._hardware, self._channel, self._clock = config, hardware, channel, clock
+        self._sender = FrameSender(channel, hardware, clock, live=config.live)
+        self._feeds: dict[int, Feed] = {}
+        self._captures: dict[int, Capture] = {}
+        self._unmade: dict[int, _Unmade] = {}
+        self._stopping = False
+        first = [capture for task in config.tasks if (capture := self._make(task))]
+        self._crew = Crew(first, hardware.threads, clock, self._give_up, hardware.use)
+        self._sending = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
         tune_the_interpreter()
-        self._sender.start()
+        self._sending.start()
         self._crew.start()
         poller = select.poll()
         poller.register(self._channel.socket, select.POLLIN)
-        due = 0.0
-        while self._going:
+        due_ns = 0
+        while self._captures or not self._stopping:
             if poller.poll(_TICK_S * 1000):
                 received = self._channel.receive()
                 if received is None:
                     return
                 for message in received[0]:
                     self._obey(message)
-            if monotonic() >= due:
-                due = monotonic() + _TICK_S
-                self._look_around()
-        self._outlet.end()
-        self._sender.join()
+            now = self._clock.monotonic_ns()
+            if now >= due_ns:
+                due_ns = now + round(_TICK_S * 1e9)
+                self._look_around(now)
+        self._sender.end()
+        self._sending.join()
 
     def _send(self) -> None:
         """A process that cannot tell of its frames is of no use."""
         try:
-            self._outlet.run()
+            self._sender.run()
         except Exception as error:
             log.exception("frames cannot be handed over")
             self._give_up(f"{type(error).__name__}: {error}")
@@ -126,53 +169,109 @@ class _Capturing:
             self._channel.send([Failed(reason)])
         os._exit(1)
 
-    def _make(self, source: SourceConfig, seq: int) -> Capture:
-        begin, outlet = self._begin, self._outlet
-        return Capture(
-            source,
-            begin.make_source(source, self._hardware),
-            outlet,
-            outlet,
-            outlet.announce,
-            self._clock,
-            begin.reconnect,
-            self._admission,
-            seq,
+    def _make(self, task: Task, backoff: Backoff | None = None) -> Capture | None:
+        """What captures a source; None where it cannot be made now, which its state says."""
+        config = self._config
+        feed = self._feeds.get(task.capture) or Feed(
+            task.capture, self._sender, live=config.live, depth=config.depth, places=config.places, asks=config.asks
         )
+        self._feeds[task.capture] = feed
+        try:
+            source = config.make_source(task.source, self._hardware)
+        except Exception as error:
+            if not isinstance(error, SourceError):
+                log.exception("source cannot be made", source=task.source.id)
+            self._try_again(task, feed, error, backoff)
+            return None
+        capture = Capture(
+            task.source,
+            source,
+            feed,
+            feed,
+            feed.announce,
+            self._clock,
+            config.reconnect,
+            feed,
+            task.seq,
+            config.settle_s,
+        )
+        self._captures[task.capture] = capture
+        return capture
 
-    def _add(self, source: SourceConfig, seq: int) -> None:
+    def _try_again(self, task: Task, feed: Feed, error: Exception, backoff: Backoff | None) -> None:
+        backoff = backoff or Backoff(self._config.reconnect)
+        delay = backoff.next()
+        feed.announce("", None, "down", f"it cannot be made: {type(error).__name__}: {error}", delay, None)
+        self._unmade[task.capture] = _Unmade(task, self._clock.monotonic_ns() + round(delay * 1e9), backoff)
+
+    def _begin(self, task: Task, backoff: Backoff | None = None) -> None:
         """While others go on."""
-        self._outlet.add(source.id)
-        capture = self._going[source.id] = self._make(source, seq)
-        self._crew.add(capture)
+        if capture := self._make(task, backoff):
+            self._add(task, capture, backoff)
 
-    def _look_around(self) -> None:
+    def _add(self, task: Task, capture: Capture, backoff: Backoff | None = None) -> None:
+        try:
+            self._crew.add(capture)
+        except SourceError as error:
+            del self._captures[task.capture]
+            self._try_again(task, self._feeds[task.capture], error, backoff)
+
+    def _look_around(self, now: int) -> None:
         """Now and then."""
-        self._outlet.look_around()
-        for capture in [capture for capture in self._going.values() if self._has_ended(capture)]:
-            del self._going[capture.id]
-            self._outlet.tell(Ended(capture.id, capture.failure))
-        for name, capture in self._going.items():
-            if capture.check_stalled(self._begin.stall_after_s) and (by := self._crew.renew(capture, self._make)):
-                self._going[name] = by
+        self._sender.look_around()
+        for number, capture in [*self._captures.items()]:
+            if capture.ended:
+                self._finish(number, capture.failure)
+            elif capture.check_stalled(self._config.stall_after_s):
+                self._renew(number, capture)
+        for number, unmade in [*self._unmade.items()]:
+            if now >= unmade.due_ns:
+                del self._unmade[number]
+                self._begin(unmade.task, unmade.backoff)
+
+    def _renew(self, number: int, capture: Capture) -> None:
+        def make(source: SourceConfig, seq: int) -> Capture | None:
+            return self._make(Task(number, source, seq))
+
+        if by := self._crew.take_over(capture, make):
+            self._add(Task(number, by.config, capture.seq), by)
+
+    def _finish(self, number: int, failure: str | None) -> None:
+        """Nothing more comes of a source."""
+        self._captures.pop(number, None)
+        self._unmade.pop(number, None)
+        if feed := self._feeds.pop(number, None):
+            feed.end(failure)
 
     def _obey(self, message: Any) -> None:
         if isinstance(message, Returned):
-            self._outlet.returned(message)
+            self._sender.returned(message)
         elif isinstance(message, Answer):
-            self._admission.answer(message.source, message.refusal)
+            if feed := self._feeds.get(message.capture):
+                feed.answered(message)
         elif isinstance(message, Share):
-            self._admission.share(message.source, message.allowance)
+            if feed := self._feeds.get(message.capture):
+                feed.shared(message)
         elif isinstance(message, Add):
-            self._add(*pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
+            self._begin(pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):
-            if capture := self._going.get(message.source):
-                self._crew.end(capture)
+            self._remove(message.capture)
+        elif isinstance(message, Disown):
+            if capture := self._captures.get(message.capture):
+                capture.disown()
         elif isinstance(message, Stop):
+            self._stopping = True
+            for number in [*self._unmade]:
+                self._remove(number)
             self._crew.stop()
 
-    def _has_ended(self, capture: Capture) -> bool:
-        return capture.state == "ended" or not self._crew.threads
+    def _remove(self, number: int) -> None:
+        if capture := self._captures.get(number):
+            capture.stop("removed")
+            capture.wake()
+        elif number in self._unmade:
+            self._feeds[number].announce("", None, "ended", "stopped", None, None)
+            self._finish(number, None)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,28 @@
-"""In the daemon's process: what it knows of sources that others capture, and where what they say goes."""
+"""In the daemon's process: what it knows of a source that another process captures."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
 
-from daemon.admission import Admission
-from daemon.board import FrameBoard
-from daemon.capture_port import Announce
 from daemon.config import AvConfig, SourceConfig
 from daemon.messages import State, VideoFormat
-from daemon.metrics import Ledger
+from daemon.stop import Stop
+
+_numbers = itertools.count()
 
 
 class RemoteCapture:
     """What the daemon knows of a source that another process captures; see `daemon.capture.Capture`.
 
     Attributes:
+        number: no other capture ever has it; messages name it.
         insists: on the GPU's decoder.
+        end: set when nothing more comes of it.
+        leaving: it was asked to end.
     """
 
     def __init__(self, config: SourceConfig, *, once: bool, seq: int = 0) -> None:
+        self.number = next(_numbers)
         self.id, self.config, self.once = config.id, config, once
         self.asks_gpu = config.asks_gpu
         self.insists = isinstance(config, AvConfig) and config.decode == "nvdec"
@@ -27,18 +30,15 @@ class RemoteCapture:
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self.first = self.seq = seq  # of the next frame
-        self.ended = False
-        self.leaving = False  # it was asked to end
+        self.end = Stop()
+        self.leaving = False
 
-    def disown(self) -> None:
-        """The process that captures is ended instead."""
+    @property
+    def ended(self) -> bool:
+        """Nothing more comes of it."""
+        return self.end.is_set
 
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What frames and states go into."""
-
-    board: FrameBoard
-    ledger: Ledger
-    announce: Announce
-    admission: Admission
+    def cancel(self) -> None:
+        """It has not begun, and will not."""
+        self.state = "ended"
+        self.end.set()

@@ -56,7 +56,7 @@ def test_refused_until_there_is_room() -> None:
     admission = Admission("refuse", capacity=40 / 0.9)
     admission.enter("a", 30.0, lambda _: None)
     with pytest.raises(SourceError, match="not admitted"):
-        admission.enter("b", 30.0, lambda _: None)
+        admission.enter("b", 30.0, lambda _: None).result()
     admission.leave("a")
     admission.enter("b", 30.0, lambda _: None)
 
@@ -80,7 +80,7 @@ def test_a_full_decoder_refuses_whom_the_detector_would_take() -> None:
     for name in "abc":
         admission.enter(name, 30, lambda _: None, on_gpu)
     with pytest.raises(SourceError, match="of the GPU's decoder, of which the sources that are up take 90%"):
-        admission.enter("d", 30, lambda _: None, on_gpu)
+        admission.enter("d", 30, lambda _: None, on_gpu).result()
     admission.enter("d", 30, lambda _: None, on_cpu)
     admission.leave("a")
     admission.enter("e", 30, lambda _: None, on_gpu)

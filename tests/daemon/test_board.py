@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.board import FrameBoard
+from daemon.board import Batch, FrameBoard
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import FrameClock
 from daemon.metrics import Ledger
@@ -47,12 +47,12 @@ class Board:
             self._seq += 1
         return room
 
-    def take(self, most: int = 8) -> list[Frame]:
+    def take(self, most: int = 8) -> Batch:
         return self.board.take(most, 0)
 
 
-def _names(batch: list[Frame]) -> list[tuple[str, int]]:
-    return [(frame.info.source, frame.info.seq) for frame in batch]
+def _names(batch: Batch) -> list[tuple[str, int]]:
+    return [(frame.info.source, frame.info.seq) for frame in batch.frames]
 
 
 def test_live_keeps_the_newest_and_counts_the_rest(clock: ManualClock) -> None:
@@ -158,8 +158,9 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
     def consume() -> None:
         while not board.board.drained:
             batch = board.board.take(3, 0.01)
-            for frame in batch:
+            for frame in batch.frames:
                 seen[frame.info.source].append(frame.info.seq)
+            assert board.board.claim(batch)
             board.board.release(batch)
 
     producers = [threading.Thread(target=produce, args=(source,)) for source in "abc"]
@@ -182,16 +183,16 @@ def test_a_lane_leaves_frames_to_gather_while_another_has_more(clock: ManualCloc
     board = Board(clock, gather=True)
     board.put("a", "b")
     batch = board.take()
-    taken: list[Frame] = []
-    lane = threading.Thread(target=lambda: taken.extend(board.board.take(8, 60.0)))
+    taken: list[Batch] = []
+    lane = threading.Thread(target=lambda: taken.append(board.board.take(8, 60.0)))
     lane.start()
     board.put("c")
     lane.join(0.1)
     assert taken == []
-    board.board.release(batch[:1])
+    board.board.release(Batch(batch.frames[:1]))
     board.put("a")
     lane.join(20)
-    assert _names(taken) == [("c", 2), ("a", 3)]
+    assert _names(*taken) == [("c", 2), ("a", 3)]
 
 
 def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
@@ -200,11 +201,11 @@ def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
     board.put("a", "b", "c")
     board.take()
     board.take()
-    taken: list[Frame] = []
-    lane = threading.Thread(target=lambda: taken.extend(board.board.take(8, 60.0)), daemon=True)
+    taken: list[Batch] = []
+    lane = threading.Thread(target=lambda: taken.append(board.board.take(8, 60.0)), daemon=True)
     lane.start()
     lane.join(20)
-    assert _names(taken) == [("c", 2)]
+    assert _names(*taken) == [("c", 2)]
 
 
 def test_no_frame_waits_for_a_lane_that_takes_too_long(clock: ManualClock) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from daemon.admission import ALL, Admission, Allowance
-from daemon.board import FrameBoard
+from daemon.board import Cause, FrameBoard
 from daemon.capture import Capture
 from daemon.capture_port import Nobody
 from daemon.capture_threads import CaptureThread, Crew
@@ -120,7 +120,7 @@ class Run:
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
             admission or Admission(),
         )
-        thread = CaptureThread("cam", [capture], self.board, clock, pytest.fail)
+        thread = CaptureThread("cam", [capture], clock, pytest.fail)
         source.on_end = capture.stop
 
         def stay_silent(seconds: float) -> None:
@@ -160,8 +160,8 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
         Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
         for config in configs
     ]
-    assert len(Crew(captures, 3, board, clock, pytest.fail, lambda: None).threads) == 3 + 9
-    assert len(Crew(captures, 0, board, clock, pytest.fail, lambda: None).threads) == 9 + 9
+    assert len(Crew(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
+    assert len(Crew(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
 
 
 class Decoded(ScriptedSource):
@@ -196,7 +196,7 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
         )
         for id, source in sources.items()
     ]  # fmt: skip
-    crew = Crew(captures, on_gpu, board, clock, pytest.fail, lambda: None)
+    crew = Crew(captures, on_gpu, clock, pytest.fail, lambda: None)
     crew.start()
     until = time.monotonic() + 20
     while crew.threads and time.monotonic() < until:
@@ -313,7 +313,7 @@ def test_a_connection_that_gives_nothing_is_stalled_and_says_where(clock: Manual
     assert not run.hung
     assert run.said[:3] == [
         ("connecting", None, None),
-        ("stalled", "no picture in 31 s: it is blocked in 'read'", None),
+        ("stalled", "no picture in 31 s: it is blocked while reading", None),
         ("up", None, None),
     ]
 
@@ -365,7 +365,7 @@ def test_backoff_jitter_only_shortens() -> None:
 
 def test_pacer_keeps_a_recording_to_its_time(clock: ManualClock) -> None:
     """The work between frames does not add up."""
-    pacer = Pacer(clock)
+    pacer = Pacer(clock, "clip")
     begun = clock.monotonic_ns()
     for number in range(20):
         clock.advance(max(0, pacer.due(number * 100_000_000) - clock.monotonic_ns()) / 1e9)
@@ -374,7 +374,7 @@ def test_pacer_keeps_a_recording_to_its_time(clock: ManualClock) -> None:
 
 
 def test_pacer_does_not_race_after_a_pause(clock: ManualClock) -> None:
-    pacer = Pacer(clock)
+    pacer = Pacer(clock, "clip")
     pacer.due(0)
     clock.advance(60)
     assert pacer.due(100_000_000) == clock.monotonic_ns()
@@ -382,7 +382,7 @@ def test_pacer_does_not_race_after_a_pause(clock: ManualClock) -> None:
 
 
 def test_pacer_tells_how_late_a_picture_is(clock: ManualClock) -> None:
-    pacer = Pacer(clock)
+    pacer = Pacer(clock, "clip")
     pacer.due(0)
     clock.advance(0.35)
     pacer.due(100_000_000)
@@ -393,7 +393,7 @@ def test_pacer_tells_how_late_a_picture_is(clock: ManualClock) -> None:
 
 def test_a_stall_is_not_forgotten_when_the_pace_starts_anew(clock: ManualClock) -> None:
     """The count of what is late begins again, so as not to race; the frame itself was due when it was."""
-    pacer = Pacer(clock)
+    pacer = Pacer(clock, "clip")
     pacer.due(0)
     clock.advance(3.1)
     pacer.due(100_000_000)
@@ -439,7 +439,7 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
         )  # fmt: skip
     begun = clock.monotonic_ns()
     board.close()
-    CaptureThread("all", captures, board, clock, pytest.fail).run()
+    CaptureThread("all", captures, clock, pytest.fail).run()
     assert {name: count.captured for name, count in ledger.counts().items()} == dict.fromkeys(ids, 50)
     assert clock.monotonic_ns() - begun == pytest.approx(4.9e9, abs=1e7)
     assert [name for name, state in said if state == "ended"] == ["c", "b", "a"]
@@ -465,7 +465,7 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
             )
         )
     board.close()
-    CaptureThread("all", captures, board, clock, pytest.fail, phase=phase).run()
+    CaptureThread("all", captures, clock, pytest.fail, phase=phase).run()
     assert len(late) == 8 * 61
     assert 0 <= min(late) <= max(late) < 8_000_000
     assert len(clock.waits) < 0.4 * len(late)
@@ -555,7 +555,7 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
     source.on_open = source.on_read = return_late
     board.close()  # so that nothing waits for lanes
     captured = int(comes != "a connection")
-    CaptureThread("cam", [capture], board, clock, pytest.fail).run()
+    CaptureThread("cam", [capture], clock, pytest.fail).run()
     assert said == []
     assert ledger.counts()["cam"].captured == captured
     shares: list[Allowance] = []
@@ -570,7 +570,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     inside, free = threading.Semaphore(0), threading.Event()
 
     class Board(Nobody):
-        def put(self, frame: Frame, *, give_up: bool = False) -> bool:
+        def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
             seqs.append(frame.info.seq)
             return True
 
@@ -592,15 +592,17 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     sources: list[ScriptedSource] = []
     board, ledger = Board(), Ledger(["cam"])
     capture = make(SyntheticConfig(id="cam"), 0)
-    crew = Crew([capture], 0, board, clock, pytest.fail, lambda: None)
+    crew = Crew([capture], 0, clock, pytest.fail, lambda: None)
     crew.start()
     for left in range(4):
         assert inside.acquire(timeout=10)
         for seconds, hung in ((2.5, False), (29.0, False), (2.0, True)):
             clock.advance(seconds)
             assert capture.check_stalled(2.0) == hung
-        by = crew.renew(capture, make)
+        by = crew.take_over(capture, make)
         assert (by is None) == (left == 3)
+        if by:
+            crew.add(by)
         capture = by or capture
     assert seqs == list(range(8))
     assert said == [*["connecting", "up", "stalled", "down"] * 3, "connecting", "up", "stalled"]
@@ -626,5 +628,5 @@ def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
     board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
     capture = Capture(config, ScriptedSource(), board, ledger, announce, clock, ReconnectConfig(), Admission())
     reasons: list[str] = []
-    CaptureThread("cam", [capture], board, clock, reasons.append).run()
+    CaptureThread("cam", [capture], clock, reasons.append).run()
     assert reasons == ["capture-cam failed: RuntimeError: no room for a word"]

@@ -41,7 +41,7 @@ class Card:
             self.changes += self.allowed.get(name) not in (None, share)
             self.allowed[name] = share
 
-        self.admission.enter(name, 30.0, limit, _FORMAT)
+        self.admission.enter(name, 30.0, limit, _FORMAT).result()
 
     @property
     def undecoded(self) -> float:

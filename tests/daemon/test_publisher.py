@@ -18,6 +18,7 @@ from daemon.messages import Detections, FrameClock, Model, Status
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Result, Served
 from daemon.publisher import Publisher
+from daemon.watchdog import Watchdog
 from detectors import detections as found
 from detectors.port import StageTimes
 from tests.support.daemon import receive_until
@@ -32,7 +33,9 @@ class Bench:
         self.ledger = Ledger(["cam", "cam1"])
         self.outbox = Outbox(100, self.ledger, lossless=False)
         self.failures: list[str] = []
-        self.publisher = Publisher(config, self.outbox, self.ledger, SystemClock(), "run-1", self.failures.append)
+        clock = SystemClock()
+        watchdog = Watchdog(30.0, clock, lambda _: None)
+        self.publisher = Publisher(config, self.outbox, self.ledger, clock, "run-1", self.failures.append, watchdog)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)

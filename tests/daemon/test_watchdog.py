@@ -1,10 +1,13 @@
-"""A part that hangs is found; a process that was paused has none."""
+"""A part that hangs is found, and named with its place; a process that was paused has none."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
-from daemon.watchdog import Beat, Watchdog
+from daemon.stop import Stop
+from daemon.watchdog import Stuck, Watchdog
 from tests.support.clock import ManualClock
 
 
@@ -13,14 +16,16 @@ class Parts:
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
-        self._beats = {"lane-0": clock.monotonic_ns(), "publisher": clock.monotonic_ns()}
-        self.watchdog = Watchdog(lambda: [Beat(part, "a step", at) for part, at in self._beats.items()], 30.0, clock)
+        self.told: list[Stuck] = []
+        self.watchdog = Watchdog(30.0, clock, self.told.append)
+        self.pulses = {part: self.watchdog.pulse(part) for part in ("lane-0", "publisher")}
 
     def pass_time(self, seconds: int, moving: tuple[str, ...]) -> list[str]:
         found: list[str] = []
         for _ in range(seconds):
             self._clock.advance(1.0)
-            self._beats.update(dict.fromkeys(moving, self._clock.monotonic_ns()))
+            for part in moving:
+                self.pulses[part].beat()
             found = [row.part for row in self.watchdog.look()]
         return found
 
@@ -42,3 +47,44 @@ def test_a_process_that_was_paused_has_no_stuck_part(parts: Parts, clock: Manual
     assert parts.watchdog.look() == []
     assert parts.pass_time(30, moving=("publisher",)) == []
     assert parts.pass_time(1, moving=("publisher",)) == ["lane-0"]
+
+
+def test_a_part_that_waits_for_orders_or_has_ended_is_not_stuck(parts: Parts) -> None:
+    parts.pulses["lane-0"].rest()
+    parts.pulses["publisher"].end()
+    assert parts.pass_time(100, moving=()) == []
+
+
+def test_a_part_that_others_go_on_without_ends_nothing(parts: Parts, clock: ManualClock) -> None:
+    """The thread of changes: it is named, and the daemon goes on."""
+    parts.watchdog.pulse("changes", vital=False)
+    assert parts.pass_time(31, moving=("lane-0", "publisher")) == ["changes"]
+    assert not parts.watchdog.check()
+    assert parts.told == []
+    clock.advance(1.0)
+    assert parts.watchdog.check() is False
+
+
+def test_the_place_where_a_part_hangs_is_told(clock: ManualClock) -> None:
+    """The innermost line of our own code, whatever library is below it."""
+    stop, inside = Stop(), threading.Event()
+    watchdog = Watchdog(30.0, clock, lambda _: None)
+
+    def hang() -> None:
+        with watchdog.pulse("lane-7"):
+            inside.set()
+            stop.wait()
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert inside.wait(10)
+    clock.advance(4.0)
+    watchdog.look()
+    for _ in range(31):
+        clock.advance(1.0)
+        stuck = watchdog.look()
+    stop.set()
+    thread.join(10)
+    assert [row.part for row in stuck] == ["lane-7"]
+    assert stuck[0].where.startswith("daemon/stop.py:")
+    assert stuck[0].where.endswith(" wait")

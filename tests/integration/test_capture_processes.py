@@ -18,6 +18,7 @@ import pytest
 from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
+from daemon.limits import Limits
 from daemon.messages import Detections, Message, Status
 from daemon.redact import Url
 from detectors.detections import Detections as Found
@@ -65,11 +66,16 @@ def _config(clip: Path, processes: int, *, sources: int = 4, mode: str = "lossle
     )
 
 
-def _app(config: Config, *, on_gpu: bool) -> App:
+def _app(config: Config, *, on_gpu: bool, limits: Limits | None = None) -> App:
     """With the stand-in for the GPU's decoder, or with FFmpeg."""
     if on_gpu:
-        return App(config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeOffer(6))
-    return App(config, open_detector=lambda _, o: SeeingDetector(o))
+        return App(
+            config,
+            limits=limits,
+            open_detector=lambda _, o: SeeingDetector(o),
+            find_hardware=lambda _, __: FakeOffer(6),
+        )
+    return App(config, limits=limits, open_detector=lambda _, o: SeeingDetector(o))
 
 
 def _run(config: Config, *, on_gpu: bool) -> dict[tuple[str, int], tuple[int | None, object]]:
@@ -114,7 +120,7 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
             receive_until(subscriber, lambda message: _is_seen(message, left))
             formats, pids = app.formats, app.pids
             nice = sorted(psutil.Process(pid).nice() for pid in pids)
-            app.roster.add(msgspec.structs.replace(others[0], id="late"))
+            app.sources.begin([app.sources.make(msgspec.structs.replace(others[0], id="late"))])
             receive_until(subscriber, is_state("late", "up"))
             late = app.formats["late"]
     full = "the GPU has room for 2 decoder sessions, which others have"
@@ -164,9 +170,9 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
 
 
 @pytest.mark.slow
-def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.workers.member._SILENCE_S", 2.0)
-    app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True)
+def test_a_process_that_hangs_is_replaced(reordered: Path) -> None:
+    limits = Limits(worker_silence=2.0)
+    app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True, limits=limits)
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()
         with closing(_Stopping(app)):

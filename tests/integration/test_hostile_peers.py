@@ -66,13 +66,15 @@ def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> N
     from daemon.metrics import Ledger
     from daemon.outbox import Outbox
     from daemon.publisher import Publisher
+    from daemon.watchdog import Watchdog
 
     ledger = Ledger(["cam"])
     for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):
         curve = CurveConfig(secret_key_file=keys / "lookout.key_secret", clients=clients)
         config = PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve)
+        outbox, clock = Outbox(1, ledger, lossless=False), SystemClock()
         with pytest.raises(ConfigError, match=words):
-            Publisher(config, Outbox(1, ledger, lossless=False), ledger, SystemClock(), "x", lambda _: None)
+            Publisher(config, outbox, ledger, clock, "x", lambda _: None, Watchdog(30.0, clock, lambda _: None))
     with pytest.raises(ConfigError, match="holds no secret"):
         Subscriber("tcp://127.0.0.1:1", server_key=keys / "lookout.key", secret_key=keys / "friend.key")
 

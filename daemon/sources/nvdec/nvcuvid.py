@@ -35,6 +35,8 @@ _IN_PROGRESS, _ERROR = 1, 8
 _SHOWN_AT_ONCE, _SHOWN_LATER = 0, 4  # pictures by which showing is delayed, so that nobody waits for one
 _MAPPED = 3  # pictures that may be on their way out at once
 OUT_OF_MEMORY = 2
+# CUDA's codes after which a process can use the GPU no more: an error of its context, such as an illegal address.
+_STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 Picture = tuple[int, "int | None"]
 """The number of a decoded picture, and the time of the packet that it began in."""
@@ -45,11 +47,13 @@ class NvdecError(Exception):
 
     Attributes:
         code: CUDA's, of the call that failed; 0 if it was none.
+        sticky: the process can use the GPU no more, and must end.
     """
 
     def __init__(self, words: str, code: int = 0) -> None:
         super().__init__(f"{words}: CUDA error {code}" if code else words)
         self.code = code
+        self.sticky = code in _STICKY
 
 
 def caps(codec: str) -> Caps:

@@ -10,7 +10,7 @@ from time import perf_counter, sleep
 
 import av
 
-from daemon.errors import DecodeError
+from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
@@ -152,7 +152,7 @@ class Session:
             self._stream.copy_rows((surface.pointer, surfaces.pitch), source, surfaces.pitch, surfaces.rows)
             surface.event.record(self._stream)
         except (CudaError, NvdecError) as error:
-            raise DecodeError(str(error)) from error
+            raise _lost(error) from error
         return surfaces.image(lease, bt709, full_range)
 
     def _wait_for(self, number: int) -> None:
@@ -188,7 +188,14 @@ class Session:
         return self._surfaces
 
 
-def _refusal(error: NvdecError) -> UnsuitableError:
+def _lost(error: CudaError | NvdecError) -> DecodeError | PoisonedError:
+    """One picture is lost, or the whole process."""
+    return PoisonedError(str(error)) if error.sticky else DecodeError(str(error))
+
+
+def _refusal(error: NvdecError) -> UnsuitableError | PoisonedError:
+    if error.sticky:
+        return PoisonedError(str(error))
     if error.code == OUT_OF_MEMORY:
         return UnsuitableError("the GPU has no room for another decoder session")
     return UnsuitableError(f"the GPU's decoder gave up: {error}")

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import numpy as np
 from av.video.frame import VideoFrame
 
-from daemon.errors import DecodeError
+from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.nvdec.surfaces import Memory, Surfaces
 from daemon.sources.nvdec.uploading import interleave
 from detectors.cuda import CudaError, Device, PinnedBuffer, Stream
@@ -41,7 +41,7 @@ class Upload:
             self._stream.send(surface.pointer, self._pinned)
             surface.event.record(self._stream)
         except CudaError as error:
-            raise DecodeError(str(error)) from error
+            raise PoisonedError(str(error)) if error.sticky else DecodeError(str(error)) from error
         return self._surfaces.image(lease, bt709, full_range)
 
     @property

@@ -8,13 +8,14 @@ from threading import Thread
 
 import pytest
 
+from daemon.clock import SystemClock
 from daemon.frames import Frame, FrameInfo
 from daemon.leases import Ring
 from daemon.messages import FrameClock
 from daemon.sources.decoding import NoHardware
 from daemon.workers.channel import Captured, Channel, FromCapture, LeftOut, NewBlock, Said, ToCapture, Told, pair
 from daemon.workers.memory import HostBlock
-from daemon.workers.outlet import Outlet
+from daemon.workers.sender import Feed, FrameSender
 from detectors.port import DeviceImage
 
 _SIZE = 64
@@ -30,8 +31,9 @@ class _Place:
 class _Source:
     """Gives pictures of its own, one place for each."""
 
-    def __init__(self, name: str, outlet: Outlet) -> None:
-        self._name, self._outlet, self._seq = name, outlet, 0
+    def __init__(self, number: int, sender: FrameSender) -> None:
+        self.feed = Feed(number, sender, live=True, depth=1, places=4, asks=False)
+        self._seq = 0
         self._block = HostBlock(_SIZE * 4)
         self._ring = Ring([_Place(self._block, _SIZE * number) for number in range(4)])
 
@@ -40,9 +42,9 @@ class _Source:
         lease.place.is_whole = whole
         luma = self._block.pointer + lease.place.offset
         image = DeviceImage(luma, luma + 32, 8, 8, 4, False, False, 0, lease)
-        info = FrameInfo(self._name, "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4)
+        info = FrameInfo("cam", "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4)
         self._seq += 1
-        self._outlet.put(Frame(info, image))
+        self.feed.put(Frame(info, image))
         return lease.place
 
 
@@ -63,52 +65,52 @@ class _Daemon:
 
 
 @contextmanager
-def _handing_over() -> Iterator[tuple[Outlet, _Daemon, Thread]]:
+def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
     mine, theirs = pair()
     mine.settimeout(10)
-    outlet = Outlet(Channel(theirs, ToCapture), ["a", "b"], NoHardware("none"), live=True, depth=1, places=4)
-    thread = Thread(target=outlet.run, daemon=True)
+    sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
+    thread = Thread(target=sender.run, daemon=True)
     thread.start()
     try:
-        yield outlet, _Daemon(Channel(mine, FromCapture)), thread
+        yield sender, _Daemon(Channel(mine, FromCapture)), thread
     finally:
-        outlet.end()
+        sender.end()
         mine.close()
         theirs.close()
 
 
-def _told(messages: list[Told]) -> list[tuple[str, object]]:
+def _told(messages: list[Told]) -> list[tuple[int, object]]:
     return [
-        (message.info.source, message.info.seq)
+        (message.capture, message.info.seq)
         if isinstance(message, Captured)
-        else (message.source, message.seq if isinstance(message, LeftOut) else "state")
+        else (message.capture, message.seq if isinstance(message, LeftOut) else "state")
         for message in messages
         if isinstance(message, (Captured, LeftOut, Said))
     ]
 
 
 def test_a_picture_that_the_gpu_still_copies_holds_up_its_own_source_alone() -> None:
-    with _handing_over() as (outlet, daemon, _):
-        slow, quick = _Source("a", outlet), _Source("b", outlet)
+    with _handing_over() as (sender, daemon, _):
+        slow, quick = _Source(0, sender), _Source(1, sender)
         late = slow.put(whole=False)
         slow.put()
-        outlet.dropped("a", 2, "late")
-        outlet.announce("a", "s", "down", None, None, None)
+        slow.feed.dropped("cam", 2, "late")
+        slow.feed.announce("cam", "s", "down", None, None, None)
         quick.put()
         quick.put()
-        assert _told(daemon.hears(2)) == [("b", 0), ("b", 1)]
+        assert _told(daemon.hears(2)) == [(1, 0), (1, 1)]
         late.is_whole = True
-        assert _told(daemon.hears(4)) == [("a", 0), ("a", 1), ("a", 2), ("a", "state")]
+        assert _told(daemon.hears(4)) == [(0, 0), (0, 1), (0, 2), (0, "state")]
 
 
 @pytest.mark.parametrize("behind", [0, 1])
 def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
-    with _handing_over() as (outlet, daemon, thread):
-        source = _Source("a", outlet)
+    with _handing_over() as (sender, daemon, thread):
+        source = _Source(0, sender)
         late = source.put(whole=False)
         for _ in range(behind):
             source.put()
-        outlet.end()
+        sender.end()
         late.is_whole = True
         assert len(daemon.hears(1 + behind)) == 1 + behind
         thread.join(10)

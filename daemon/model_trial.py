@@ -1,0 +1,113 @@
+"""A model tried in a process of its own before the daemon opens it: `python -m daemon.model_trial ORDERS ANSWER`.
+
+A model may crash the process that opens it, and its first run may never return. A running daemon that is told to take
+another one must survive both, so it is opened, and looks at a picture, where it can be killed. An engine that has to be
+built for it is built there, and found by the daemon in its cache.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+
+import msgspec
+
+from daemon.config import LogConfig
+from daemon.log import logging
+from daemon.signals import held_back, leave_to_the_daemon
+from daemon.stop import Stop, StoppedError
+from detectors.factory import Backend, open_detector
+from detectors.port import DetectorError, Options
+
+_DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
+_POLL_S = 0.05
+_NICE = 10  # the daemon detects meanwhile
+
+
+@dataclass(frozen=True)
+class _Orders:
+    backend: Backend
+    options: Options
+    log: LogConfig
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """Attributes:
+    error: why the model cannot be used, None if it can.
+    """
+
+    error: str | None
+
+
+def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) -> None:
+    """Open a model and let it look at a picture, in a process that is killed when `stop` is set.
+
+    Raises:
+        DetectorError: it cannot be used, or the process ended.
+        StoppedError: it was killed.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as answers:
+        process = _start(_Orders(backend, options, log), writing)
+        try:
+            while process.poll() is None:
+                if stop.wait(_POLL_S):
+                    raise StoppedError
+        finally:
+            process.kill()
+            process.wait(_POLL_S * 20)
+        said = answers.read()
+    if said:
+        answer = msgspec.json.decode(said, type=_Answer)
+        if answer.error:
+            raise DetectorError(answer.error)
+    if process.returncode or not said:
+        code = process.returncode or 0
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+        raise DetectorError(f"model {options.path}: the process that tried it {how}")
+
+
+def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
+    fd = os.memfd_create("orders")
+    try:
+        os.write(fd, pickle.dumps(orders))
+        os.lseek(fd, 0, os.SEEK_SET)
+        command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
+        with held_back():
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing])
+    finally:
+        os.close(fd)
+        os.close(writing)
+
+
+def main() -> int:
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    leave_to_the_daemon()
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        orders: _Orders = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+    os.nice(_NICE)
+    with logging(orders.log), os.fdopen(int(sys.argv[2]), "wb") as answer:
+        try:
+            _look(orders)
+            error = None
+        except DetectorError as failure:
+            error = str(failure)
+        answer.write(msgspec.json.encode(_Answer(error)))
+        answer.flush()
+        os._exit(0)  # libraries need not be taken down in order
+
+
+def _look(orders: _Orders) -> None:
+    with closing(open_detector(orders.backend, orders.options)) as detector:
+        lane = detector.lane()
+        lane.detect([detector.sample(640, 360)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""In the daemon's process: all the capture processes, and the thread that waits for what comes from them."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+
+import structlog
+
+from daemon.capture_port import CaptureSinks
+from daemon.clock import Clock
+from daemon.limits import Limits
+from daemon.sources.decoding import NoHardware
+from daemon.stop import Stop
+from daemon.watchdog import Watchdog
+from daemon.workers.memory import Mapper
+from daemon.workers.process import WorkerConfig
+from daemon.workers.remote import RemoteCapture
+from daemon.workers.worker import Worker
+
+log = structlog.get_logger(__name__)
+_IDLE_MS = 200
+_EVERY_S = 0.004  # live: what comes closer together is taken in together, so that this thread and lanes wake less often
+_ON_CPU = 8  # sources that the CPU decodes in one process
+_NICE = 10
+_FULL = "the GPU has room for {} decoder sessions, which others have"
+_BASE_BYTES = 1 << 30  # that a process whose sources the CPU decodes may take, and as much more for each source:
+_SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures takes so much
+
+
+@dataclass(frozen=True)
+class PoolContext:
+    """What the pool and its workers need of the daemon."""
+
+    sinks: CaptureSinks
+    clock: Clock
+    limits: Limits
+    watchdog: Watchdog
+
+
+class WorkerPool(threading.Thread):
+    """All capture processes. The thread lives until it is stopped, whether there are sources or not: one that is added
+    while the last one leaves has somewhere to go.
+
+    What the CPU decodes beside a GPU has processes of its own: in one they would fight for the interpreter's lock,
+    which costs the many that are decoded on the GPU more than the few that are not. And they come last where there are
+    too few cores, because lanes and the GPU's decoder need little of them, but at once.
+
+    Args:
+        config: what each process is to do; `tasks`, `part`, `niceness` and `memory_bytes` are its own.
+        processes: how many there may be for so many sources, of either kind.
+    """
+
+    def __init__(self, config: WorkerConfig, processes: Callable[[int], int], context: PoolContext) -> None:
+        super().__init__(name="capture-workers", daemon=True)
+        self._config, self._processes, self._shared = config, processes, context
+        self._offer = config.offer
+        self._workers: list[Worker] = []
+        self._made = 0
+        self._orders: deque[Callable[[], None]] = deque()  # for this thread
+        self._added: list[RemoteCapture] = []
+        self._mapper: Mapper | None = None
+        self._ending, self._given_up = Stop(), False
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._waker, False)
+        self._lock = threading.Lock()  # for the pipe, which is closed at the end
+        self._is_open = True
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the GPU that their decoders are planned to take."""
+        return sum(worker.memory for worker in self._workers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that run."""
+        return [pid for worker in self._workers if (pid := worker.pid) is not None]
+
+    def add(self, captures: Sequence[RemoteCapture]) -> None:
+        """More sources; from any thread. Those that are added at once are shared out evenly."""
+        self._order(lambda: self._place_all(captures))
+
+    def remove(self, capture: RemoteCapture) -> None:
+        """Ask one source to end; from any thread."""
+        self._order(lambda: self._with(capture, Worker.remove))
+
+    def disown(self, capture: RemoteCapture) -> None:
+        """It was asked to end and has not: nothing that still comes of it counts; from any thread."""
+        self._order(lambda: self._with(capture, Worker.disown))
+
+    def stop(self) -> None:
+        """Ask all sources to end; join it with a time limit."""
+        self._ending.set()
+        self._ring()
+
+    def kill(self) -> None:
+        """The time to stop is over: end all processes, and leave behind what does not end even then."""
+        self._given_up = True
+        for worker in [*self._workers]:
+            worker.kill()
+        self._ring()
+
+    def close(self) -> None:
+        """Release what a pool that was never started holds."""
+        if self.ident is None:
+            self._close_pipe()
+
+    def run(self) -> None:
+        try:
+            with closing(self._offer.mapper()) as mapper:
+                mapper.use()
+                self._mapper = mapper
+                self._serve()
+        except Exception as error:
+            log.exception("capture processes failed")
+            self._shared.sinks.on_failure(f"capture processes failed: {error}")
+        finally:
+            for worker in self._workers:
+                worker.kill()
+            self._close_pipe()
+
+    def _serve(self) -> None:
+        """Until it is stopped and all processes have ended, or are given up."""
+        stopped, until_ns = False, 0
+        clock = self._shared.clock
+        with self._shared.watchdog.pulse(self.name) as pulse:
+            while not (stopped and all(worker.done for worker in self._workers)):
+                while self._orders:
+                    self._orders.popleft()()
+                if self._ending.is_set and not stopped:
+                    stopped = True
+                    for worker in self._workers:
+                        worker.stop()
+                if self._given_up:
+                    until_ns = until_ns or clock.monotonic_ns() + round(self._shared.limits.worker_exit * 1e9)
+                    if clock.monotonic_ns() > until_ns:
+                        return
+                self._turn()
+                pulse.beat()
+
+    def _order(self, order: Callable[[], None]) -> None:
+        self._orders.append(order)
+        self._ring()
+
+    def _ring(self) -> None:
+        with self._lock, suppress(BlockingIOError):  # it is full of rings
+            if self._is_open:
+                os.write(self._waker, b".")
+
+    def _close_pipe(self) -> None:
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                os.close(self._wake)
+                os.close(self._waker)
+
+    # --- who goes where --------------------------------------------------------------------------------------------
+
+    def _place_all(self, captures: Sequence[RemoteCapture]) -> None:
+        if self._ending.is_set:
+            self._refuse(captures)
+            return
+        if self._workers:
+            for capture in captures:
+                self._place(capture)
+            return
+        for on_gpu, part in self._parts(captures):
+            self._start(part, len(part) / len(captures), on_gpu=on_gpu)
+
+    def _refuse(self, captures: Sequence[RemoteCapture]) -> None:
+        """They came when all were told to end."""
+        for capture in captures:
+            self._shared.sinks.announce(capture.id, None, "ended", "stopped", None, None)
+            capture.cancel()
+
+    def _parts(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
+        """Those of each process, and whether the GPU's decoder is for them."""
+        on_gpu = self._for_decoder(captures, 0)
+        others = [capture for capture in captures if capture not in on_gpu]
+        parts: list[tuple[bool, list[RemoteCapture]]] = []
+        for group in (on_gpu, others):
+            count = self._most(len(group), len(captures), on_gpu=group is on_gpu, alone=not on_gpu)
+            parts += [(group is on_gpu, group[number::count]) for number in range(count)]
+        return parts
+
+    def _for_decoder(self, captures: Sequence[RemoteCapture], taken: int) -> list[RemoteCapture]:
+        """Those that the GPU's decoder is for: it has room for so many, and sources that insist come first.
+
+        Args:
+            taken: by others.
+        """
+        if isinstance(self._offer, NoHardware):
+            return []
+        asking = sorted((capture for capture in captures if capture.asks_gpu), key=lambda capture: not capture.insists)
+        sessions, insisting = self._offer.sessions, sum(capture.insists for capture in asking)
+        return asking if sessions is None else asking[: max(insisting, sessions - taken)]
+
+    def _most(self, sources: int, total: int, *, on_gpu: bool, alone: bool) -> int:
+        """Processes for so many sources of one kind, of so many in all.
+
+        Args:
+            alone: there are none of the other kind.
+        """
+        return min(max(1, self._processes(total)), sources if on_gpu or alone else -(-sources // _ON_CPU))
+
+    def _place(self, capture: RemoteCapture) -> None:
+        going = [worker for worker in self._workers if worker.takes_more]
+        taken = sum(worker.sources for worker in going if worker.on_gpu)
+        total = sum(worker.sources for worker in going) + 1
+        on_gpu = bool(self._for_decoder([capture], taken))
+        alike = [worker for worker in going if worker.on_gpu == on_gpu]
+        sources = sum(worker.sources for worker in alike) + 1
+        if len(alike) < self._most(sources, total, on_gpu=on_gpu, alone=len(alike) == len(going)):
+            self._start([capture], 1 / max(self._processes(total), 1), on_gpu=on_gpu)
+        else:
+            min(alike, key=lambda worker: worker.sources).add(capture)
+
+    def _start(self, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> None:
+        """Another process."""
+        offer, context = self._offer, self._shared
+        config = replace(self._config, part=part)
+        if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
+            if not isinstance(offer, NoHardware):
+                full = _FULL.format(offer.sessions)
+                asked = any(capture.asks_gpu for capture in captures)
+                offer = offer.without_decoder(full) if asked else NoHardware(full)
+                config = replace(config, niceness=_NICE)
+            config = replace(config, offer=offer)
+        if isinstance(offer, NoHardware):
+            config = replace(config, memory_bytes=_BASE_BYTES + max(_ON_CPU, len(captures)) * _SOURCE_BYTES)
+        worker = Worker(self._made, captures, config, context.sinks, context.clock, context.limits, on_gpu=on_gpu)
+        self._made += 1
+        worker.mapper = self._mapper or worker.mapper
+        self._workers = [*self._workers, worker]
+        worker.start()
+
+    def _with(self, capture: RemoteCapture, act: Callable[[Worker, RemoteCapture], None]) -> None:
+        for worker in self._workers:
+            if worker.has(capture):
+                act(worker, capture)
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        for worker in self._workers:  # what was ordered is told before anything is waited for
+            worker.turn()
+        self._workers = [worker for worker in self._workers if not worker.done]
+        poller = select.poll()
+        poller.register(self._wake, select.POLLIN)
+        workers = {fd: worker for worker in self._workers if (fd := worker.fileno()) is not None}
+        for fd in workers:
+            poller.register(fd, select.POLLIN)
+        came = poller.poll(min([_IDLE_MS, *(worker.look_again_ms for worker in self._workers)]))
+        for fd, _ in came:
+            if fd == self._wake:
+                with suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+            else:
+                workers[fd].receive()
+        if came and self._config.live:
+            self._shared.clock.wait(self._ending, _EVERY_S)

@@ -1,0 +1,354 @@
+"""In a capture process, what stands for the daemon: frames, accounts and states go in here and over the channel."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import Any, cast
+
+import msgspec
+
+from daemon.admission import LET_IN, Limit
+from daemon.board import Cause
+from daemon.clock import Clock
+from daemon.errors import SourceError
+from daemon.frames import Frame, FrameInfo
+from daemon.leases import Lease, Ring
+from daemon.messages import State, VideoFormat
+from daemon.sources.decoding import Hardware
+from daemon.stop import Stop
+from daemon.workers.channel import (
+    MOST,
+    Answer,
+    BlockGone,
+    Captured,
+    CapturedHere,
+    Channel,
+    Connected,
+    Disconnected,
+    Ended,
+    LeftOut,
+    NewBlock,
+    Returned,
+    Said,
+    Share,
+    Told,
+    Uses,
+)
+from daemon.workers.memory import Block, HostBlock, HostPlace, view
+from detectors.port import DeviceImage, HostImage
+
+_LOOK_S = 0.001  # between two looks at pictures that are not whole yet
+_EVERY_S = 0.002  # live: frames that come closer together go over together, so that all behind wake less often
+
+
+class _Copied(msgspec.Struct, frozen=True, gc=False):
+    """A frame whose picture is in shared host memory by now."""
+
+    info: FrameInfo
+    lease: Lease[HostPlace]
+
+
+class _Item(msgspec.Struct, frozen=True, gc=False):
+    """What is to be sent of one feed, or of the process."""
+
+    feed: Feed | None
+    what: Frame | _Copied | Told
+
+
+class Feed:
+    """One source's way to the daemon: implements `daemon.capture_port.Board`, `Accounts`, `Announce` and `Admits`.
+
+    Args:
+        number: of the capture.
+        live: newer frames replace older ones, which the board in the daemon's process does.
+        depth: otherwise, frames that may be on their way; the thread that waits is told when half of them are home.
+        places: pictures in host memory.
+        asks: the daemon is asked whether a connection may give frames.
+    """
+
+    def __init__(self, number: int, sender: FrameSender, *, live: bool, depth: int, places: int, asks: bool) -> None:
+        self.number, self.live = number, live
+        self._sender, self._depth, self._places, self._asks = sender, depth, places, asks
+        self._wake: Callable[[], None] = lambda: None
+        self._wanted = False
+        # Each counted by one thread: its own, and the one that receives.
+        self._sent = self._home = 0
+        self._ring: Ring[HostPlace] | None = None
+        self._ring_bytes = 0  # of a picture
+        self._connections = itertools.count(1)
+        self._connection = 0
+        self._limit: Limit = lambda _: None
+        self._answer: Future[None] = LET_IN
+
+    # --- for the capture -------------------------------------------------------------------------------------------
+
+    def listen(self, source: str, wake: Callable[[], None]) -> None:  # noqa: ARG002
+        self._wake = wake
+
+    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
+        if not self.live and self._is_full():
+            if give_up:
+                self.dropped("", frame.info.seq, give_up)
+                return True
+            self._wanted = True
+            if self._is_full():  # none has come home since
+                return False
+        item: Frame | _Copied = frame
+        if isinstance(frame.image, HostImage):
+            lease = self._place_for(frame.image)
+            if lease is None and not self.live:
+                self._wanted = True
+                return False
+            if lease is None:  # the daemon holds them all: it takes no frames now
+                self.dropped("", frame.info.seq, "superseded")
+                return True
+            item = _Copied(frame.info, lease)
+        self._sent += 1
+        self._sender.put(_Item(self, item))
+        return True
+
+    def is_settled(self, source: str) -> bool:  # noqa: ARG002
+        self._wanted = True
+        return self._sent == self._home
+
+    def captured(self, source: str) -> None:
+        """The daemon counts a frame when it has it, and a picture left out when it hears of it."""
+
+    def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
+        self._tell(LeftOut(self.number, seq, cause))
+
+    def announce(
+        self,
+        source: str,  # noqa: ARG002
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None:
+        self._tell(Said(self.number, session, state, reason, retry_in_s, format))
+
+    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:  # noqa: ARG002
+        self._limit, self._connection = limit, next(self._connections)
+        self._answer = Future() if self._asks else LET_IN
+        answer = self._answer
+        self._tell(Connected(self.number, self._connection, fps, format))
+        return answer
+
+    def leave(self, source: str) -> None:  # noqa: ARG002
+        self._limit = lambda _: None
+        self._tell(Disconnected(self.number))
+
+    # --- for the thread that receives ------------------------------------------------------------------------------
+
+    def returned(self) -> None:
+        """The daemon has given one of its frames back."""
+        self._home += 1
+        if self._wanted and self._sent - self._home <= self._depth // 2:
+            self._wanted = False
+            self._wake()
+
+    def answered(self, message: Answer) -> None:
+        if message.connection == self._connection and not self._answer.done():
+            if message.refusal is None:
+                self._answer.set_result(None)
+            else:
+                self._answer.set_exception(SourceError(message.refusal))
+
+    def shared(self, message: Share) -> None:
+        if message.connection == self._connection:
+            self._limit(message.allowance)
+
+    def end(self, failure: str | None) -> None:
+        """Nothing more comes of the source; its memory goes when the daemon has given it back."""
+        self._tell(Ended(self.number, failure))
+        self._retire()
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _is_full(self) -> bool:
+        return self._sent - self._home >= self._depth
+
+    def _retire(self) -> None:
+        if self._ring:
+            self._sender.retire(self._ring)
+            self._ring = None
+
+    def _tell(self, message: Told) -> None:
+        """After everything that was put here before."""
+        self._sender.put(_Item(self, message))
+
+    def _place_for(self, image: HostImage) -> Lease[HostPlace] | None:
+        """A copy where the daemon sees it; None if it holds all there is room for."""
+        size = image.bgr.nbytes
+        if self._ring is None or self._ring_bytes != size:
+            self._retire()
+            block = HostBlock(size * self._places)
+            self._ring = Ring([HostPlace(block, size * number) for number in range(self._places)])
+            self._ring_bytes = size
+        lease = self._ring.take_now()
+        if lease:
+            view(lease.place.block.pointer + lease.place.offset, image.bgr.shape)[:] = image.bgr
+        return lease
+
+
+class FrameSender:
+    """Sends what feeds put here; its `run` is the thread that sends.
+
+    A picture that the GPU still copies holds up what comes after it of its own feed, and no other's.
+
+    Args:
+        live: see `Feed`.
+    """
+
+    def __init__(self, channel: Channel, hardware: Hardware, clock: Clock, *, live: bool) -> None:
+        self._channel, self._hardware, self._clock, self._live = channel, hardware, clock, live
+        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
+        self._held_up: dict[Feed, deque[_Item]] = {}  # the first is a picture that is not whole
+        self._pause = Stop()  # never set: what is waited on while frames gather
+        # Leases of what the daemon has, by what it knows them by: block and offset.
+        self._outstanding: dict[tuple[int, int], tuple[Feed, object]] = {}
+        self._blocks: dict[int, Block] = {}
+        self._numbers: dict[int, int] = {}  # of blocks by their address
+        self._made = 0
+        self._retired: list[Ring[HostPlace]] = []
+        self._lock = threading.Lock()  # for `_retired`
+
+    def put(self, item: _Item) -> None:
+        self._queue.put(item)
+
+    def tell(self, message: Told) -> None:
+        """After everything that was put here before."""
+        self._queue.put(_Item(None, message))
+
+    def retire(self, ring: Ring[HostPlace]) -> None:
+        """Close a ring's memory when all its places are home."""
+        with self._lock:
+            self._retired.append(ring)
+
+    # --- for the thread that receives ------------------------------------------------------------------------------
+
+    def returned(self, message: Returned) -> None:
+        for place in message.places:
+            feed, _ = self._outstanding.pop(place)
+            feed.returned()
+
+    def look_around(self) -> None:
+        """Every moment: memory that is not used any more, and what decoders take."""
+        with self._lock:
+            free = [ring for ring in self._retired if ring.is_home]
+            self._retired = [ring for ring in self._retired if ring not in free]
+        for ring in free:
+            ring.all[0].block.close()
+        for number, block in list(self._blocks.items()):
+            if block.pointer == 0:
+                del self._blocks[number]
+                self.tell(BlockGone(number))
+        self.tell(Uses(self._hardware.memory))
+
+    # --- the thread that sends -------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until `end`, or until nobody receives."""
+        self._hardware.use()
+        ending = False
+        try:
+            while not ending or self._held_up:
+                batch: list[Told] = []
+                for feed in [*self._held_up]:
+                    self._let_go(feed, batch)
+                if ending and not batch:
+                    self._wait(_LOOK_S)
+                elif not ending:
+                    ending = self._gather(batch)
+                if batch:
+                    self._channel.send(batch)
+                    if self._live and not ending:
+                        self._wait(_EVERY_S)
+        except OSError:
+            return  # the daemon is gone; the thread that receives ends this process
+
+    def end(self) -> None:
+        """Everything put here before is sent, and then no more."""
+        self._queue.put(None)
+
+    def _wait(self, seconds: float) -> None:
+        self._clock.wait(self._pause, seconds)
+
+    def _gather(self, batch: list[Told]) -> bool:
+        """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
+        waits = not batch
+        if waits and self._held_up and self._live:
+            self._wait(_LOOK_S)  # not to be woken by each frame that comes meanwhile
+            waits = False
+        try:
+            item = self._queue.get(block=waits, timeout=_LOOK_S if self._held_up else None)
+            while item is not None:
+                self._sort_in(item, batch)
+                if len(batch) >= MOST:
+                    return False
+                item = self._queue.get_nowait()
+        except Empty:
+            return False
+        return True
+
+    def _sort_in(self, item: _Item, batch: list[Told]) -> None:
+        """Add it, unless something of its feed is to come before."""
+        feed = item.feed
+        if feed is None or (feed not in self._held_up and _is_whole(item)):
+            batch.append(self._message(item))
+        elif feed in self._held_up:
+            self._held_up[feed].append(item)
+        else:
+            self._held_up[feed] = deque([item])
+
+    def _let_go(self, feed: Feed, batch: list[Told]) -> None:
+        """Add what is not held up any more."""
+        line = self._held_up[feed]
+        while line and len(batch) < MOST and _is_whole(line[0]):
+            batch.append(self._message(line.popleft()))
+        if not line:
+            del self._held_up[feed]
+
+    def _message(self, item: _Item) -> Told:
+        what, feed = item.what, item.feed
+        if isinstance(what, Told):
+            return what
+        assert feed is not None  # noqa: S101 - frames are of feeds
+        if isinstance(what, Frame):
+            info, image = what.info, cast("DeviceImage", what.image)
+            block, offset = self._lend(feed, image.lease, device=True)
+            chroma = image.chroma - image.luma
+            return Captured(feed.number, info, block, offset, chroma, image.pitch, image.bt709, image.full_range)
+        return CapturedHere(feed.number, what.info, *self._lend(feed, what.lease, device=False))
+
+    def _lend(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
+        """Hold a lease until the daemon gives it back; block and offset, by which the daemon knows it."""
+        place = lease.place
+        where = self._number(place.block, device=device), place.offset
+        self._outstanding[where] = (feed, lease)
+        return where
+
+    def _number(self, block: Block, *, device: bool) -> int:
+        """Of a block; the other end is told of a new one."""
+        number = self._numbers.get(block.pointer)
+        if number is None or self._blocks.get(number) is not block:
+            number = self._numbers[block.pointer] = self._made
+            self._made += 1
+            self._blocks[number] = block
+            self._channel.send([NewBlock(number, block.size, device)], block.fd)
+        return number
+
+
+def _is_whole(item: _Item) -> bool:
+    """A message always is."""
+    if not isinstance(item.what, Frame):
+        return True
+    image: Any = item.what.image
+    whole: bool = image.lease.place.is_whole
+    return whole

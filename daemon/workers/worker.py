@@ -1,0 +1,506 @@
+"""In the daemon's process: one capture process, what comes from it, and the next one when it dies.
+
+All of it is used by the pool's thread alone, and nothing here waits: what takes long is looked at again at the next
+turn.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from daemon.capture_port import CaptureSinks
+from daemon.clock import Clock
+from daemon.errors import SourceError
+from daemon.frames import Frame
+from daemon.limits import Limits
+from daemon.signals import held_back
+from daemon.workers.channel import (
+    Add,
+    Answer,
+    BlockGone,
+    Captured,
+    CapturedHere,
+    Channel,
+    Connected,
+    Disconnected,
+    Disown,
+    Ended,
+    Failed,
+    FromCapture,
+    LeftOut,
+    NewBlock,
+    Remove,
+    Returned,
+    Said,
+    Share,
+    Stop,
+    Told,
+    Uses,
+    pair,
+)
+from daemon.workers.memory import Block, Borrowed, HostMapper, Mapper, view
+from daemon.workers.process import Task, WorkerConfig
+from daemon.workers.remote import RemoteCapture
+from detectors.port import DeviceImage, HostImage
+
+log = structlog.get_logger(__name__)
+_MOST_PLACES = 1024  # in one packet
+_PACKETS = 16  # of one process before the others have their turn
+_BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
+_CLOSING_MS = 10
+_DEAD_MS = 50
+_IDLE_MS = 200
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+
+
+@dataclass
+class _Run:
+    """One process.
+
+    Attributes:
+        captures: numbers of those it has, or had.
+        started_ns, heard_ns: monotonic time of its start, and of the last that came from it.
+        blocks: its memory, by number.
+        home: places that nobody looks at any more, and that it is to be told of.
+        lent: how many are looked at, or at home.
+        unsent: what is to be told.
+        problem: why it will end, in its own words.
+        closed_ns: monotonic time at which its socket was found closed; None as long as it is open.
+        killed_ns: monotonic time at which it was killed, for it did not end by itself.
+        is_mourned: its sources were told that it ended.
+    """
+
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    captures: set[int]
+    started_ns: int
+    heard_ns: int
+    blocks: dict[int, Block] = field(default_factory=dict)
+    home: deque[tuple[int, int]] = field(default_factory=deque)
+    lent: int = 0
+    unsent: deque[Told] = field(default_factory=deque)
+    problem: str | None = None
+    closed_ns: int | None = None
+    killed_ns: int | None = None
+    is_mourned: bool = False
+
+    @property
+    def is_home(self) -> bool:
+        """Nobody looks at its memory."""
+        return len(self.home) == self.lent
+
+    def kill(self, now_ns: int) -> None:
+        if self.killed_ns is None:
+            self.killed_ns = now_ns
+            self.process.kill()
+
+    def release(self) -> None:
+        """When nobody looks, and it has ended."""
+        for block in self.blocks.values():
+            block.close()
+        self.blocks.clear()
+
+
+class Worker:
+    """One capture process and, when it has died, the next one for the same sources.
+
+    Attributes:
+        on_gpu: it has sources that the GPU's decoder is for.
+        mapper: of what it leaves on the GPU; to be set before it is started.
+        memory: see `WorkerPool`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        captures: Sequence[RemoteCapture],
+        config: WorkerConfig,
+        sinks: CaptureSinks,
+        clock: Clock,
+        limits: Limits,
+        *,
+        on_gpu: bool,
+    ) -> None:
+        self.on_gpu = on_gpu
+        self.mapper: Mapper = HostMapper()
+        self.memory = 0
+        self._number, self._captures = number, {capture.number: capture for capture in captures}
+        self._config, self._host, self._to = config, HostMapper(), sinks
+        self._clock, self._limits = clock, limits
+        self._arrived: list[Frame] = []  # for the board
+        self._now: _Run | None = None
+        self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
+        self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
+        self._stopping = False
+        self._pause = _FIRST_PAUSE_S
+        self._due_ns: int | None = None  # monotonic time to start again
+        self._idle_ns: int | None = None  # monotonic time since which it has no source
+        self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
+            Captured: self._on_captured,
+            CapturedHere: self._on_captured_here,
+            LeftOut: self._on_left_out,
+            Said: self._on_said,
+            Connected: self._on_connected,
+            Disconnected: self._on_disconnected,
+            Ended: self._on_ended,
+            BlockGone: self._on_block_gone,
+            Uses: self._on_uses,
+            Failed: self._on_failed,
+        }
+
+    @property
+    def pid(self) -> int | None:
+        now = self._now
+        return now.process.pid if now else None
+
+    @property
+    def look_again_ms(self) -> int:
+        """How soon to look again: for places that come home, for a process that is to end, for memory of a dead one."""
+        if self._now is not None and self._now.lent > 0:
+            return _BUSY_MS
+        if self._closing:
+            return _CLOSING_MS
+        return _DEAD_MS if self._dead else _IDLE_MS
+
+    @property
+    def done(self) -> bool:
+        """It was stopped, its processes have ended, and nobody looks at their memory."""
+        return self._stopping and not (self._now or self._closing or self._dead)
+
+    @property
+    def takes_more(self) -> bool:
+        """Sources may be added."""
+        return not self._stopping
+
+    def fileno(self) -> int | None:
+        """Of the socket, None where there is no process."""
+        return self._now.channel.socket.fileno() if self._now else None
+
+    def start(self) -> None:
+        """A process for the sources that have not ended."""
+        self._due_ns = None
+        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values()]
+        try:
+            self._now = self._spawn(replace(self._config, tasks=tasks))
+        except OSError as error:  # no descriptor, or no process may be had
+            self._put_off([*self._captures.values()], f"no capture process can be started: {error.strerror}")
+            return
+        if self._stopping:
+            self._now.unsent.append(Stop())
+
+    @property
+    def sources(self) -> int:
+        """That have not ended."""
+        return len(self._captures)
+
+    def has(self, capture: RemoteCapture) -> bool:
+        return capture.number in self._captures
+
+    def add(self, capture: RemoteCapture) -> None:
+        """Another source."""
+        self._captures[capture.number], self._idle_ns = capture, None
+        if self._now:
+            task = Task(capture.number, capture.config, capture.seq)
+            self._now.unsent.append(Add(pickle.dumps(task)))
+            self._now.captures.add(capture.number)
+        elif self._due_ns is None and not self._closing:
+            self.start()
+
+    def remove(self, capture: RemoteCapture) -> None:
+        """Ask one source to end."""
+        capture.leaving = True
+        if self._now:
+            self._now.unsent.append(Remove(capture.number))
+        else:
+            self._end(capture, None)
+
+    def disown(self, capture: RemoteCapture) -> None:
+        """It was asked to end and has not: nothing that still comes of it counts.
+
+        A process that has no other source is ended, and with it the library that does not return.
+        """
+        self._to.admission.leave(capture.id)
+        self._end(capture, None, "left behind: its process does not answer for it")
+        run = self._now
+        if run and self._captures:
+            run.unsent.append(Disown(capture.number))
+        elif run:
+            self._stopping = True
+            run.kill(self._clock.monotonic_ns())
+
+    def stop(self) -> None:
+        """Ask it to end when its sources have; it takes no more."""
+        self._stopping = True
+        if self._now:
+            self._now.unsent.append(Stop())
+            return
+        self._due_ns = None
+        for capture in [*self._captures.values()]:
+            self._end(capture, capture.failure)
+
+    def kill(self) -> None:
+        """From any thread: end the process, whatever it does."""
+        for run in (*self._closing, *([self._now] if self._now else [])):
+            run.kill(self._clock.monotonic_ns())
+
+    def receive(self) -> None:
+        """What has come, up to a number of packets. A process that talks nonsense is replaced."""
+        for _ in range(_PACKETS):
+            run = self._now
+            if run is None:
+                return
+            try:
+                received = run.channel.receive()
+                if received is None:
+                    self._on_closed(run)
+                    return
+                messages, fd = received
+                if not messages:
+                    return
+                run.heard_ns = self._clock.monotonic_ns()
+                for message in messages:
+                    if isinstance(message, NewBlock):
+                        self._on_new_block(run, message, fd)
+                    else:
+                        self._handlers[type(message)](run, message)
+            except Exception as error:
+                log.exception("capture process cannot be understood", process=self._number)
+                run.problem = f"{type(error).__name__}: {error}"
+                run.kill(self._clock.monotonic_ns())
+                self._on_closed(run)
+            self._hand_over()
+
+    def turn(self) -> None:
+        """Whatever is due: return places, send what is to be told, bury the dead, start anew."""
+        for closed in [*self._closing]:
+            self._bury(closed)
+        for dead in [dead for dead in self._dead if dead.is_home]:
+            self._dead.remove(dead)
+            dead.release()
+        if not (self._captures or self._stopping):
+            self._rest()
+        run = self._now
+        if run:
+            self._tell(run)
+            self._check(run)
+        if self._due_ns is not None and self._clock.monotonic_ns() >= self._due_ns:
+            self.start()
+
+    def _rest(self) -> None:
+        """It has no source: it ends after a while, should none come."""
+        now = self._clock.monotonic_ns()
+        self._idle_ns = self._idle_ns or now
+        if now - self._idle_ns >= self._limits.worker_idle * 1e9:
+            self.stop()
+
+    # --- the process -----------------------------------------------------------------------------------------------
+
+    def _spawn(self, config: WorkerConfig) -> _Run:
+        """What it is to do comes in a file in memory: a pipe would have to be written to while it reads."""
+        mine, theirs = pair()
+        orders = os.memfd_create("orders")
+        try:
+            os.write(orders, pickle.dumps(config))
+            os.lseek(orders, 0, os.SEEK_SET)
+            fds = [theirs.fileno(), orders]
+            command = [sys.executable, "-m", "daemon.workers.process", *map(str, fds)]
+            with held_back():
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+        except BaseException:
+            mine.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(orders)
+        now = self._clock.monotonic_ns()
+        return _Run(process, Channel(mine, FromCapture), {task.capture for task in config.tasks}, now, now)
+
+    def _tell(self, run: _Run) -> None:
+        if run.home:
+            places = [run.home.popleft() for _ in range(min(len(run.home), _MOST_PLACES))]
+            run.lent -= len(places)
+            run.unsent.append(Returned(places))
+        try:
+            while run.unsent and run.channel.send([run.unsent[0]]):
+                run.unsent.popleft()
+        except OSError:
+            self._on_closed(run)
+
+    def _check(self, run: _Run) -> None:
+        """End a process that is stuck."""
+        now = self._clock.monotonic_ns()
+        if run.killed_ns is None and now - run.heard_ns > self._limits.worker_silence * 1e9:
+            run.problem = run.problem or f"no sign of life for {self._limits.worker_silence:.0f} s"
+            run.kill(now)
+
+    def _on_closed(self, run: _Run) -> None:
+        """Its socket is closed: it has ended, or is about to."""
+        run.channel.close()
+        run.closed_ns = self._clock.monotonic_ns()
+        self._now, self.memory = None, 0
+        self._closing.append(run)
+        self._bury(run)
+
+    def _bury(self, run: _Run) -> None:
+        """See whether it has exited, kill it when that takes too long, and go on without it when even that does."""
+        now, code = self._clock.monotonic_ns(), run.process.poll()
+        if code is not None:
+            self._closing.remove(run)
+            self._dead.append(run)
+            self._mourn(run, run.problem or _words_of(code))
+        elif run.killed_ns is None:
+            if now - (run.closed_ns or 0) > self._limits.worker_exit * 1e9:
+                run.kill(now)
+        elif now - max(run.killed_ns, run.closed_ns or 0) > self._limits.worker_exit * 1e9:
+            self._mourn(run, "it cannot be ended: the system holds it")
+
+    def _mourn(self, run: _Run, how: str) -> None:
+        """Tell those of its sources that had not ended."""
+        if run.is_mourned:
+            return
+        run.is_mourned = True
+        lost = [capture for capture in self._captures.values() if capture.number in run.captures]
+        if lost:
+            if self._clock.monotonic_ns() - run.started_ns > self._limits.worker_lived * 1e9:
+                self._pause = _FIRST_PAUSE_S
+            log.error("capture process ended", process=self._number, reason=how)
+            self._put_off(lost, f"the process that read it ended ({how})")
+        elif self._captures and self._due_ns is None and not self._now:
+            self.start()
+
+    def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
+        """Until a process can be started again."""
+        for capture in captures:
+            self._to.admission.leave(capture.id)
+            if self._stopping or capture.leaving:
+                self._end(capture, None)
+            elif capture.once and capture.seq > capture.first:
+                # Played in part: to start again would publish the same frames twice.
+                self._end(capture, reason)
+            else:
+                capture.state, capture.format = "down", None
+                self._to.announce(capture.id, None, "down", reason, self._pause, None)
+        if self._captures:
+            self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
+            self._pause = min(_LONGEST_PAUSE_S, self._pause * 2)
+
+    def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
+        """It ends without a word of its own."""
+        del self._captures[capture.number]
+        capture.state, capture.failure, capture.format = "ended", failure, None
+        self._to.announce(capture.id, None, "ended", failure or reason, None, None)
+        capture.end.set()
+
+    # --- messages --------------------------------------------------------------------------------------------------
+    # Of a capture that is not known any more, frames are given back at once, and the rest is nobody's.
+
+    def _on_captured(self, run: _Run, message: Captured) -> None:
+        info, luma = message.info, run.blocks[message.block].pointer + message.offset
+        run.lent += 1
+        image = DeviceImage(
+            luma=luma,
+            chroma=luma + message.chroma,
+            pitch=message.pitch,
+            width=info.width,
+            height=info.height,
+            bt709=message.bt709,
+            full_range=message.full_range,
+            lease=Borrowed(run.home, message.block, message.offset),
+        )
+        self._take_in(message.capture, Frame(info, image))
+
+    def _on_captured_here(self, run: _Run, message: CapturedHere) -> None:
+        info, address = message.info, run.blocks[message.block].pointer + message.offset
+        run.lent += 1
+        lease = Borrowed(run.home, message.block, message.offset)
+        self._take_in(message.capture, Frame(info, HostImage(view(address, (info.height, info.width, 3), lease))))
+
+    def _take_in(self, number: int, frame: Frame) -> None:
+        capture = self._captures.get(number)
+        if capture:
+            capture.seq = frame.info.seq + 1
+            self._to.ledger.captured(capture.id)
+            self._arrived.append(frame)
+
+    def _hand_over(self) -> None:
+        if self._arrived:
+            self._to.board.put_all(self._arrived)
+            self._arrived.clear()
+
+    def _on_left_out(self, _: _Run, message: LeftOut) -> None:
+        if capture := self._captures.get(message.capture):
+            capture.seq = message.seq + 1
+            self._to.ledger.captured(capture.id)
+            self._to.ledger.dropped(capture.id, message.seq, message.cause)
+
+    def _on_said(self, _: _Run, message: Said) -> None:
+        if not (capture := self._captures.get(message.capture)):
+            return
+        capture.state = message.state
+        if message.state not in ("up", "stalled"):
+            capture.format = None
+        elif message.format:
+            capture.format = message.format
+        if message.state == "ended":
+            self._hand_over()
+        self._to.announce(
+            capture.id, message.session, message.state, message.reason, message.retry_in_s, message.format
+        )
+
+    def _on_connected(self, run: _Run, message: Connected) -> None:
+        if not (capture := self._captures.get(message.capture)):
+            return
+        number, connection = message.capture, message.connection
+        answer = self._to.admission.enter(
+            capture.id,
+            message.fps,
+            lambda allowance: run.unsent.append(Share(number, connection, allowance)),
+            message.format,
+        )
+        refusal = answer.exception()
+        if refusal is not None and not isinstance(refusal, SourceError):
+            raise refusal
+        run.unsent.append(Answer(number, connection, None if refusal is None else str(refusal)))
+
+    def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
+        if capture := self._captures.get(message.capture):
+            self._to.admission.leave(capture.id)
+
+    def _on_ended(self, _: _Run, message: Ended) -> None:
+        if capture := self._captures.pop(message.capture, None):
+            self._hand_over()  # once the last source has ended, the board takes no more
+            capture.failure = message.failure
+            capture.end.set()
+
+    def _on_new_block(self, run: _Run, message: NewBlock, fd: int | None) -> None:
+        if fd is None:
+            raise ValueError(f"memory {message.number} of capture process {self._number} came without a descriptor")
+        try:
+            mapper = self.mapper if message.device else self._host
+            run.blocks[message.number] = mapper.map(fd, message.size)
+        finally:
+            os.close(fd)
+
+    def _on_block_gone(self, run: _Run, message: BlockGone) -> None:
+        run.blocks.pop(message.number).close()
+
+    def _on_uses(self, _: _Run, message: Uses) -> None:
+        self.memory = message.memory
+
+    def _on_failed(self, run: _Run, message: Failed) -> None:
+        run.problem = message.reason
+
+
+def _words_of(code: int) -> str:
+    return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
