@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -35,14 +35,14 @@ from daemon.mps import Mps
 from daemon.opening import Opening
 from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
-from daemon.probes import GpuReader, ProcessProbe, open_gpu_probe
+from daemon.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.publisher import Publisher
 from daemon.reload import Change, least_confidence
 from daemon.snapshots import Snapshots
 from daemon.source_manager import MakeSource, SourceManager
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
-from daemon.stop import Stop
+from daemon.stop import Stop, StoppedError
 from daemon.tuning import allow_many_files, tune_the_interpreter
 from daemon.watchdog import Stuck, Watchdog
 from detectors.factory import open_detector, passed_over
@@ -62,6 +62,7 @@ _POLL_S = 0.05
 # Shares of the time to stop: when each step must have ended.
 _SOURCES_END, _LANES_END, _SENT, _REPORTED = 0.5, 0.65, 0.75, 0.85
 
+OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
 
 
@@ -74,6 +75,7 @@ class App:
         open_detector: how to open the model; the factory's, or a fake's.
         make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
         find_hardware: what decodes on the GPU; the plan's, or a stand-in.
+        open_probe: how to read the GPUs; NVML, or a stand-in.
         sinks: takers of every frame's row, such as a benchmark.
         read: the configuration file as it is now, for a reload.
 
@@ -98,6 +100,7 @@ class App:
         open_detector: OpenDetector = open_detector,
         make_source: MakeSource = make_source,
         find_hardware: FindHardware = hardware_of,
+        open_probe: OpenProbe = open_gpu_probe,
         sinks: Sequence[RowSink] = (),
         read: Callable[[], Config] | None = None,
     ) -> None:
@@ -105,8 +108,10 @@ class App:
         self._stop = stop or Stop()
         self._failure: str | None = None
         self._code = PART_FAILED
+        self._begun, self._finished = threading.Lock(), False
         self._result: int | None = None  # of `stop`
-        self._stopping = threading.Lock()
+        self._life = threading.Lock()  # `start` and `stop` in turns
+        self._open_probe = open_probe
         self.is_ready = False
         self._read = read or (lambda: self._config)
         self.ledger = Ledger([source.id for source in config.active])
@@ -238,9 +243,19 @@ class App:
     def start(self) -> None:
         """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads.
 
+        A second call does nothing, nor does one after `stop`.
+
         Raises:
             SourceError: the system gives no thread for a source.
         """
+        if not self._begun.acquire(blocking=False):
+            return
+        with self._life:
+            if not self._stop.is_set:
+                with suppress(StoppedError):
+                    self._begin()
+
+    def _begin(self) -> None:
         allow_many_files()  # capture processes, started from here, have it too
         self._log_model()
         self._watchdog.start()
@@ -264,9 +279,15 @@ class App:
             if not seen and any(count.published for count in self.ledger.counts().values()):
                 seen = True
                 log.info("first detections published", **self._age())
-            if self._changes.is_idle and self.sources.finished:
+            if self.sources.finished and self._changes.stop_if(lambda: self.sources.finished):
+                self._finished = True
                 log.info("every recording has ended")
                 return
+
+    @property
+    def is_stopping(self) -> bool:
+        """It was asked to end, or has failed."""
+        return self._stop.is_set
 
     def request_stop(self) -> None:
         """Ask `wait` to return; from any thread."""
@@ -278,16 +299,18 @@ class App:
         Told to end, all of it takes `Limits.stop` at most, and what is cut short is counted as dropped. Where every
         recording has ended by itself there is no hurry: it ends when the last message is out.
         """
-        with self._stopping:
+        finished = self._finished or (self.is_ready and self.sources.finished)
+        if not finished:
+            self._stop.set()  # so that `start` returns
+        with self._life:
             if self._result is None:
-                self._result = self._end()
+                self._result = self._end(finished=finished)
             return self._result
 
-    def _end(self) -> int:
+    def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self._changes.stop()
         was_ready, self.is_ready = self.is_ready, False
-        finished = was_ready and self.sources.finished
         if finished:
             self._drain()
         begun = self._clock.monotonic_ns()
@@ -419,7 +442,7 @@ class App:
             self._publisher,
             self._outbox,
             ProcessProbe(lambda: self.pids),
-            GpuReader(lambda: open_gpu_probe(lambda: self.pids), self._clock),
+            GpuReader(lambda: self._open_probe(lambda: self.pids), self._clock),
             instance,
         )
         return Monitor(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -95,12 +96,6 @@ class Changes(threading.Thread):
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
 
-    @property
-    def is_idle(self) -> bool:
-        """Nothing is asked for that is not done."""
-        with self._lock:
-            return not (self._waiting or self._parked or self._working)
-
     def ask(self, read: Callable[[Config], Config], *, reloads: bool = False) -> Future[Change]:
         """Go over to another configuration: sources that are the same do not notice. Returns at once, raises nothing.
 
@@ -127,6 +122,15 @@ class Changes(threading.Thread):
                 return self._reloading
         self._reloading = self.ask(read, reloads=True)
         return self._reloading
+
+    def stop_if(self, condition: Callable[[], bool]) -> bool:
+        """Take no more changes, if nothing is asked for that is not done, and the condition holds."""
+        with self._lock:
+            if self._waiting or self._parked or self._working or not condition():
+                return False
+            self._stopping.set()
+            self._called.notify()
+            return True
 
     def stop(self) -> None:
         """What waits is not done any more; what is being done comes to its end."""
@@ -255,14 +259,18 @@ class Changes(threading.Thread):
             with self._lock:
                 self._parked = None
             raise DetectorError(f"{len(self._left)} models that were given up still do not come to an end: restart")
-        request.opened_for = new
-        request.opening = Opening(
+        opening = Opening(
             "opening the model",
             lambda stop: self._prepare(new, stop),
             Generation.retire,
             self._clock,
             on_done=self._call,
-        ).start()
+        )
+        with self._lock:
+            if self._parked is not request:  # refused meanwhile, and nobody would take what comes of it
+                raise StoppedError
+            request.opened_for, request.opening = new, opening
+            opening.start()
 
     def _prepare(self, new: Config, stop: Stop) -> Generation:
         """In the opening's thread."""
@@ -322,7 +330,7 @@ class Changes(threading.Thread):
             systemd.notify("READY=1")
         else:
             log.info("change refused: all stays as it is", reason=str(error))
-        if not request.future.cancelled():
+        with suppress(InvalidStateError):  # it was cancelled, or refused by `stop` already
             request.future.set_exception(error)
 
 

@@ -16,6 +16,7 @@ class Limits:
         worker_exit: between a capture process closing its socket and its exit; after it, the process is killed.
         worker_silence: without a message, after which a capture process is taken for stuck; opening a GPU takes some.
         worker_idle: without a source, after which a capture process ends.
+        worker_pause: before a capture process that died is started again; twice as long each time, up to thirty times.
         worker_lived: after which a capture process that dies is replaced as fast as the first time.
         lane_start: for the lanes of a model to make their buffers and see a picture.
         close: for a detector, a decoder pool or a helper process to be closed.
@@ -27,6 +28,7 @@ class Limits:
     worker_exit: float = 2.0
     worker_silence: float = 30.0
     worker_idle: float = 10.0
+    worker_pause: float = 1.0
     worker_lived: float = 60.0
     lane_start: float = 120.0
     close: float = 2.0

@@ -157,6 +157,11 @@ class Ledger:
         with self._lock:
             return {source: self._counts_of(self._index[source]) for source in self._active}
 
+    def counts_of(self, source: str) -> Counts:
+        """Of one that is there, or was."""
+        with self._lock:
+            return self._counts_of(self._index[source])
+
     def index(self, source: str) -> int:
         """Of a source in the rows."""
         return self._index[source]

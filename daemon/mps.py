@@ -9,6 +9,7 @@ its standard input is closed.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -53,7 +54,7 @@ class Mps:
         command = [sys.executable, "-m", __spec__.name, folder]
         with held_back():
             self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        told = self._keeper.stdout.readline().strip() if self._keeper.stdout else ""
+        told = _line(self._keeper)
         if told != "ready":
             self.close()
             return told or "it does not start"
@@ -71,6 +72,13 @@ class Mps:
                 pipe.close()
         with suppress(subprocess.TimeoutExpired):  # as long as this process uses the GPU it will not end
             keeper.wait(_SOON_S)
+
+
+def _line(keeper: subprocess.Popen[str]) -> str:
+    """What it says first; empty if it says nothing in time."""
+    assert keeper.stdout is not None  # noqa: S101 - a pipe was asked for
+    came, _, _ = select.select([keeper.stdout], [], [], 2 * _PATIENCE_S)
+    return keeper.stdout.readline().strip() if came else ""
 
 
 def _keep(folder: Path) -> int:

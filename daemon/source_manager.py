@@ -216,6 +216,9 @@ class SourceManager:
         for thread in self._crew.threads if self._crew else ():
             if thread.ident is not None:
                 thread.join(seconds())
+        for capture in self.captures:
+            if isinstance(capture, Capture) and not capture.ended:
+                capture.disown()
         if self._pool.ident is not None:
             self._pool.join(seconds())
             self._pool.kill()

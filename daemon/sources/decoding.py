@@ -194,6 +194,8 @@ class SoftwareDecoder:
                 for frame in packet.decode()
                 if isinstance(frame, VideoFrame)
             ]
+        except av.error.ArgumentError as error:  # of a decoder that has refused the size, among others
+            raise DecodeError(f"{words_of(error)}; is it larger than options: max_pixels?") from error
         except (av.error.FFmpegError, OSError) as error:
             raise DecodeError(words_of(error)) from error
 

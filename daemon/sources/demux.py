@@ -5,8 +5,11 @@ What decodes the packets is another's: `daemon.sources.av` does it on the CPU.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from struct import Struct
 from time import monotonic
@@ -36,6 +39,9 @@ _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in me
 _REWINDABLE = {"mp4", "matroska"}  # they have an index, so that the first packet is found again
 _ENDLESS = 64  # pictures; no decoder holds back as many
 _MICROSECONDS = Struct("=q")
+# FFmpeg allocates what a camera or file asks for: an RTSP answer that says it is 2 GiB long, a picture of 16000x16000.
+_MOST_PIXELS = 8192 * 4320  # 8K
+_MOST_BYTES = 256 << 20  # at once; the index of a two days' recording takes half of it
 # What FFmpeg's words mean when they come from opening.
 _MEANING: dict[type[Exception], str] = {
     av.error.InvalidDataError: ": it is empty, cut short or not a video",
@@ -238,13 +244,32 @@ def words_of(error: Exception) -> str:
     return scrub(words)
 
 
+@cache
+def _bound_allocations() -> None:
+    """No single allocation of FFmpeg's in this process is larger than `_MOST_BYTES`; it fails, and says so."""
+    library = ctypes.PyDLL(sys.modules[Packet.__module__].__file__)  # its dependencies are searched, too
+    library.av_max_alloc.argtypes, library.av_max_alloc.restype = (ctypes.c_size_t,), None
+    library.av_max_alloc(_MOST_BYTES)
+
+
+def _check_size(config: AvConfig, stream: VideoStream, most_pixels: str) -> None:
+    width, height = stream.codec_context.width, stream.codec_context.height
+    if most_pixels.isdecimal() and width * height > int(most_pixels):
+        raise SourceError(
+            f"{config.url}: its pictures of {width}x{height} are larger than {int(most_pixels) / 1e6:.0f} megapixels; "
+            "set options: {max_pixels: ...} if that is meant"
+        )
+
+
 def _protocols(scheme: str) -> str:
     """What FFmpeg may read: no `concat:` or `subfile:` in a path, no file named by a playlist from the network."""
     return "file,crypto,data" if scheme in ("", "file") else f"{scheme},{_NETWORK}"
 
 
 def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
-    options = {"protocol_whitelist": _protocols(config.url.scheme)}
+    _bound_allocations()
+    most_pixels = config.options.get("max_pixels", str(_MOST_PIXELS))
+    options = {"protocol_whitelist": _protocols(config.url.scheme), "max_pixels": most_pixels}
     if config.url.scheme in _RTSP:
         options |= _RTSP_OPTIONS | {"rtsp_transport": config.transport}
     limits: tuple[float, float | None] = (config.open_timeout_s, config.read_timeout_s)
@@ -269,6 +294,8 @@ def _open(config: AvConfig) -> tuple[InputContainer, VideoStream]:
         # A stream without a codec context crashes PyAV when it is decoded (PyAV #2344).
         if getattr(stream, "codec_context", None) is None:
             raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
+        _check_size(config, stream, most_pixels)
+        stream.codec_context.options = {"max_pixels": most_pixels}
         stream.codec_context.thread_count = config.decode_threads
         for other in container.streams:
             if other.index != stream.index:

@@ -60,8 +60,7 @@ _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a so
 _CLOSING_MS = 10
 _DEAD_MS = 50
 _IDLE_MS = 200
-_FIRST_PAUSE_S = 1.0
-_LONGEST_PAUSE_S = 30.0
+_LONGEST_PAUSE = 30  # in units of the first
 
 
 @dataclass
@@ -143,7 +142,7 @@ class Worker:
         self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
         self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
         self._stopping = False
-        self._pause = _FIRST_PAUSE_S
+        self._pause = limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
         self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
@@ -373,7 +372,7 @@ class Worker:
         lost = [capture for capture in self._captures.values() if capture.number in run.captures]
         if lost:
             if self._clock.monotonic_ns() - run.started_ns > self._limits.worker_lived * 1e9:
-                self._pause = _FIRST_PAUSE_S
+                self._pause = self._limits.worker_pause
             log.error("capture process ended", process=self._number, reason=how)
             self._put_off(lost, f"the process that read it ended ({how})")
         elif self._captures and self._due_ns is None and not self._now:
@@ -393,7 +392,7 @@ class Worker:
                 self._to.announce(capture.id, None, "down", reason, self._pause, None)
         if self._captures:
             self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
-            self._pause = min(_LONGEST_PAUSE_S, self._pause * 2)
+            self._pause = min(_LONGEST_PAUSE * self._limits.worker_pause, self._pause * 2)
 
     def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
         """It ends without a word of its own."""

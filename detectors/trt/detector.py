@@ -161,6 +161,7 @@ class TrtDetector:
         return DeviceImage(picture.pointer, picture.pointer + width * height, width, width, height)
 
     def close(self) -> None:
+        self.device.use()  # in whichever thread the last lane ended
         self._undo.close()
 
     def _load_within_limit(self, model: _Model, options: Options, cache: Path) -> tuple[Options, list[str]]:

@@ -125,7 +125,7 @@ def test_a_camera_that_sends_reports_but_no_pictures_is_connected_to_anew(
         receive_until(subscriber, is_state("a", "up"))
         servers[0].mute()
         messages = receive_until(subscriber, is_state("a", "down"), timeout_s=60)
-        assert messages[-1].reason == "left behind: it was blocked in 'read'"  # type: ignore[union-attr]
+        assert messages[-1].reason == "left behind: it was blocked while reading"  # type: ignore[union-attr]
         messages += receive_until(subscriber, is_state("a", "up"))
         messages += receive_until(subscriber, lambda message: isinstance(message, Detections))
         frames = [message for message in messages if isinstance(message, Detections)]

@@ -1,0 +1,180 @@
+"""Random histories of a daemon: thirty verbs, some of them held while others happen, and then its end.
+
+A history is a hypothesis state machine: what fails is tried again with fewer steps, and printed as a program.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from daemon.app import CUT_SHORT, PART_FAILED
+from daemon.config import AvConfig, SyntheticConfig
+from daemon.errors import ConfigError
+from daemon.redact import Url
+from tests.lifetimes.rig import Rig, settle, wait_until
+from tests.lifetimes.verbs import ENDING, VERBS, End
+
+STEPS = 30
+_CHANGES = ("SIGHUP", "add", "change", "disable", "enable", "remove", "model swap")
+"""Verbs that the thread of changes does, in order: the second waits while the first is held."""
+_OTHERS = tuple(name for name in VERBS if name not in (*_CHANGES, "start", *ENDING))
+_CAM = AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu")
+_CLIP = SyntheticConfig(id="clip", frames=5, pace="fast", width=16, height=16)
+
+
+class History(RuleBasedStateMachine):
+    """One daemon from its start to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.pending: deque[tuple[str, End]] = deque()  # begun, and not ended yet
+        self.rig: Rig | None = None
+        self.mode = "live"
+
+    @initialize(workers=st.booleans(), mode=st.sampled_from(["live", "live", "lossless"]), ready=st.booleans())
+    def begin(self, workers: bool, mode: str, ready: bool) -> None:
+        """Args: whether it is ready before the first verb."""
+        folder = Path(tempfile.mkdtemp(prefix="lookout-history-"))
+        self.stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        self.mode = mode
+        self.rig = Rig(folder, workers=workers, mode=mode)
+        self.stack.enter_context(self.rig.signals())
+        self.rig.start()
+        if ready:
+            self.rig.wait_ready()
+
+    @property
+    def running(self) -> Rig:
+        assert self.rig is not None
+        return self.rig
+
+    @rule(verb=st.sampled_from(_CHANGES), hold=st.booleans())
+    def change(self, verb: str, hold: bool) -> None:
+        """A change, held if nothing else is."""
+        hold = hold and not self.pending and self.running.app.is_ready
+        self.pending.append((verb, VERBS[verb](self.running, hold)))
+
+    @rule(verb=st.sampled_from(_OTHERS))
+    def happen(self, verb: str) -> None:
+        """Something that befalls it; once at a time."""
+        if all(name != verb for name, _ in self.pending):
+            self.pending.append((verb, VERBS[verb](self.running, False)))
+
+    @rule(there=st.booleans())
+    def change_camera(self, there: bool) -> None:
+        """The source in a capture process comes or goes."""
+        future = self.running.edit(lambda rows: [row for row in rows if row.id != "cam"] + ([_CAM] if there else []))
+        self.pending.append(("camera", lambda: settle(future)))
+
+    @rule()
+    def play_clip(self) -> None:
+        """A recording that ends by itself."""
+        future = self.running.edit(lambda rows: [*(row for row in rows if row.id != "clip"), _CLIP])
+        self.pending.append(("clip", lambda: settle(future)))
+
+    @rule()
+    def ask_for_nonsense(self) -> None:
+        """A change that cannot be made is refused whole."""
+
+        def refuse(_: object) -> list[object]:
+            raise ConfigError("nonsense")
+
+        future = self.running.edit(refuse)  # type: ignore[arg-type]
+        self.pending.append(("nonsense", lambda: settle(future)))
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def end_one(self) -> None:
+        """The first that was begun comes to its end."""
+        _, end = self.pending.popleft()
+        end()
+
+    @precondition(lambda self: not self.pending and self.rig is not None and self.rig.app.is_ready)
+    @rule()
+    def look(self) -> None:
+        """All is as the configuration says."""
+        self.running.check_running(ended={"clip"})
+
+    @precondition(lambda self: self.rig is not None)
+    @rule()
+    def go_on(self) -> None:
+        """Some frames pass."""
+        ledger = self.running.app.ledger
+        before = sum(count.captured for count in ledger.counts().values())
+        wait_until(lambda: self._moved(before), "frames come")
+
+    def _moved(self, before: int) -> bool:
+        now = sum(count.captured for count in self.running.app.ledger.counts().values())
+        return now != before or not self._frames_may_come()
+
+    def _frames_may_come(self) -> bool:
+        """Nothing is held or hangs, and there is a source that could give some."""
+        return not self.pending and any(row.id != "clip" for row in self.running.app.config.active)
+
+    def teardown(self) -> None:
+        """It is told to end while things are held; then they are let go."""
+        try:
+            if self.rig is not None:
+                self._end(self.rig)
+        finally:
+            if self.rig is not None:
+                self.rig.open_all()
+            self.stack.close()
+
+    def _end(self, rig: Rig) -> None:
+        rig.wait_ready()
+        how = _way_to_end(len(rig.reloads) + len(rig.detectors))
+        how(rig)
+        for _, end in self.pending:
+            end()
+        self.pending.clear()
+        rig.wait_stopped()
+        self.stack.close()
+        expected = PART_FAILED if how is _fail else CUT_SHORT if self.mode == "lossless" else 0
+        rig.end(code=expected)
+
+
+def _terminate(_: Rig) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _stop(rig: Rig) -> None:
+    rig.app.request_stop()
+
+
+def _fail(rig: Rig) -> None:
+    """A lane fails."""
+    for detector in rig.detectors:
+        detector.fails = True
+    rig.detecting.open()
+    wait_until(lambda: rig.app.is_stopping, "a detector that fails ends the daemon")
+
+
+def _way_to_end(number: int) -> Callable[[Rig], None]:
+    return (_terminate, _stop, _terminate, _fail)[number % 4]
+
+
+def profile(count: int, *, derandomize: bool) -> settings:
+    """How many histories, and whether they are the same every time."""
+    return settings(
+        max_examples=count,
+        stateful_step_count=STEPS,
+        deadline=None,
+        derandomize=derandomize,
+        database=None,
+        phases=[Phase.explicit, Phase.generate] if os.environ.get("LOOKOUT_NO_SHRINK") else tuple(Phase),
+        print_blob=True,
+        suppress_health_check=[*HealthCheck],
+    )

@@ -1,0 +1,144 @@
+"""Stand-ins at the daemon's ports that a test can hold: a detector, a probe of GPUs, sources here and in workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from daemon.config import AvConfig, SourceConfig, SyntheticConfig
+from daemon.messages import FrameClock, GpuMetrics, VideoFormat
+from daemon.sources.decoding import Hardware
+from daemon.sources.factory import make_source
+from daemon.sources.port import Picture, Source
+from detectors.detections import Detections
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
+from tests.lifetimes.gate import Gate
+
+_PERIOD_S = 0.02
+_PICTURE = np.zeros((8, 8, 3), np.uint8)
+
+
+class Detector(FakeDetector):
+    """The fake, with gates where lanes open and detect.
+
+    Attributes:
+        closed: how often it was.
+        inside: lanes that are detecting.
+    """
+
+    def __init__(self, options: Options, opening: Gate, detecting: Gate) -> None:
+        super().__init__(options)
+        self._opening, self._detecting = opening, detecting
+        self.closed = self.inside = 0
+        self.fails = False
+        self.closed_under_a_lane = False
+
+    def lane(self) -> _Lane:
+        self._opening()
+        return _Lane(self, self._detecting, self._options.wanted.confidence)
+
+    def close(self) -> None:
+        self.closed += 1
+        self.closed_under_a_lane |= self.inside > 0
+
+
+class _Lane(FakeLane):
+    def __init__(self, detector: Detector, gate: Gate, confidence: float) -> None:
+        super().__init__(confidence, 0.0, lambda _: None)
+        self._detector, self._gate = detector, gate
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        self._detector.inside += 1
+        try:
+            self._gate()
+            if self._detector.fails:
+                raise DetectorError("out of memory")
+            return super().detect(images)
+        finally:
+            self._detector.inside -= 1
+
+
+class Probe:
+    """A GPU that answers when its gate is open."""
+
+    reason: str | None = None
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    def read(self) -> list[GpuMetrics]:
+        self._gate()
+        nothing = dict.fromkeys(
+            ("memory_used_bytes", "memory_total_bytes", "process_memory_bytes", "utilisation", "decoder_utilisation")
+        )
+        return [GpuMetrics(name="stand-in", power_w=None, energy_j=None, reasons={}, **nothing)]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def open_probe(gate: Gate) -> Callable[[Callable[[], Iterable[int]]], Probe]:
+    """For `App`."""
+    return lambda _pids: Probe(gate)
+
+
+class Camera:
+    """Fifty pictures a second, for ever or `frames` of them; its library may be held.
+
+    Args:
+        hold: called at each picture; it may not return for long.
+        live: it has no end.
+    """
+
+    clock = FrameClock("arrival")
+    paced = False
+
+    def __init__(self, hold: Callable[[], None], frames: int | None = None) -> None:
+        self._hold, self._frames = hold, frames
+        self.live = frames is None
+        self.once = not self.live
+
+    def open(self) -> _Reader:
+        return _Reader(self._hold, self._frames)
+
+
+class _Reader:
+    format = VideoFormat("ticks", 8, 8, 1 / _PERIOD_S, "none")
+
+    def __init__(self, hold: Callable[[], None], frames: int | None) -> None:
+        self._hold, self._left = hold, frames
+        self._pause = threading.Event()
+
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+        self._pause.wait(_PERIOD_S)
+        self._hold()
+        if self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                return None
+        return Picture(None, 0, lambda: HostImage(_PICTURE))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def remote_source(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
+    """In a capture process: a camera that is held as long as the file HANG-ID is in the folder."""
+    if not isinstance(config, AvConfig):
+        return make_source(config, hardware)
+    return Camera(lambda: _wait_while(folder / f"HANG-{config.id}"))
+
+
+def _wait_while(file: Path) -> None:
+    pause = threading.Event()
+    while file.exists():
+        pause.wait(0.005)
+
+
+def is_library(config: SourceConfig) -> bool:
+    """A source of this process whose library may be held."""
+    return isinstance(config, SyntheticConfig) and config.id.startswith("lib")

@@ -1,0 +1,347 @@
+"""A whole daemon in this process, with real workers and sockets, whose every library may be held; and what must be so
+when it has ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from daemon.app import App
+from daemon.client import Subscriber
+from daemon.config import (
+    AvConfig,
+    BoardConfig,
+    Config,
+    ModelConfig,
+    MonitorConfig,
+    PublisherConfig,
+    ReconnectConfig,
+    SourceConfig,
+    SyntheticConfig,
+)
+from daemon.errors import LookoutError
+from daemon.limits import Limits
+from daemon.messages import Detections, Status
+from daemon.metrics import CAUSES, Counts
+from daemon.redact import Url
+from daemon.signals import stopping_on_signals
+from daemon.sources.decoding import Hardware
+from daemon.sources.port import Source
+from detectors.factory import Backend
+from detectors.port import DetectorError, Options
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Camera, Detector, is_library, open_probe, remote_source
+
+_PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+_POLL_S = 0.002
+LIMITS = Limits(stop=4.0, remove=30.0, settle=10.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
+
+
+class Maker:
+    """Makes sources, in this process with gates; capture processes get it without."""
+
+    def __init__(self, folder: Path, making: Gate | None = None, library: Gate | None = None) -> None:
+        self._folder, self._making, self._library = folder, making, library
+
+    def __reduce__(self) -> tuple[type[Maker], tuple[Path]]:
+        return Maker, (self._folder,)
+
+    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+        if self._making:
+            self._making()
+        if self._library and is_library(config):
+            return Camera(self._library)
+        return remote_source(config, hardware, self._folder)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a process holds.
+
+    Attributes:
+        maps: of shared memory.
+    """
+
+    threads: frozenset[str]
+    files: int
+    children: frozenset[int]
+    maps: int
+
+    @classmethod
+    def now(cls) -> Resources:
+        me = psutil.Process()
+        names = frozenset(f"{thread.name}#{thread.ident}" for thread in threading.enumerate())
+        maps = sum("/memfd:pictures" in line for line in Path("/proc/self/maps").read_text().splitlines())
+        return cls(names, me.num_fds(), frozenset(child.pid for child in me.children(recursive=True)), maps)
+
+
+class Listener(threading.Thread):
+    """A subscriber that reads all, and holds the daemon to its word about order and numbers."""
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__(name="listener", daemon=True)
+        self._subscriber = Subscriber(endpoint, kinds=("detections", "status"), high_water_mark=1_000_000)
+        self._ending = threading.Event()
+        self.seqs: dict[str, list[int]] = defaultdict(list)
+        self.states: dict[str, list[str]] = defaultdict(list)
+        self.start()
+
+    def run(self) -> None:
+        with self._subscriber:
+            while True:
+                message = self._subscriber.receive(0.05)
+                if isinstance(message, Detections):
+                    self.seqs[message.source].append(message.seq)
+                elif isinstance(message, Status):
+                    self.states[message.source].append(message.state)
+                elif message is None and self._ending.is_set():
+                    return
+
+    def close(self) -> dict[str, int]:
+        """When all has come; messages lost on the way here."""
+        self._ending.set()
+        self.join(_PATIENCE_S)
+        return self._subscriber.lost
+
+
+class Rig:
+    """One daemon and what a test needs to hold it, ask it and judge it.
+
+    Args:
+        folder: of its files.
+        workers: there is a source in a capture process.
+
+    Attributes:
+        app: the daemon; None before `start`.
+        file: what the configuration file would say.
+    """
+
+    def __init__(self, folder: Path, *, workers: bool = True, mode: str = "live", **more: Any) -> None:
+        self.folder = folder
+        self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
+        self.library, self.probe, self.model = Gate(), Gate(), Gate()
+        self.detectors: list[Detector] = []
+        self.reloads: list[Future[Any]] = []  # that signals have asked for
+        self.before = Resources.now()
+        self.frames = folder / "frames.jsonl"
+        sources: list[SourceConfig] = [
+            SyntheticConfig(id="drawn", fps=50, width=16, height=16, objects=1),
+            SyntheticConfig(id="lib", fps=50, width=16, height=16),
+            SyntheticConfig(id="spare", fps=50, width=16, height=16, objects=1, enabled=False),
+        ]
+        if workers:
+            sources.append(AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu"))
+        self.base = self.file = Config(
+            model=ModelConfig(path=Path("model-0"), backend="fake", max_batch=4),
+            sources=sources,
+            lanes=2,
+            reconnect=ReconnectConfig(initial_s=0.02, max_s=0.1),
+            board=BoardConfig(mode=mode, max_age_ms=60_000, depth=4),  # type: ignore[arg-type]
+            publisher=PublisherConfig(
+                endpoint="tcp://127.0.0.1:*", high_water_mark=1_000_000, wait_for_subscriber_s=30
+            ),
+            monitor=MonitorConfig(interval_s=0.05, stall_after_s=60, stuck_after_s=120, frames_file=self.frames),
+            **more,
+        )
+        self.app = App(
+            self.base,
+            limits=LIMITS,
+            open_detector=self._open_detector,
+            make_source=Maker(folder, self.making, self.library),
+            open_probe=open_probe(self.probe),
+            read=self._read,
+        )
+        self.listener = Listener(self.app.endpoint)
+        self._runner = threading.Thread(target=self._run, name="runner", daemon=True)
+        self.code: int | None = None
+        self.error: BaseException | None = None
+
+    def _open_detector(self, backend: Backend, options: Options) -> Detector:
+        if self.detectors:
+            self.model()
+        self.detectors.append(Detector(options, self.opening, self.detecting))
+        return self.detectors[-1]
+
+    def _read(self) -> Config:
+        self.reading()
+        return self.file
+
+    def _run(self) -> None:
+        try:
+            self.code = self.app.run()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    # --- what tests do ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to run; see `wait_ready`."""
+        self._runner.start()
+
+    def wait_ready(self) -> None:
+        wait_until(lambda: self.app.is_ready or not self._runner.is_alive(), "it is ready")
+
+    def wait_stopped(self) -> None:
+        """Until it has ended."""
+        self._runner.join(_PATIENCE_S)
+        assert not self._runner.is_alive(), "the daemon does not end"
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Within, signals of this process are the daemon's. In the main thread."""
+        with stopping_on_signals(self.app.request_stop, lambda: self.reloads.append(self.app.reload_file())):
+            yield
+
+    def edit(self, change: Callable[[list[SourceConfig]], list[SourceConfig]]) -> Future[Any]:
+        """Change the sources, as over HTTP."""
+        return self.app.reload(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
+
+    def swap(self, name: str) -> Future[Any]:
+        """Another model, of this name."""
+        return self.app.reload(
+            lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
+        )
+
+    @property
+    def worker(self) -> int | None:
+        """Pid of the capture process, None where there is none now."""
+        return next(iter(self.app.sources.pids), None)
+
+    def open_all(self) -> None:
+        """Hold nobody any more."""
+        for gate in (
+            self.opening, self.detecting, self.making, self.reading, self.library, self.probe, self.model,
+        ):  # fmt: skip
+            gate.open()
+        for file in self.folder.glob("HANG-*"):
+            file.unlink(missing_ok=True)
+
+    # --- what must be so -------------------------------------------------------------------------------------------
+
+    def check_running(self, ended: Collection[str] = ()) -> None:
+        """The sources of the configuration, and no others, are up and give frames, which are looked at.
+
+        Args:
+            ended: those that end by themselves.
+        """
+        wait_until(lambda: self._states_are_true(ended), "the sources are those of the configuration", self._states)
+        before = self.app.ledger.counts()
+        wanted = {source.id for source in self.app.config.active}
+        assert set(before) == wanted, f"accounts of {set(before)}, sources {wanted}"
+        wait_until(lambda: self._all_moved(before, ended), "all sources give frames", self.app.ledger.counts)
+        assert self.app.problems() == []
+        assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
+
+    def _states(self) -> dict[str, str]:
+        return {capture.id: capture.state for capture in self.app.sources.captures}
+
+    def _states_are_true(self, ended: Collection[str]) -> bool:
+        states, idle = self._states(), all(future.done() for future in self.reloads)
+        wanted = {source.id: "ended" if source.id in ended else "up" for source in self.app.config.active}
+        return idle and states == wanted
+
+    def _all_moved(self, before: dict[str, Counts], ended: Collection[str]) -> bool:
+        now = self.app.ledger.counts()
+        return all(now[id].published >= count.published + 2 for id, count in before.items() if id not in ended)
+
+    def check_threads(self) -> None:
+        """Those of the parts and of the sources, and no others."""
+        own = {"runner", "listener", "signals", "watchdog", "publisher", "monitor", "changes", "gpu-reader"}
+        own |= {"lane", "capture-workers", *(f"capture-{source.id}" for source in self.app.config.active)}
+
+        def strangers() -> set[str]:
+            names = Resources.now().threads - self.before.threads
+            return {
+                name for name in (name.partition("#")[0].rstrip("0123456789.-") for name in names) if name not in own
+            }
+
+        wait_until(lambda: not strangers(), "no thread is left", strangers)
+
+    def _closed(self) -> list[tuple[str, int, int]]:
+        return [(row.info.name, row.closed, row.inside) for row in self.detectors]
+
+    def _threads(self) -> frozenset[str]:
+        return Resources.now().threads - self.before.threads
+
+    def end(self, *, code: int | None = 0) -> None:
+        """Wait for the end, and judge: exit code, accounts, order, and that nothing is left."""
+        if self._runner.ident is None:
+            self.app.stop()
+        else:
+            self._runner.join(_PATIENCE_S)
+            assert not self._runner.is_alive(), "the daemon does not end"
+            if self.error:
+                raise self.error
+        found = self.app.stop()
+        assert code is None or found == code, f"exit code {found}, not {code}"
+        lost = self.listener.close()
+        assert lost == {}, lost
+        self._check_accounts()
+        self._check_order()
+        self._check_leftovers()
+
+    def _check_accounts(self) -> None:
+        ledger = self.app.ledger
+        for source, count in ledger.counts().items():
+            assert count.in_flight == 0, f"{source}: {count} do not add up"
+        for source in ledger.sources:
+            counts = ledger.counts_of(source)
+            assert counts.in_flight == 0, f"{source}, which is gone: {counts} do not add up"
+            if self._runner.ident is not None:
+                assert counts.published == len(self.listener.seqs[source]), f"{source}: published and not received"
+        for capture in self.app.sources.captures:
+            assert capture.state == "ended", f"{capture.id} is said to be {capture.state} after the end"
+
+    def _check_order(self) -> None:
+        for source, seqs in self.listener.seqs.items():
+            assert seqs == sorted(set(seqs)), f"{source}: frames twice or out of order"
+
+    def _check_leftovers(self) -> None:
+        for detector in self.detectors:
+            wait_until(
+                lambda: all(row.closed == 1 for row in self.detectors), "each detector is closed once", self._closed
+            )
+            assert not detector.closed_under_a_lane
+        wait_until(lambda: Resources.now().children <= self.before.children, "no process is left")
+        wait_until(lambda: not self._threads(), "no thread is left", self._threads)
+        assert Resources.now().maps <= self.before.maps, "shared memory is left"
+        wait_until(lambda: Resources.now().files <= self.before.files, "no descriptor is left", _open_files)
+
+
+def settle(future: Future[Any], *allowed: type[Exception]) -> None:
+    """Wait for a change; it is done, or refused by an error of these kinds."""
+    with suppress(*allowed, LookoutError, DetectorError):
+        future.result(_PATIENCE_S)
+
+
+def wait_until(condition: Callable[[], Any], what: str, details: Callable[[], object] | None = None) -> None:
+    """Until it holds; the time is there to find what hangs."""
+    until = time.monotonic() + _PATIENCE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < until, f"{what}: not so{f'; {details()}' if details else ''}"
+        pause.wait(_POLL_S)
+
+
+def dropped(counts: Counts) -> int:
+    """Frames, of all causes."""
+    return sum(getattr(counts.dropped, cause) for cause in CAUSES)
+
+
+def _open_files() -> Sequence[str]:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found

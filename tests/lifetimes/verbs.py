@@ -1,0 +1,280 @@
+"""What may happen to a daemon: each verb can be brought to its critical moment and held there, or just begun.
+
+A verb is a function that begins it and returns what ends it: that lets go of what was held, and waits until it is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import zmq
+
+from daemon.config import SourceConfig, SyntheticConfig
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.rig import Rig, settle, wait_until
+
+End = Callable[[], None]
+Verb = Callable[[Rig, bool], End]
+"""Arguments: the daemon, and whether to bring it to its critical moment and hold it there."""
+
+_models = itertools.count(1)
+ENDING = ("stop", "SIGTERM")
+"""Verbs after which the daemon ends."""
+
+
+def start(rig: Rig, hold: bool) -> End:
+    """Held while lanes warm up. Of a daemon that runs: once more."""
+    if rig.app.is_ready or not hold:
+        rig.app.start()
+        return lambda: None
+    rig.opening.close()
+    rig.start()
+    rig.opening.wait_for_one()
+
+    def end() -> None:
+        rig.opening.open()
+        rig.wait_ready()
+
+    return end
+
+
+def stop(rig: Rig, hold: bool) -> End:
+    """Held by a lane that does not come back from the detector."""
+    if hold:
+        rig.detecting.close()
+        if rig.app.is_ready:
+            rig.detecting.wait_for_one()
+    thread = threading.Thread(target=rig.app.stop, name="stopper", daemon=True)
+    thread.start()
+
+    def end() -> None:
+        rig.detecting.open()
+        thread.join(60)
+        assert not thread.is_alive(), "stop does not return"
+
+    return end
+
+
+def sigterm(rig: Rig, hold: bool) -> End:
+    if hold:
+        rig.detecting.close()
+        if rig.app.is_ready:
+            rig.detecting.wait_for_one()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return rig.detecting.open
+
+
+def sighup(rig: Rig, hold: bool) -> End:
+    """Held while the file is read. It says what runs already."""
+    rig.file = rig.app.config
+    if hold:
+        rig.reading.close()
+    before = len(rig.reloads)
+    os.kill(os.getpid(), signal.SIGHUP)
+    wait_until(lambda: len(rig.reloads) > before or rig.app.is_stopping, "the signal is heard")
+    future = rig.reloads[-1] if len(rig.reloads) > before else None
+    if hold and future:
+        _held_or_done(rig.reading, future)
+
+    def end() -> None:
+        rig.reading.open()
+        if future:
+            settle(future)
+
+    return end
+
+
+def add(rig: Rig, hold: bool) -> End:
+    """Held while the source is made."""
+    guest = SyntheticConfig(id="guest", fps=50, width=16, height=16, objects=1)
+    return _change(rig, rig.making if hold else None, lambda rows: [*_without(rows, "guest"), guest])
+
+
+def change(rig: Rig, hold: bool) -> End:
+    """Held in the library of the source that is to end for it."""
+    return _change(
+        rig,
+        rig.library if hold else None,
+        lambda rows: _with(rows, "lib", max_fps=40.0 + next(_models)),
+        waits_for="lib",
+    )
+
+
+def disable(rig: Rig, hold: bool) -> End:
+    return _change(rig, rig.library if hold else None, lambda rows: _with(rows, "lib", enabled=False), waits_for="lib")
+
+
+def enable(rig: Rig, hold: bool) -> End:
+    return _change(rig, rig.making if hold else None, lambda rows: _with(rows, "spare", enabled=True))
+
+
+def remove(rig: Rig, hold: bool) -> End:
+    return _change(rig, rig.library if hold else None, lambda rows: _without(rows, "lib"), waits_for="lib")
+
+
+def model_swap(rig: Rig, hold: bool) -> End:
+    """Held while the model is opened."""
+    if hold:
+        rig.model.close()
+    future = rig.swap(f"model-{next(_models)}")
+    if hold and not future.done():
+        _held_or_done(rig.model, future)
+
+    def end() -> None:
+        rig.model.open()
+        settle(future)
+
+    return end
+
+
+def worker_dies(rig: Rig, hold: bool) -> End:  # noqa: ARG001
+    """Between its death and the next one's start."""
+    if (pid := rig.worker) is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return lambda: None
+
+
+def worker_hangs(rig: Rig, hold: bool) -> End:  # noqa: ARG001
+    pid = rig.worker
+    if pid is None:
+        return lambda: None
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+
+    def end() -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    return end
+
+
+def library_hangs(rig: Rig, hold: bool) -> End:
+    """Of a source here, and of one in a capture process."""
+    file = rig.folder / "HANG-cam"
+    file.touch()
+    rig.library.close()
+    if hold and any(capture.id == "lib" and capture.state == "up" for capture in rig.app.sources.captures):
+        rig.library.wait_for_one()
+
+    def end() -> None:
+        file.unlink(missing_ok=True)
+        rig.library.open()
+
+    return end
+
+
+def nvml_hangs(rig: Rig, hold: bool) -> End:
+    rig.probe.close()
+    if hold and rig.app.is_ready:
+        rig.probe.wait_for_one()
+    return rig.probe.open
+
+
+def disk_full(rig: Rig, hold: bool) -> End:  # noqa: ARG001
+    """The file of frames takes nothing more, and then does again."""
+    fd = next((fd for fd in map(int, os.listdir("/proc/self/fd")) if _is(fd, rig.frames)), None)
+    if fd is None:
+        return lambda: None
+    kept, full = os.dup(fd), os.open("/dev/full", os.O_WRONLY | os.O_APPEND)
+    os.dup2(full, fd)
+    os.close(full)
+
+    def end() -> None:
+        if _is(fd, "/dev/full"):  # it may be closed by now, and another's
+            os.dup2(kept, fd)
+        os.close(kept)
+
+    return end
+
+
+def subscriber_stalls(rig: Rig, hold: bool) -> End:  # noqa: ARG001
+    """It has room for a few messages, and never reads one."""
+    context = zmq.Context()
+    socket = context.socket(zmq.SUB)
+    socket.setsockopt(zmq.RCVHWM, 1)
+    socket.setsockopt(zmq.SUBSCRIBE, b"")
+    socket.connect(rig.app.endpoint)
+
+    def end() -> None:
+        socket.close(linger=0)
+        context.term()
+
+    return end
+
+
+VERBS: dict[str, Verb] = {
+    "start": start,
+    "stop": stop,
+    "SIGHUP": sighup,
+    "SIGTERM": sigterm,
+    "add": add,
+    "change": change,
+    "disable": disable,
+    "enable": enable,
+    "remove": remove,
+    "model swap": model_swap,
+    "worker dies": worker_dies,
+    "worker hangs": worker_hangs,
+    "library hangs": library_hangs,
+    "NVML hangs": nvml_hangs,
+    "disk full": disk_full,
+    "subscriber stalls": subscriber_stalls,
+}
+
+
+def put_back(rig: Rig) -> None:
+    """The sources as they were before all verbs."""
+    settle(rig.edit(lambda _: [*rig.base.sources]))
+
+
+def _change(
+    rig: Rig, gate: Gate | None, edit: Callable[[list[SourceConfig]], list[SourceConfig]], waits_for: str | None = None
+) -> End:
+    """A change of sources that is held at a gate.
+
+    Args:
+        waits_for: the source whose library is held; there is nothing to hold where it does not run.
+    """
+    runs = waits_for is None or any(row.id == waits_for and row.state == "up" for row in rig.app.sources.captures)
+    if gate:
+        gate.close()
+        if waits_for and runs:
+            gate.wait_for_one()
+    future = rig.edit(edit)
+    if gate and not waits_for:
+        _held_or_done(gate, future)
+
+    def end() -> None:
+        if gate:
+            gate.open()
+        settle(future)
+
+    return end
+
+
+def _held_or_done(gate: Gate, future: Future[Any]) -> None:
+    """It waits at the gate, or was refused before."""
+    wait_until(lambda: gate.holds or future.done(), "the change comes to its gate")
+
+
+def _with(rows: list[SourceConfig], id: str, **changes: Any) -> list[SourceConfig]:
+    return [msgspec.structs.replace(row, **changes) if row.id == id else row for row in rows]
+
+
+def _without(rows: list[SourceConfig], id: str) -> list[SourceConfig]:
+    return [row for row in rows if row.id != id]
+
+
+def _is(fd: int, path: object) -> bool:
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{fd}") == str(path)
+    return False
