@@ -325,7 +325,8 @@ class App:
             lane.join(left(_LANES_END))
         self._lanes.retire()
         self._board.abandon()
-        self._outbox.flush(left(_SENT))  # so that the last report counts every frame
+        if self._publisher.is_alive():
+            self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
         if self._http:
             self._http.stop(left(_REPORTED))

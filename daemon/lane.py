@@ -120,6 +120,7 @@ class LaneThread(threading.Thread):
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
+            board.release(batch)  # where another model has taken over, its lanes go on with these sources
             raise
         if not board.claim(batch):
             return  # the time to stop was over: the frames are counted

@@ -130,6 +130,7 @@ class _Worker:
         self._captures: dict[int, Capture] = {}
         self._unmade: dict[int, _Unmade] = {}
         self._stopping = False
+        self._bell, self._ringer = os.pipe()  # rung when a source has ended
         first = [capture for task in config.tasks if (capture := self._make(task))]
         self._crew = Crew(first, hardware.threads, clock, self._give_up, hardware.use)
         self._sending = threading.Thread(target=self._send, name="sender", daemon=True)
@@ -138,17 +139,22 @@ class _Worker:
         tune_the_interpreter()
         self._sending.start()
         self._crew.start()
-        poller = select.poll()
-        poller.register(self._channel.socket, select.POLLIN)
+        poller, socket = select.poll(), self._channel.socket.fileno()
+        poller.register(socket, select.POLLIN)
+        poller.register(self._bell, select.POLLIN)
         due_ns = 0
         while self._captures or not self._stopping:
-            if poller.poll(_TICK_S * 1000):
+            came = {fd for fd, _ in poller.poll(_TICK_S * 1000)}
+            if socket in came:
                 received = self._channel.receive()
                 if received is None:
                     return
                 for message in received[0]:
                     self._obey(message)
             now = self._clock.monotonic_ns()
+            if self._bell in came:
+                os.read(self._bell, 4096)
+                due_ns = now
             if now >= due_ns:
                 due_ns = now + round(_TICK_S * 1e9)
                 self._look_around(now)
@@ -196,7 +202,11 @@ class _Worker:
             config.settle_s,
         )
         self._captures[task.capture] = capture
+        capture.end.on_set(self._ring)
         return capture
+
+    def _ring(self) -> None:
+        os.write(self._ringer, b".")
 
     def _try_again(self, task: Task, feed: Feed, error: Exception, backoff: Backoff | None) -> None:
         backoff = backoff or Backoff(self._config.reconnect)

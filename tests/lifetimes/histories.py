@@ -34,10 +34,17 @@ _CLIP = SyntheticConfig(id="clip", frames=5, pace="fast", width=16, height=16)
 
 
 class History(RuleBasedStateMachine):
-    """One daemon from its start to its end."""
+    """One daemon from its start to its end.
+
+    Attributes:
+        tried, verbs: histories, and steps of them, in this process so far.
+    """
+
+    tried = verbs = 0
 
     def __init__(self) -> None:
         super().__init__()
+        History.tried += 1
         self.stack = ExitStack()
         self.pending: deque[tuple[str, End]] = deque()  # begun, and not ended yet
         self.rig: Rig | None = None
@@ -63,30 +70,35 @@ class History(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(_CHANGES), hold=st.booleans())
     def change(self, verb: str, hold: bool) -> None:
         """A change, held if nothing else is."""
+        History.verbs += 1
         hold = hold and not self.pending and self.running.app.is_ready
         self.pending.append((verb, VERBS[verb](self.running, hold)))
 
     @rule(verb=st.sampled_from(_OTHERS))
     def happen(self, verb: str) -> None:
         """Something that befalls it; once at a time."""
+        History.verbs += 1
         if all(name != verb for name, _ in self.pending):
             self.pending.append((verb, VERBS[verb](self.running, False)))
 
     @rule(there=st.booleans())
     def change_camera(self, there: bool) -> None:
         """The source in a capture process comes or goes."""
+        History.verbs += 1
         future = self.running.edit(lambda rows: [row for row in rows if row.id != "cam"] + ([_CAM] if there else []))
         self.pending.append(("camera", lambda: settle(future)))
 
     @rule()
     def play_clip(self) -> None:
         """A recording that ends by itself."""
+        History.verbs += 1
         future = self.running.edit(lambda rows: [*(row for row in rows if row.id != "clip"), _CLIP])
         self.pending.append(("clip", lambda: settle(future)))
 
     @rule()
     def ask_for_nonsense(self) -> None:
         """A change that cannot be made is refused whole."""
+        History.verbs += 1
 
         def refuse(_: object) -> list[object]:
             raise ConfigError("nonsense")
@@ -156,9 +168,7 @@ def _stop(rig: Rig) -> None:
 
 def _fail(rig: Rig) -> None:
     """A lane fails."""
-    for detector in rig.detectors:
-        detector.fails = True
-    rig.detecting.open()
+    rig.fails.set()
     wait_until(lambda: rig.app.is_stopping, "a detector that fails ends the daemon")
 
 
@@ -166,15 +176,20 @@ def _way_to_end(number: int) -> Callable[[Rig], None]:
     return (_terminate, _stop, _terminate, _fail)[number % 4]
 
 
-def profile(count: int, *, derandomize: bool) -> settings:
-    """How many histories, and whether they are the same every time."""
+def profile(count: int, *, derandomize: bool, shrink: bool = True) -> settings:
+    """How many histories.
+
+    Args:
+        derandomize: they are the same every time.
+        shrink: one that fails is tried again with fewer steps.
+    """
     return settings(
         max_examples=count,
         stateful_step_count=STEPS,
         deadline=None,
         derandomize=derandomize,
         database=None,
-        phases=[Phase.explicit, Phase.generate] if os.environ.get("LOOKOUT_NO_SHRINK") else tuple(Phase),
+        phases=tuple(Phase) if shrink else (Phase.explicit, Phase.generate),
         print_blob=True,
         suppress_health_check=[*HealthCheck],
     )

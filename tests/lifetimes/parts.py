@@ -13,6 +13,7 @@ from daemon.messages import FrameClock, GpuMetrics, VideoFormat
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
+from daemon.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
@@ -25,16 +26,18 @@ _PICTURE = np.zeros((8, 8, 3), np.uint8)
 class Detector(FakeDetector):
     """The fake, with gates where lanes open and detect.
 
+    Args:
+        fails: when it is set, no lane detects any more.
+
     Attributes:
         closed: how often it was.
         inside: lanes that are detecting.
     """
 
-    def __init__(self, options: Options, opening: Gate, detecting: Gate) -> None:
+    def __init__(self, options: Options, opening: Gate, detecting: Gate, fails: Stop) -> None:
         super().__init__(options)
-        self._opening, self._detecting = opening, detecting
+        self._opening, self._detecting, self.fails = opening, detecting, fails
         self.closed = self.inside = 0
-        self.fails = False
         self.closed_under_a_lane = False
 
     def lane(self) -> _Lane:
@@ -55,7 +58,7 @@ class _Lane(FakeLane):
         self._detector.inside += 1
         try:
             self._gate()
-            if self._detector.fails:
+            if self._detector.fails.is_set:
                 raise DetectorError("out of memory")
             return super().detect(images)
         finally:

@@ -38,6 +38,7 @@ from daemon.redact import Url
 from daemon.signals import stopping_on_signals
 from daemon.sources.decoding import Hardware
 from daemon.sources.port import Source
+from daemon.stop import Stop
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
@@ -45,7 +46,7 @@ from tests.lifetimes.parts import Camera, Detector, is_library, open_probe, remo
 
 _PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S = 0.002
-LIMITS = Limits(stop=4.0, remove=30.0, settle=10.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
+LIMITS = Limits(stop=4.0, remove=3.0, settle=1.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
 
 
 class Maker:
@@ -131,6 +132,7 @@ class Rig:
         self.folder = folder
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
         self.library, self.probe, self.model = Gate(), Gate(), Gate()
+        self.fails = Stop()  # detectors do
         self.detectors: list[Detector] = []
         self.reloads: list[Future[Any]] = []  # that signals have asked for
         self.before = Resources.now()
@@ -170,7 +172,7 @@ class Rig:
     def _open_detector(self, backend: Backend, options: Options) -> Detector:
         if self.detectors:
             self.model()
-        self.detectors.append(Detector(options, self.opening, self.detecting))
+        self.detectors.append(Detector(options, self.opening, self.detecting, self.fails))
         return self.detectors[-1]
 
     def _read(self) -> Config:
@@ -240,6 +242,8 @@ class Rig:
         wanted = {source.id for source in self.app.config.active}
         assert set(before) == wanted, f"accounts of {set(before)}, sources {wanted}"
         wait_until(lambda: self._all_moved(before, ended), "all sources give frames", self.app.ledger.counts)
+        told = {source: self.listener.states[source][-1] for source in wanted - set(ended)}
+        assert set(told.values()) <= {"up"}, f"subscribers were told {told}"
         assert self.app.problems() == []
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
 

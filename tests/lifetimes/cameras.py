@@ -1,0 +1,84 @@
+"""Sources for capture processes that misbehave there, by their ids; capture processes import this by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+
+from daemon.config import AvConfig, SourceConfig
+from daemon.messages import FrameClock, VideoFormat
+from daemon.redact import Url
+from daemon.sources.decoding import Hardware
+from daemon.sources.factory import make_source
+from daemon.sources.port import Picture, Source
+from detectors.port import HostImage
+from tests.lifetimes.parts import Camera
+
+IN_WORKER = any("daemon.workers.process" in word for word in sys.orig_argv)
+
+
+def camera(id: str) -> AvConfig:
+    """A source that capture processes take."""
+    return AvConfig(id=id, url=Url("rtsp://192.0.2.1/x"), decode="cpu")
+
+
+def make(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
+    """By id: `unmade` cannot be made in a capture process; `lingers` closes its process's socket, and goes on, when the
+    file LINGER is there; others are held as long as the file HANG-ID is there."""
+    if not isinstance(config, AvConfig):
+        return make_source(config, hardware)
+    if config.id == "unmade" and IN_WORKER:
+        raise RuntimeError("this source cannot be made here")
+    if config.id == "lingers":
+        return Camera(lambda: _linger(folder))
+    if config.id.startswith("clip"):
+        return Clip()
+    return Camera(lambda: _hang(folder / f"HANG-{config.id}"))
+
+
+def _hang(file: Path) -> None:
+    pause = threading.Event()
+    hung = file.with_name(f"{file.name}-reached")
+    while file.exists():
+        hung.touch()
+        pause.wait(0.005)
+
+
+def _linger(folder: Path) -> None:
+    """The socket goes before the process, as when a driver takes long to let go of it."""
+    if (folder / "LINGER").exists():
+        (folder / "LINGERING").touch()
+        os.close(int(sys.argv[1]))
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class Clip:
+    """Ten pictures at once, each of its own brightness; then the end."""
+
+    once, live, paced, clock = True, False, False, FrameClock("file", 0)
+    FRAMES = 10
+
+    def open(self) -> _ClipReader:
+        return _ClipReader(self.FRAMES)
+
+
+class _ClipReader:
+    format = VideoFormat("clip", 64, 64, 25.0, "none")
+
+    def __init__(self, frames: int) -> None:
+        self._frames, self._number = frames, 0
+
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+        number = self._number
+        self._number += 1
+        if number >= self._frames:
+            return None
+        return Picture(number * 40_000_000, 0, lambda: HostImage(np.full((64, 64, 3), 20 * number, np.uint8)))
+
+    def close(self) -> None:
+        """Nothing is held."""

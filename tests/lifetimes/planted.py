@@ -1,0 +1,74 @@
+"""Defects put into the daemon on purpose, to see that random histories find them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from daemon.app import App
+from daemon.changes import Changes, StoppingError
+from daemon.metrics import Ledger
+from daemon.workers.memory import Borrowed
+from daemon.workers.worker import Worker
+
+
+def leaked_lease() -> None:
+    """Now and then a place of a capture process is not given back."""
+    numbers, give_back = itertools.count(1), Borrowed.__del__
+
+    def leak(self: Borrowed) -> None:
+        if next(numbers) % 40:
+            give_back(self)
+
+    Borrowed.__del__ = leak  # type: ignore[method-assign]
+
+
+def lost_frame() -> None:
+    """Now and then a frame that is dropped is not counted."""
+    numbers, drop = itertools.count(1), Ledger.drop
+
+    def lose(self: Ledger, *args: Any) -> None:
+        if next(numbers) % 20:
+            drop(self, *args)
+
+    Ledger.drop = lose  # type: ignore[method-assign, assignment]
+
+
+def wrong_state() -> None:
+    """A source whose process died is not said to be down."""
+    put_off = Worker._put_off
+
+    def keep_quiet(self: Worker, captures: Any, reason: str) -> None:
+        states = {capture: capture.state for capture in captures}
+        put_off(self, captures, reason)
+        for capture, state in states.items():
+            capture.state = state if capture.state == "down" else "stalled"
+
+    Worker._put_off = keep_quiet  # type: ignore[method-assign]
+
+
+def left_thread() -> None:
+    """A model that is being opened when the daemon ends is not given up."""
+
+    def forget(self: Changes, request: Any, error: Exception) -> None:
+        if not isinstance(error, StoppingError):
+            give_up(self, request, error)
+
+    give_up = Changes._give_up
+    Changes._give_up = forget  # type: ignore[method-assign]
+
+
+def wrong_exit_code() -> None:
+    """A daemon that failed says that it ended well."""
+    stop = App.stop
+    App.stop = lambda self: stop(self) and 0  # type: ignore[method-assign]
+
+
+DEFECTS: dict[str, Callable[[], None]] = {
+    "leaked-lease": leaked_lease,
+    "lost-frame": lost_frame,
+    "wrong-state": wrong_state,
+    "left-thread": left_thread,
+    "wrong-exit-code": wrong_exit_code,
+}

@@ -1,0 +1,72 @@
+"""A daemon with the fake detector for a test of one thing: started, changed, and stopped whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemon.app import App
+from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig
+from detectors.fake.detector import FakeDetector
+from tests.lifetimes.cameras import make
+from tests.lifetimes.rig import wait_until
+
+STREET = SyntheticConfig(id="street", fps=50, width=16, height=16, objects=1)
+
+
+def config_of(*sources: SourceConfig, **more: Any) -> Config:
+    """Of the fake detector, nobody subscribed, and stalls that are not of interest."""
+    return Config(
+        model=ModelConfig(path=Path("none"), backend="fake", max_batch=4),
+        sources=list(sources),
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
+        **{"monitor": MonitorConfig(stall_after_s=60), **more},
+    )
+
+
+@contextmanager
+def running(folder: Path, *sources: SourceConfig, config: dict[str, Any] | None = None, **more: Any) -> Iterator[App]:
+    """A daemon, started; `more` is for `App`."""
+    parts = {
+        "open_detector": lambda _, options: FakeDetector(options),
+        "make_source": partial(make, folder=folder),
+        **more,
+    }
+    app = App(config_of(*sources, **(config or {})), **parts)
+    try:
+        app.start()
+        yield app
+    finally:
+        app.stop()
+
+
+def edit(app: App, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:
+    """Go over to other sources."""
+    return app.reload(lambda now: msgspec.structs.replace(now, sources=list(change(list(now.sources)))))
+
+
+def only(app: App, *sources: SourceConfig) -> None:
+    """Go over to these sources, and wait until that is done."""
+    edit(app, lambda _: sources).result(60)
+
+
+def state_of(app: App, id: str) -> str | None:
+    """None if there is no such source."""
+    return next((capture.state for capture in app.sources.captures if capture.id == id), None)
+
+
+def wait_up(app: App, *ids: str) -> None:
+    """Until these are up, and each has given a frame more than now."""
+    before = {id: app.ledger.counts()[id].captured for id in ids}
+
+    def are_up() -> bool:
+        counts = app.ledger.counts()
+        return all(state_of(app, id) == "up" and counts[id].captured > before[id] for id in ids)
+
+    wait_until(are_up, f"{', '.join(ids)} up", lambda: [(row.id, row.state) for row in app.sources.captures])

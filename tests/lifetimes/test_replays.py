@@ -1,0 +1,119 @@
+"""Recordings end when their last message is out, however long lanes take; what is cut short is counted, and said."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from daemon.app import App
+from daemon.client import Subscriber
+from daemon.config import BoardConfig, Config, ModelConfig, PublisherConfig, SourceConfig
+from daemon.limits import Limits
+from daemon.messages import Detections, Message, Status
+from daemon.stop import Stop
+from detectors.fake.detector import FakeDetector
+from detectors.port import HostImage
+from tests.lifetimes.cameras import Clip, camera, make
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Detector
+from tests.lifetimes.rig import wait_until
+
+
+def _config(*sources: SourceConfig, mode: str = "lossless", processes: int = 1) -> Config:
+    return Config(
+        model=ModelConfig(path=Path("none"), backend="fake", max_batch=1),
+        sources=list(sources),
+        capture_processes=processes,
+        board=BoardConfig(mode=mode, depth=16),  # type: ignore[arg-type]
+        publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=30),
+    )
+
+
+def _played(app: App) -> tuple[int, list[Message]]:
+    """Its exit code, and all that it published."""
+    messages: list[Message] = []
+    with Subscriber(app.endpoint, kinds=["detections", "status"]) as subscriber:
+        code = app.run()
+        while (message := subscriber.receive(1.0)) is not None:
+            messages.append(message)
+    return code, messages
+
+
+@pytest.mark.parametrize("processes", [0, 1], ids=["here", "in-a-worker"])
+def test_a_detector_that_takes_long_gets_every_frame(tmp_path: Path, processes: int) -> None:
+    """D1, D2, U3: the recording is read at once, and its pictures are looked at for seconds after that. Its memory
+    stays as long, every frame is published, and `ended` comes after the last."""
+    app = App(
+        _config(camera("clip"), processes=processes),
+        open_detector=lambda _, options: FakeDetector(options, 0.35),
+        make_source=partial(make, folder=tmp_path),
+    )
+    code, messages = _played(app)
+    assert code == 0
+    found = [message for message in messages if isinstance(message, Detections)]
+    assert [message.seq for message in found] == list(range(Clip.FRAMES))
+    brightness = [message.detections[0].label for message in found]  # of memory that is still what it was
+    assert brightness == ["dark"] * 7 + ["bright"] * 3
+    last = messages[-1]
+    assert isinstance(last, Status)
+    assert (last.source, last.state, last.reason) == ("clip", "ended", None)
+
+
+class Held:
+    """A lossless replay whose lane holds a frame."""
+
+    def __init__(self, folder: Path, processes: int) -> None:
+        self.detecting, opening = Gate(), Gate()
+        self.detecting.close()
+        self.app = App(
+            _config(camera("clip"), processes=processes),
+            limits=Limits(stop=1.5),
+            open_detector=lambda _, options: Detector(options, opening, self.detecting, Stop()),
+            make_source=partial(make, folder=folder),
+        )
+        self.subscriber = Subscriber(self.app.endpoint, kinds=["detections", "status"])
+        self.app.start()
+        self.detecting.wait_for_one()
+
+    def close(self) -> None:
+        self.detecting.open()
+        self.subscriber.close()
+
+
+@pytest.mark.parametrize("processes", [0, 1], ids=["here", "in-a-worker"])
+def test_what_is_cut_short_is_counted_and_said(tmp_path: Path, processes: int) -> None:
+    """Told to end while a lane holds a frame: each frame is published or counted, that one too, and the exit code is
+    not that of a replay that came to its end."""
+    held = Held(tmp_path, processes)
+    try:
+        wait_until(lambda: held.app.ledger.counts()["clip"].captured == Clip.FRAMES, "all is captured")
+        held.app.request_stop()
+        assert held.app.stop() == 5
+        counts = held.app.ledger.counts()["clip"]
+        assert counts.in_flight == 0
+        assert counts.dropped.shutdown == Clip.FRAMES
+        held.detecting.open()
+        wait_until(lambda: not any(row.name.startswith("lane") for row in threading.enumerate()), "the lane returns")
+        assert held.app.ledger.counts()["clip"] == counts  # what it brought too late changes no account
+    finally:
+        held.close()
+
+
+def test_no_picture_is_read_after_it_is_given_back() -> None:
+    """What the replay above rests on: an image keeps its place for as long as anybody holds it."""
+    from collections import deque
+
+    from daemon.workers.memory import Borrowed, HostBlock, view
+
+    home: deque[tuple[int, int]] = deque()
+    block = HostBlock(64)
+    image = HostImage(view(block.pointer, (4, 4, 3), Borrowed(home, 7, 0)))
+    part = image.bgr[1:]
+    del image
+    assert not home
+    del part
+    assert list(home) == [(7, 0)]
+    block.close()

@@ -1,0 +1,222 @@
+"""Capture processes that die, linger, are poisoned, or answer late."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from daemon.admission import ALL, Allowance
+from daemon.clock import SystemClock
+from daemon.config import AvConfig, Config, ModelConfig
+from daemon.errors import PoisonedError, SourceError
+from daemon.limits import Limits
+from daemon.messages import VideoFormat
+from daemon.redact import Url
+from daemon.sources.decoding import NoHardware
+from daemon.sources.nvdec.pool import Pool, Shown
+from daemon.workers.channel import Answer, Channel, FromCapture, Share, ToCapture, Uses, pair
+from daemon.workers.sender import Feed, FrameSender
+from tests.lifetimes.cameras import camera
+from tests.lifetimes.rig import wait_until
+from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up
+from tests.support import clips
+from tests.support.hardware import CARD, FakeCard, FakeOffer, FakeSession
+from tests.support.seeing import SeeingDetector
+
+FORMAT = VideoFormat("h264", 16, 16, 30.0, "cpu")
+
+
+def test_a_process_that_takes_long_to_end_holds_up_no_other(tmp_path: Path) -> None:
+    """D7: its socket is closed and it goes on, as in a driver. Frames of the other process come in meanwhile."""
+    two = {"capture_processes": 2}
+    with running(tmp_path, camera("lingers"), camera("other"), config=two, limits=Limits(worker_exit=2.0)) as app:
+        wait_up(app, "lingers", "other")
+        pids = app.sources.pids
+        (tmp_path / "LINGER").touch()
+        wait_until((tmp_path / "LINGERING").exists, "its socket is closed")
+        wait_until(lambda: len(app.sources.pids) == 1, "that is noticed")
+        (gone,) = {*pids} - {*app.sources.pids}
+        before = app.ledger.counts()["other"].captured
+        wait_until(lambda: app.ledger.counts()["other"].captured >= before + 10, "the other's frames come in")
+        assert psutil.pid_exists(gone), "the other's frames only came when the process had ended"
+        assert state_of(app, "lingers") == "up"  # it is not known to be dead yet
+        (tmp_path / "LINGER").unlink()
+        wait_until(lambda: state_of(app, "lingers") != "up", "it is given up")
+        wait_up(app, "lingers", "other")
+
+
+def test_what_is_ordered_is_told_at_once(tmp_path: Path) -> None:
+    """An idle pool looks around five times a second. Ten sources come and go, one after the other, in less time than
+    ten such looks take that begin at the same moment."""
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}, limits=Limits(remove=60.0)) as app:
+        wait_up(app, "cam")
+        (tmp_path / "HANG-cam").touch()  # no frames: nothing wakes the pool but what is ordered
+        wait_until((tmp_path / "HANG-cam-reached").exists, "it gives no more frames")
+        waits = threading.Thread(target=lambda: [threading.Event().wait(0.2) for _ in range(10)])
+        waits.start()
+        for _ in range(10):
+            only(app, camera("cam"), camera("more"))
+            wait_until(lambda: state_of(app, "more") == "up", "it is up")
+            only(app, camera("cam"))
+        assert waits.is_alive()
+        waits.join()
+        (tmp_path / "HANG-cam").unlink()
+
+
+class Poisoned(FakeSession):
+    """Decodes a few packets, and then every call fails as CUDA's do after an illegal address."""
+
+    def __init__(self, *args: Any, file: Path, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._file, self._packets = file, 0
+
+    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
+        self._packets += 1
+        if self._packets > 5 and self._file.exists():
+            raise PoisonedError("CUDA_ERROR_ILLEGAL_ADDRESS")
+        return super().decode(address, size, time)
+
+
+@dataclass(frozen=True)
+class PoisonedOffer(FakeOffer):
+    """A GPU that is poisoned in a process as long as there is a file."""
+
+    file: Path = Path()
+
+    def open(self, part: float | None = None) -> Pool:
+        card = FakeCard(self.surfaces)
+        return Pool(
+            CARD,
+            lambda codec, low_latency: Poisoned(codec, low_latency, self.surfaces, file=self.file),
+            card._make_target,
+            self.surfaces,
+            4,
+        )
+
+
+@pytest.mark.needs("ffmpeg")
+def test_a_poisoned_gpu_ends_its_process_and_the_next_goes_on(tmp_path: Path) -> None:
+    """A sticky error of CUDA's: nothing in that process can use the GPU any more, and no retry helps."""
+    clip = clips.pattern(tmp_path / "clip.mkv", seconds=3)
+    source = AvConfig(id="clip", url=Url(str(clip)), loop=True)
+    file = tmp_path / "POISONED"
+    with running(
+        tmp_path,
+        source,
+        open_detector=lambda _, options: SeeingDetector(options),
+        find_hardware=lambda _config, _info: PoisonedOffer(6, file=file),
+        make_source=_real,
+        limits=Limits(worker_pause=0.05),
+    ) as app:
+        wait_up(app, "clip")
+        (pid,) = app.sources.pids
+        file.touch()
+        wait_until(lambda: not psutil.pid_exists(pid), "the process ends")
+        file.unlink()
+        wait_up(app, "clip")
+        assert app.formats["clip"].decoder == "nvdec"
+
+
+def _real(config: Any, hardware: Any) -> Any:
+    from daemon.sources.factory import make_source
+
+    return make_source(config, hardware)
+
+
+class Asking:
+    """A feed whose questions go to a socket that the test answers."""
+
+    def __init__(self) -> None:
+        mine, theirs = pair()
+        self.channel = Channel(mine, FromCapture)
+        self.sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
+        self.feed = Feed(7, self.sender, live=True, depth=1, places=4, asks=True)
+        self.shares: list[Allowance] = []
+
+    def enter(self) -> Future[None]:
+        return self.feed.enter("cam", 30.0, self.shares.append, FORMAT)
+
+
+def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
+    """The source waits for none of it: `enter` returns at once, and a thread that serves forty others goes on."""
+    asking = Asking()
+    first = asking.enter()
+    asking.feed.leave("cam")
+    second = asking.enter()
+    assert not first.done()
+    assert not second.done()
+    asking.feed.answered(Answer(7, 1, None))  # late, and to the first
+    assert not second.done()
+    asking.feed.answered(Answer(7, 2, "no room"))
+    with pytest.raises(SourceError, match="no room"):
+        second.result(0)
+    asking.feed.shared(Share(7, 1, Allowance(fps=5.0)))
+    assert asking.shares == []
+    asking.feed.shared(Share(7, 2, ALL))
+    assert asking.shares == [ALL]
+
+
+def test_any_thread_of_a_capture_process_may_send() -> None:
+    """The socket takes a packet whole: one that gives up says so beside the one that sends frames."""
+    mine, theirs = pair()
+    mine.setblocking(True)
+    mine.settimeout(30)
+    theirs.setblocking(True)
+    there, here = Channel(theirs, ToCapture), Channel(mine, FromCapture)
+
+    def send(number: int) -> None:
+        for count in range(200):
+            there.send([Uses(number * 1000 + count)] * 20)
+
+    threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    heard: dict[int, list[int]] = {number: [] for number in range(4)}
+    for _ in range(4 * 200):
+        received = here.receive()
+        assert received is not None
+        messages = received[0]
+        assert len(messages) == 20
+        assert len({*messages}) == 1
+        memory = messages[0].memory  # type: ignore[attr-defined]
+        heard[memory // 1000].append(memory % 1000)
+    for thread in threads:
+        thread.join(30)
+    assert heard == {number: list(range(200)) for number in range(4)}
+    mine.close()
+    theirs.close()
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    """The system has no descriptor for it: the source is down with the reason, and up when there is one."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with running(tmp_path, STREET, limits=Limits(worker_pause=0.05)) as app:
+        wait_up(app, "street")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, hard))
+        try:
+            edit(app, lambda rows: [*rows, camera("cam")]).result(60)
+            wait_until(lambda: state_of(app, "cam") == "down", "it is down")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wait_up(app, "cam", "street")
+
+
+def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
+    """D17: a daemon that began with a drawn street asked for none, and cameras were then decoded by the CPU."""
+    from daemon.plan import hardware_of
+    from detectors.port import ModelInfo
+
+    info = ModelInfo("m", "d", "fp16", "trt", "yolov8", (640, 640), ("a",), 8, gpu=99)
+    config = Config(model=ModelConfig(path=Path("x")), sources=[STREET])
+    found = hardware_of(config, info)
+    assert isinstance(found, NoHardware)  # here; but it was asked for, and says what is wrong with it
+    assert "no source asks" not in found.reason
