@@ -81,16 +81,15 @@ def run(config: Path) -> int:
         return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
 
     leave_no_core()
+    loaded = read()
     stop, running = Stop(), list[App]()
-    with stopping_on_signals(stop.set, lambda: [app.reload_file() for app in running]):
-        loaded = read()
-        with logging(loaded.log):
-            try:
-                app = App(loaded, stop=stop, read=read)
-            except StoppedError:
-                return 0
-            running.append(app)
-            return app.run()
+    with stopping_on_signals(stop.set, lambda: [app.reload_file() for app in running]), logging(loaded.log):
+        try:
+            app = App(loaded, stop=stop, read=read)
+        except StoppedError:
+            return 0
+        running.append(app)
+        return app.run()
 
 
 @cli.command()

@@ -1,0 +1,192 @@
+"""Signals at every moment: while it starts, while it reloads, while it stops, and by the hundred."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from daemon.app import App
+from daemon.signals import stopping_on_signals
+from daemon.stop import Stop
+from detectors.fake.detector import FakeDetector
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Detector
+from tests.lifetimes.rig import wait_until
+from tests.lifetimes.running import STREET, config_of
+from tests.support.daemon import DEMO_MODEL, ROOT, Lookout
+
+_STREET: dict[str, object] = {"id": "street", "type": "synthetic", "width": 64, "height": 36, "fps": 10}
+
+
+def test_signals_are_acted_on_by_a_thread_of_their_own() -> None:
+    """D16: a handler runs in the main thread, which may hold the very lock that it wants."""
+    stopped_in: list[str] = []
+    reloaded_in: list[str] = []
+    done = threading.Event()
+
+    def stop() -> None:
+        stopped_in.append(threading.current_thread().name)
+        done.set()
+
+    with stopping_on_signals(stop, lambda: reloaded_in.append(threading.current_thread().name)):
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: bool(reloaded_in), "SIGHUP is heard")
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert done.wait(30)
+        os.kill(os.getpid(), signal.SIGHUP)  # there is nothing to reload any more
+    assert (stopped_in, reloaded_in) == (["signals"], ["signals"])
+
+
+def test_a_token_may_be_set_while_the_same_thread_waits_on_it() -> None:
+    """D16: by a signal handler, thousands of times; a `threading.Event` blocks for ever."""
+    tokens = [Stop() for _ in range(3000)]
+    now = [tokens[0]]
+    before = signal.signal(signal.SIGUSR1, lambda _number, _frame: now[0].set())
+    me, ending = threading.main_thread().ident, threading.Event()
+    assert me is not None
+
+    def shoot() -> None:
+        while not ending.is_set():
+            signal.pthread_kill(me, signal.SIGUSR1)
+            time.sleep(0)  # give way: the main thread is to wait, and be hit while it does
+
+    shooter = threading.Thread(target=shoot)
+    shooter.start()
+    try:
+        for token in tokens:
+            now[0] = token
+            assert token.wait(60)
+    finally:
+        ending.set()
+        shooter.join()
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_token_wakes_all_and_is_never_taken_back() -> None:
+    stop = Stop()
+    woken: list[bool] = []
+    threads = [threading.Thread(target=lambda: woken.append(stop.wait(60))) for _ in range(20)]
+    told: list[str] = []
+    stop.on_set(lambda: told.append("before"))
+    for thread in threads:
+        thread.start()
+    stop.set()
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    assert woken == [True] * 20
+    stop.on_set(lambda: told.append("after"))
+    assert told == ["before", "after"]
+    assert stop.wait(0)
+    assert Stop().wait(0) is False
+
+
+def test_a_reload_that_comes_while_it_stops_disturbs_nothing() -> None:
+    """D4: SIGHUP while a lane is in the detector and the stop waits for it."""
+    detecting, opening = Gate(), Gate()
+    detecting.close()
+    app = App(config_of(STREET), open_detector=lambda _, o: Detector(o, opening, detecting, Stop()))
+    with stopping_on_signals(app.request_stop, app.reload_file):
+        app.start()
+        detecting.wait_for_one()
+        stopper = threading.Thread(target=app.stop)
+        stopper.start()
+        wait_until(lambda: app.is_stopping, "it stops")
+        os.kill(os.getpid(), signal.SIGHUP)
+        detecting.open()
+        stopper.join(60)
+    assert not stopper.is_alive()
+    assert app.stop() == 0
+    left = {"publisher", "monitor", "changes", "watchdog"} & {thread.name for thread in threading.enumerate()}
+    assert left == set()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.001])
+def test_a_storm_of_reloads_is_survived(tmp_path: Path, pause_s: float) -> None:
+    """A7: a loop in a deploy script. It reads the file at least once after the last, and ends well on SIGTERM."""
+    model = {"path": "none", "backend": "fake"}
+    with Lookout(tmp_path, {"sources": [_STREET], "model": model}) as lookout:
+        wait_until(lambda: '"event": "ready"' in lookout.log(), "it is ready")
+        for _ in range(500):
+            lookout.process.send_signal(signal.SIGHUP)
+            if pause_s:
+                threading.Event().wait(pause_s)
+        more = lookout.config.read_text().replace("street", "avenue")
+        lookout.config.write_text(more)
+        lookout.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: '"added": ["avenue"]' in lookout.log(), "the last is heard")
+        assert lookout.process.poll() is None
+        assert lookout.stop(60) == 0
+        assert "Traceback" not in lookout.log()
+
+
+def _start(folder: Path, config: Path | str) -> subprocess.Popen[bytes]:
+    with (folder / "log").open("wb") as log:
+        command = [sys.executable, "-m", "daemon", "run", "-c", str(config)]
+        return subprocess.Popen(command, cwd=ROOT, stderr=log, stdout=log)
+
+
+def _writing_ends(pipe: Path) -> list[int]:
+    """One end of a named pipe that somebody reads, or is about to; none as long as nobody does."""
+    try:
+        return [os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)]
+    except OSError:
+        return []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("where", ["configuration", "model"])
+def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path, number: signal.Signals, where: str) -> None:
+    """A named pipe that nobody writes stands for a disk, or a library, that does not answer."""
+    pipe, config = tmp_path / "pipe", tmp_path / "config.yaml"
+    os.mkfifo(pipe)
+    config.write_text(f"model: {{path: {pipe}}}\nsources: [{{id: street, type: synthetic}}]\n")
+    process = _start(tmp_path, pipe if where == "configuration" else config)
+    ends: list[int] = []
+
+    def reads() -> bool:
+        ends.extend(_writing_ends(pipe))
+        return bool(ends)
+
+    try:
+        wait_until(reads, f"it reads the {where}")
+        process.send_signal(number)
+        assert process.wait(60) == 0
+    finally:
+        for end in ends:
+            os.close(end)
+        process.kill()
+        process.wait()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
+    """Whatever library it is loading, there is nothing yet to be cut off from."""
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"model: {{path: {DEMO_MODEL}}}\nsources: [{{id: street, type: synthetic}}]\n"
+        "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
+    )
+    for library in ("_struct", "numpy", "zmq", "cv2", "onnxruntime"):
+        process = _start(tmp_path, config)
+        try:
+            wait_until(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), f"{library} is loaded")  # noqa: B023
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, library
+        finally:
+            process.kill()
+            process.wait()
+        assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_the_fake_needs_no_model() -> None:
+    """What the tests of this folder rest on."""
+    app = App(config_of(STREET), open_detector=lambda _, options: FakeDetector(options))
+    assert app.stop() == 0
