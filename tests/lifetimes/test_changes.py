@@ -1,0 +1,337 @@
+"""Changes beside each other, beside a model that does not open, and while the daemon stops: whole, or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from daemon.app import App
+from daemon.changes import StoppingError
+from daemon.config import SourceConfig, SyntheticConfig
+from daemon.errors import ConfigError, LookoutError
+from daemon.sources.decoding import Hardware
+from daemon.sources.factory import make_source
+from daemon.sources.port import Source
+from daemon.stop import Stop
+from detectors.fake.detector import FakeDetector
+from detectors.port import DetectorError
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Detector
+from tests.lifetimes.rig import wait_until
+from tests.lifetimes.running import STREET, edit, running, wait_up
+from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.rtsp import free_port
+
+_GARDEN = SyntheticConfig(id="garden", fps=50, width=16, height=16)
+_TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests
+_TURNS = 10**12  # at a nanosecond each, a quarter of an hour
+
+
+def _endless(path: Path) -> Path:
+    """A model whose first run does not return: ONNX may hold a loop of any length."""
+    scalar, value = TensorProto.FLOAT, helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["going"], ["goes_on"]),
+            helper.make_node("Add", ["before", "one"], ["after"]),
+        ],
+        "body",
+        [value("turn", TensorProto.INT64, []), value("going", TensorProto.BOOL, []), value("before", scalar, [])],
+        [value("goes_on", TensorProto.BOOL, []), value("after", scalar, [])],
+        [numpy_helper.from_array(np.ones((), np.float32), "one")],
+    )
+    graph = helper.make_graph(
+        [
+            helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
+            helper.make_node("Loop", ["turns", "true", "mean"], ["sum"], body=body),
+            helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
+            helper.make_node("Add", ["rows", "nothing"], ["output"]),
+        ],
+        "endless",
+        [value("images", scalar, [1, 3, 64, 64])],
+        [value("output", scalar, [1, 300, 6])],
+        [
+            numpy_helper.from_array(np.array(_TURNS, np.int64), "turns"),
+            numpy_helper.from_array(np.array(True), "true"),
+            numpy_helper.from_array(np.zeros((), np.float32), "zero"),
+            numpy_helper.from_array(np.zeros((1, 300, 6), np.float32), "rows"),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    for key, text in {"names": "{0: 'thing'}", "task": "detect"}.items():
+        entry = model.metadata_props.add()
+        entry.key, entry.value = key, text
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _rows(lookout: Lookout, event: str) -> list[dict[str, Any]]:
+    """Lines of its log."""
+    found = [json.loads(line) for line in lookout.log().splitlines() if line.startswith("{")]
+    return [row for row in found if row["event"] == event]
+
+
+def _trials(lookout: Lookout) -> list[psutil.Process]:
+    """Processes in which a model is tried."""
+    found = []
+    for row in lookout.inspect.children():
+        with suppress(psutil.Error):  # it ends just now
+            found += [row] if "daemon.model_trial" in row.cmdline() else []
+    return found
+
+
+class Real:
+    """A daemon of its own with the demo model, an HTTP interface, and a file to reload."""
+
+    def __init__(self, folder: Path, open_timeout_s: float = 900) -> None:
+        self.model: dict[str, object] = {"path": str(DEMO_MODEL), "open_timeout_s": open_timeout_s}
+        source = {"id": "street", "type": "synthetic", "fps": 20, "width": 64, "height": 64}
+        self.url = f"http://127.0.0.1:{(port := free_port())}/api/v1/sources"
+        settings = {"enabled": True, "port": port, "token": _TOKEN}
+        self.lookout = Lookout(folder, {"model": self.model, "sources": [source], "http": settings})
+        wait_until(lambda: _rows(self.lookout, "ready"), "it is ready", self.lookout.log)
+
+    def reload_to(self, model: Path) -> None:
+        """Go over to another model, by signal."""
+        text = self.lookout.config.read_text()
+        self.lookout.config.write_text(text.replace(str(self.model["path"]), str(model)))
+        self.model["path"] = str(model)
+        self.lookout.process.send_signal(signal.SIGHUP)
+
+    def add(self, id: str) -> int:
+        """Another source over HTTP; the status code."""
+        body = {"id": id, "type": "synthetic", "fps": 20, "width": 64, "height": 64}
+        return httpx.post(self.url, json=body, headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=60).status_code
+
+
+@pytest.fixture
+def real(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    found = Real(tmp_path, getattr(request, "param", 900))
+    try:
+        yield found
+    finally:
+        found.lookout.close()
+
+
+@pytest.mark.parametrize("real", [5.0], indirect=True, ids=["given-up-after-5-s"])
+def test_a_model_that_never_opens_holds_up_nothing(real: Real, tmp_path: Path) -> None:
+    """A8: it is tried in a process of its own, other changes go on, and when its time is over it is given up."""
+    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
+    assert real.add("garden") == 201
+    wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
+    reason = _rows(real.lookout, "reload refused: all stays as it is")[0]["reason"]
+    assert "endless.onnx did not open within 5 s" in reason
+    assert "model.open_timeout_s" in reason
+    wait_until(lambda: not _trials(real.lookout), "its process is gone")
+    real.reload_to(DEMO_MODEL)  # what the file says again is heard
+    wait_until(lambda: _rows(real.lookout, "reloaded"), "the next reload", real.lookout.log)
+    assert real.lookout.stop(60) == 0
+
+
+def test_a_model_that_crashes_is_refused(real: Real, tmp_path: Path) -> None:
+    """A8: the process in which it is tried ends as at a crash, or for want of memory; the daemon does not notice."""
+    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
+    _trials(real.lookout)[0].send_signal(signal.SIGSEGV)
+    wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
+    reason = _rows(real.lookout, "reload refused: all stays as it is")[0]["reason"]
+    assert "the process that tried it was ended by SIGSEGV" in reason
+    assert real.add("garden") == 201
+    assert real.lookout.stop(60) == 0
+
+
+def test_a_daemon_that_opens_a_model_ends_when_it_is_told(real: Real, tmp_path: Path) -> None:
+    """D11: what is opened does not outlive the daemon, nor keep it."""
+    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
+    trial = _trials(real.lookout)[0]
+    assert real.lookout.stop(60) == 0
+    wait_until(lambda: not trial.is_running() or trial.status() == psutil.STATUS_ZOMBIE, "its process is gone")
+
+
+def test_a_model_on_a_disk_that_does_not_answer_keeps_nobody(tmp_path: Path) -> None:
+    """D11: as the first, too, and in the daemon's own process."""
+    pipe = tmp_path / "model.onnx"
+    os.mkfifo(pipe)
+    source = {"id": "street", "type": "synthetic", "fps": 20}
+    with Lookout(tmp_path, {"model": {"path": str(DEMO_MODEL)}, "sources": [source]}) as lookout:
+        wait_until(lambda: _rows(lookout, "ready"), "it is ready", lookout.log)
+        lookout.config.write_text(lookout.config.read_text().replace(str(DEMO_MODEL), str(pipe)))
+        lookout.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _trials(lookout), "it is tried", lookout.log)
+        lookout.config.write_text(lookout.config.read_text().replace("street", "avenue"))
+        assert lookout.stop(60) == 0
+        assert "Traceback" not in lookout.log()
+
+
+# --- in this process, where libraries may be held ------------------------------------------------------------------
+
+
+class Models:
+    """Opens detectors; all but the first go through a gate."""
+
+    def __init__(self) -> None:
+        self.gate, self._none = Gate(), Gate()
+        self.opened: list[Detector] = []
+        self.gate.close()
+
+    def __call__(self, _: object, options: Any) -> Detector:
+        if self.opened:
+            self.gate()
+        self.opened.append(Detector(options, self._none, self._none, Stop()))
+        return self.opened[-1]
+
+
+def _swap(app: App, name: str) -> Future[Any]:
+    return app.reload(
+        lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
+    )
+
+
+def test_a_model_that_comes_after_the_end_is_closed(tmp_path: Path) -> None:
+    """D11: the library returns when the daemon has stopped already; whoever asked was told before."""
+    models = Models()
+    with running(tmp_path, STREET, open_detector=models) as app:
+        swap = _swap(app, "other")
+        models.gate.wait_for_one()
+        assert app.stop() == 0
+        with pytest.raises(StoppingError, match="stopping"):
+            swap.result(0)
+        models.gate.open()
+        wait_until(lambda: [row.closed for row in models.opened] == [1, 1], "both are closed")
+
+
+def test_sources_change_while_a_model_is_opened(tmp_path: Path) -> None:
+    """A8: and the model that comes in the end serves those there are by then."""
+    models = Models()
+    with running(tmp_path, STREET, open_detector=models) as app:
+        swap = _swap(app, "other")
+        models.gate.wait_for_one()
+        edit(app, lambda rows: [*rows, _GARDEN]).result(60)
+        wait_up(app, "street", "garden")
+        models.gate.open()
+        swap.result(60)
+        assert app.config.model.path == Path("other")
+        assert [source.id for source in app.config.sources] == ["street", "garden"]
+        wait_up(app, "street", "garden")
+        wait_until(lambda: [row.closed for row in models.opened] == [1, 0], "the first is closed")
+
+
+def test_the_last_of_several_models_is_the_one(tmp_path: Path) -> None:
+    """Whoever asked for one that is not wanted any more is told so at once."""
+    models = Models()
+    with running(tmp_path, STREET, open_detector=models) as app:
+        first = _swap(app, "first")
+        models.gate.wait_for_one()
+        second = _swap(app, "second")
+        with pytest.raises(LookoutError, match="another change of the model"):
+            first.result(60)
+        models.gate.open()
+        second.result(60)
+        assert app.config.model.path == Path("second")
+        wait_until(lambda: sorted(row.closed for row in models.opened) == [0, 1, 1], "the others are closed")
+
+
+def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
+    """D21: a model that opens, and a source that cannot be made: neither is taken, and nobody notices."""
+    models = Models()
+    models.gate.open()
+
+    def make(config: SourceConfig, hardware: Hardware) -> Source:
+        if config.id == "bad":
+            raise ConfigError("source 'bad': there is no such thing")
+        return make_source(config, hardware)
+
+    bad = SyntheticConfig(id="bad", fps=50, width=16, height=16)
+    with running(tmp_path, STREET, _GARDEN, open_detector=models, make_source=make) as app:
+        wait_up(app, "street", "garden")
+        before = {capture.id: id(capture) for capture in app.sources.captures}
+
+        def all_at_once(now: Any) -> Any:
+            model = msgspec.structs.replace(now.model, path=Path("other"))
+            changed = msgspec.structs.replace(STREET, fps=25)
+            return msgspec.structs.replace(now, model=model, sources=[changed, bad])
+
+        with pytest.raises(ConfigError, match="no such thing"):
+            app.reload(all_at_once).result(60)
+        assert [source.id for source in app.config.sources] == ["street", "garden"]
+        assert app.config.model.path == Path("none")
+        assert {capture.id: id(capture) for capture in app.sources.captures} == before
+        wait_up(app, "street", "garden")
+        wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
+        assert app.problems() == []
+
+
+def test_an_error_that_is_not_foreseen_changes_nothing_either(tmp_path: Path) -> None:
+    """D21, D22: such as a bug in a library, while a source is made in this process."""
+
+    def make(config: SourceConfig, hardware: Hardware) -> Source:
+        if config.id == "bad":
+            raise RuntimeError("a bug")
+        return make_source(config, hardware)
+
+    bad = SyntheticConfig(id="bad", fps=50, width=16, height=16)
+    with running(tmp_path, STREET, make_source=make) as app:
+        with pytest.raises(RuntimeError, match="a bug"):
+            edit(app, lambda rows: [bad, *rows]).result(60)
+        assert [source.id for source in app.config.sources] == ["street"]
+        edit(app, lambda rows: [*rows, _GARDEN]).result(60)
+        wait_up(app, "street", "garden")
+
+
+def test_a_model_that_fails_to_open_is_refused_with_its_reason(tmp_path: Path) -> None:
+    def open_detector(_: object, options: Any) -> FakeDetector:
+        if options.path.name == "broken":
+            raise DetectorError("model broken: it is cut off")
+        return FakeDetector(options)
+
+    with running(tmp_path, STREET, open_detector=open_detector) as app:
+        with pytest.raises(DetectorError, match="cut off"):
+            _swap(app, "broken").result(60)
+        wait_up(app, "street")
+        _swap(app, "whole").result(60)
+        assert app.config.model.path == Path("whole")
+
+
+def test_changes_asked_for_from_many_threads_are_done_one_after_another(tmp_path: Path) -> None:
+    """Each sees what those before it have left; those that come when it stops are refused, and none waits for ever."""
+    answers: list[Future[Any]] = []
+    lock, told = threading.Lock(), threading.Event()
+
+    def add_many(number: int) -> None:
+        for turn in range(8):
+            source = msgspec.structs.replace(_GARDEN, id=f"s{number}-{turn}", fps=1)
+            answer = edit(app, lambda rows, source=source: [*rows, source])  # type: ignore[misc]
+            with lock:
+                answers.append(answer)
+            if len(answers) > 16:
+                told.set()
+
+    with running(tmp_path, STREET) as app:
+        threads = [threading.Thread(target=add_many, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        assert told.wait(60)
+        app.stop()
+        for thread in threads:
+            thread.join(60)
+        done = [answer for answer in answers if answer.exception(60) is None]
+        refused = [answer.exception(0) for answer in answers if answer not in done]
+        assert len(answers) == 32
+        assert all(isinstance(error, StoppingError) for error in refused)
+        assert len(app.config.sources) == 1 + len(done)
