@@ -1,0 +1,262 @@
+"""Accounts and states where two things happen at once: nothing is thrown away, and nothing grows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from daemon.admission import Admission
+from daemon.board import FrameBoard
+from daemon.capture import Capture
+from daemon.client import Subscriber
+from daemon.config import MonitorConfig, ReconnectConfig
+from daemon.errors import LookoutError
+from daemon.frames import Frame, FrameInfo
+from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, State, Status, VideoFormat
+from daemon.metrics import MOST_GONE, Ledger, Rows
+from daemon.monitor import Monitor, Subject
+from daemon.outbox import Outbox, Result, Served
+from daemon.probes import GpuReader, NoGpu, ProcessProbe
+from daemon.snapshots import Snapshots
+from daemon.sources.port import Picture
+from daemon.watchdog import Watchdog
+from detectors.fake.detector import FakeLane
+from detectors.port import HostImage
+from tests.lifetimes.rig import wait_until
+from tests.lifetimes.running import STREET, edit, running, wait_up
+from tests.support.clock import ManualClock
+from tests.support.daemon import receive_until
+
+_SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("thing",))
+_NOTHING = FakeLane(1.0, 0.0, lambda _: None)
+
+
+def _info(source: str, seq: int) -> FrameInfo:
+    return FrameInfo(source, "s", seq, None, 0, 0, FrameClock("file"), 0, 2, 2)
+
+
+def _frame(source: str, seq: int) -> Frame:
+    return Frame(_info(source, seq), HostImage(np.zeros((2, 2, 3), np.uint8)))
+
+
+def _result(ledger: Ledger, seq: int) -> Result:
+    ledger.captured("cam")
+    (found,), times = _NOTHING.detect([_frame("cam", seq).image])
+    return Result(_info("cam", seq), found, 0, times, _SERVED)
+
+
+class Quiet:
+    """What a monitor reports on, where nothing happens."""
+
+    captures: tuple[Any, ...] = ()
+
+    def look_around(self, stall_after_s: float) -> None:
+        """Nobody is there."""
+
+    def metrics(self) -> PublisherMetrics:
+        return PublisherMetrics(outbox=0, outbox_limit=8, subscriptions=0)
+
+
+def test_a_report_throws_no_rows_away() -> None:
+    """D9: a frame that is published between the monitor's last look and its report comes with the next."""
+    ledger, clock, seen = Ledger(["cam"]), ManualClock(), list[Rows]()
+    quiet, no_gpu = Quiet(), GpuReader(lambda: NoGpu("none"), clock)
+    outbox = Outbox(8, ledger, lossless=False)
+    subject = Subject(ledger, quiet, quiet, outbox, ProcessProbe(list), no_gpu, "run")  # type: ignore[arg-type]
+    watchdog = Watchdog(30, clock, lambda _: None)
+    monitor = Monitor(MonitorConfig(), subject, clock, watchdog, lambda _: None, [seen.append])
+    monitor.report()
+    ledger.captured("cam")
+    ledger.published(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))
+    monitor.report()
+    monitor.start()
+    monitor.stop(60)
+    assert [row["seq"].tolist() for row in seen] == [[0]]
+
+
+def test_a_full_outbox_of_a_live_daemon_keeps_the_newest() -> None:
+    """D19: fresh, not late."""
+    ledger = Ledger(["cam"])
+    outbox = Outbox(3, ledger, lossless=False)
+    outbox.put([_result(ledger, seq) for seq in range(6)])
+    kept = [row.frame.seq for row in outbox.take(8, 0) if isinstance(row, Result)]
+    assert kept == [3, 4, 5]
+    assert ledger.totals("cam").outbox_full == 3
+
+
+def test_what_an_outbox_gives_up_is_counted_once() -> None:
+    """Whether it waits, is taken and not sent, or was sent; the publisher may go on meanwhile."""
+    ledger = Ledger(["cam"])
+    outbox = Outbox(8, ledger, lossless=True)
+    outbox.put([_result(ledger, seq) for seq in range(4)])
+    assert len(outbox.take(2, 0)) == 2
+    assert outbox.sent()  # 0 is out
+    outbox.abandon()
+    outbox.abandon()
+    assert not outbox.sent()  # 1 is not to go out any more
+    assert not outbox.take(8, 0)
+    outbox.put([_result(ledger, 4)])
+    assert ledger.totals("cam").shutdown == 4
+
+
+def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
+    """D18: one goes away while the other still waits."""
+    snapshots, answers = Snapshots(), list[bytes]()
+    waiting = threading.Thread(target=lambda: answers.append(snapshots.take("cam", 60, None)))
+    waiting.start()
+    with pytest.raises(LookoutError, match="is it up"):
+        snapshots.take("cam", 0.01, None)
+
+    def look() -> bool:
+        frame = _frame("cam", 0)
+        (found,), _ = _NOTHING.detect([frame.image])
+        snapshots.look(frame, found, _NOTHING)
+        return bool(answers)
+
+    wait_until(look, "the other has its picture")
+    waiting.join(60)
+    assert answers[0].startswith(b"\xff\xd8")
+
+
+def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_order() -> None:
+    """It is removed and added while a lane has its frame: the next is not taken before that one is out."""
+    ledger = Ledger(["cam"])
+    board = FrameBoard(["cam"], ledger, ManualClock(), depth=4, max_age_ns=10**9)
+    for seq in range(2):
+        ledger.captured("cam")
+        assert board.put(_frame("cam", seq))
+    first = board.take(1, 0)
+    assert [frame.info.seq for frame in first.frames] == [0]
+    board.remove("cam")
+    board.add("cam")
+    ledger.captured("cam")
+    assert board.put(_frame("cam", 2))
+    assert board.take(1, 0).frames == []
+    assert board.claim(first)
+    board.release(first)
+    assert [frame.info.seq for frame in board.take(1, 0).frames] == [2]
+    assert ledger.totals("cam").removed == 1
+
+
+class _Once:
+    """One picture, and the end."""
+
+    once, live, paced, clock = True, False, False, FrameClock("file", 0)
+    format = VideoFormat("once", 2, 2, 10.0, "none")
+
+    def __init__(self) -> None:
+        self._left = 1
+
+    def open(self) -> _Once:
+        return self
+
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+        self._left -= 1
+        return Picture(0, 0, lambda: HostImage(np.zeros((2, 2, 3), np.uint8))) if self._left == 0 else None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Said:
+    """What is told of a source."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def __call__(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None:
+        self.states.append(state)
+
+
+class _Meanwhile(float):
+    """Something happens in the moment in which a number is compared with this one."""
+
+    _happens: Callable[[], None]
+
+    def __new__(cls, value: float, happens: Callable[[], None]) -> _Meanwhile:
+        self = super().__new__(cls, value)
+        self._happens = happens
+        return self
+
+    def __lt__(self, other: float) -> bool:
+        self._happens()
+        return float(self) < other
+
+
+def test_nothing_is_said_of_a_source_after_its_end() -> None:
+    """The monitor looks whether it has stalled, and just then it ends."""
+    said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
+    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    capture = Capture(STREET, _Once(), board, ledger, said, clock, ReconnectConfig(), Admission())
+    ending = threading.Thread(target=lambda: [None for _ in iter(capture.go_on, None)])
+
+    def end() -> None:
+        ending.start()
+        ending.join(0.2)  # it may have to wait until the monitor has looked
+
+    while "up" not in said.states:
+        capture.go_on()
+    board.release(board.take(1, 0))
+    clock.advance(1.0)
+    capture.check_stalled(_Meanwhile(0.5, end))
+    ending.join(60)
+    assert capture.state == "ended"
+    assert said.states[-1] == "ended"
+
+
+def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
+    """An API client may add and remove sources with fresh names for ever."""
+    ledger = Ledger(["cam"])
+    for number in range(5 * MOST_GONE):
+        source = f"guest-{number}"
+        ledger.add(source)
+        ledger.captured(source)
+        ledger.published(_info(source, 0), Latency(1, 1, 1, 1, 1, 5))
+        ledger.remove(source)
+        if number % 50 == 0:
+            ledger.drain()
+            ledger.tidy()
+    assert len(ledger.sources) < 2 * MOST_GONE
+    assert ledger.add(f"guest-{number}") == 1  # one that was there lately goes on
+    assert list(ledger.counts()) == ["cam", f"guest-{number}"]
+
+
+def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
+    """However many others have gone since."""
+    ledger = Ledger(["slow"])
+    ledger.captured("slow")
+    ledger.remove("slow")
+    for number in range(3 * MOST_GONE):
+        ledger.add(f"guest-{number}")
+        ledger.remove(f"guest-{number}")
+        ledger.tidy()
+    ledger.published(_info("slow", 0), Latency(1, 1, 1, 1, 1, 5))
+    assert ledger.counts_of("slow").published == 1
+
+
+def test_a_subscriber_is_told_of_sources_that_are_there_alone(tmp_path: Path) -> None:
+    """What the publisher knows of sources goes with them."""
+    config = {"monitor": MonitorConfig(interval_s=0.2, stall_after_s=60)}
+    with running(tmp_path, STREET, config=config) as app:
+        for number in range(5):
+            source = msgspec.structs.replace(STREET, id=f"guest-{number}")
+            edit(app, lambda rows, source=source: [*rows, source]).result(60)  # type: ignore[misc]
+            edit(app, lambda rows: rows[:1]).result(60)
+        wait_up(app, "street")
+        with Subscriber(app.endpoint, kinds=["status", "metrics"]) as subscriber:
+            messages = receive_until(subscriber, lambda message: isinstance(message, Metrics), 60)
+        assert {message.source for message in messages if isinstance(message, Status)} == {"street"}

@@ -1,0 +1,142 @@
+"""The end of a daemon whose parts do not let go: nothing is closed under anybody, and what hangs is named."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daemon.app import PART_STUCK, App
+from daemon.config import HttpConfig, MonitorConfig
+from daemon.errors import ConfigError
+from daemon.limits import Limits
+from daemon.metrics import Rows
+from daemon.stop import Stop, StoppedError
+from detectors.fake.detector import FakeDetector
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Detector, open_probe
+from tests.lifetimes.rig import Resources, wait_until
+from tests.lifetimes.running import STREET, config_of, running, wait_up
+
+
+def test_a_detector_is_never_closed_under_a_lane(tmp_path: Path) -> None:
+    """D10: the daemon ends without the lane, and the lane closes the detector when it comes out."""
+    detecting, opening, found = Gate(), Gate(), list[Detector]()
+
+    def open_detector(_: object, options: Any) -> Detector:
+        found.append(Detector(options, opening, detecting, Stop()))
+        return found[-1]
+
+    with running(tmp_path, STREET, open_detector=open_detector, limits=Limits(stop=0.5, close=0.1)) as app:
+        detecting.close()
+        detecting.wait_for_one()
+        assert app.stop() == 0
+        assert found[0].closed == 0
+        detecting.open()
+        wait_until(lambda: found[0].closed == 1, "the lane closes it")
+    assert not found[0].closed_under_a_lane
+
+
+def test_a_monitor_that_hangs_is_named_and_ends_the_daemon() -> None:
+    """D15: whatever it hangs in, the watchdog is a thread of its own."""
+    gate = Gate()
+
+    def hold(_: Rows) -> None:
+        gate()
+
+    app = App(
+        config_of(STREET, monitor=MonitorConfig(stuck_after_s=3)),
+        open_detector=lambda _, options: FakeDetector(options),
+        sinks=[hold],
+        limits=Limits(stop=1.0),
+    )
+    runner = threading.Thread(target=app.run)
+    try:
+        gate.close()
+        runner.start()
+        gate.wait_for_one()
+        wait_until(lambda: any(row.startswith("monitor is stuck") for row in app.problems()), "it is named")
+        runner.join(60)
+        assert not runner.is_alive()
+        assert app.stop() == PART_STUCK
+    finally:
+        gate.open()
+        app.request_stop()
+        runner.join(60)
+
+
+def test_nvml_that_hangs_costs_its_figures_alone(tmp_path: Path) -> None:
+    """D15: from the start, and again after it has answered."""
+    gate = Gate()
+    gate.close()
+    config = {"monitor": MonitorConfig(interval_s=0.1, stall_after_s=60)}
+
+    def words(app: App) -> str | None:
+        return app.last_metrics.gpus_reason if app.last_metrics else "none yet"
+
+    def has_figures(app: App) -> bool:
+        return app.last_metrics is not None and bool(app.last_metrics.gpus)
+
+    with running(tmp_path, STREET, config=config, open_probe=open_probe(gate)) as app:
+        wait_until(lambda: "NVML has not answered" in (words(app) or ""), "it is said")
+        wait_up(app, "street")
+        assert app.problems() == []
+        gate.open()
+        wait_until(lambda: has_figures(app) and words(app) is None, "it answers")
+        gate.close()
+        wait_until(lambda: "NVML has not answered" in (words(app) or ""), "it is said again")
+        assert not has_figures(app)
+        assert app.stop() == 0
+        gate.open()
+
+
+def _resources() -> Resources:
+    return Resources.now()
+
+
+def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
+    """D20: such as for a token that cannot be read, which is found last."""
+    frames = tmp_path / "frames.jsonl"
+    http = HttpConfig(enabled=True, port=0, token_file=tmp_path / "missing")
+    config = config_of(STREET, http=http, monitor=MonitorConfig(frames_file=frames))
+    detectors: list[Detector] = []
+
+    def open_detector(_: object, options: Any) -> Detector:
+        detectors.append(Detector(options, Gate(), Gate(), Stop()))
+        return detectors[-1]
+
+    before = _resources()
+    with pytest.raises(ConfigError, match="missing"):
+        App(config, open_detector=open_detector)
+    assert frames.exists()
+    assert [row.closed for row in detectors] == [1]
+    wait_until(lambda: _resources().threads <= before.threads, "no thread is left", _resources)
+    wait_until(lambda: _resources().files <= before.files, "no descriptor is left", _resources)
+
+
+def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
+    """While the model is opened; what comes of it later is closed."""
+    gate, stop, detectors = Gate(), Stop(), list[Detector]()
+    gate.close()
+
+    def open_detector(_: object, options: Any) -> Detector:
+        gate()
+        detectors.append(Detector(options, Gate(), Gate(), Stop()))
+        return detectors[-1]
+
+    def tell() -> None:
+        gate.wait_for_one()
+        stop.set()
+
+    before = _resources()
+    teller = threading.Thread(target=tell)
+    teller.start()
+    with pytest.raises(StoppedError):
+        App(config_of(STREET), stop=stop, open_detector=open_detector)
+    teller.join(60)
+    gate.open()
+    wait_until(lambda: [row.closed for row in detectors] == [1], "it is closed")
+    wait_until(lambda: _resources().threads <= before.threads, "no thread is left", _resources)
+    wait_until(lambda: _resources().files <= before.files, "no descriptor is left", _resources)
