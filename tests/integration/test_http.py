@@ -132,6 +132,24 @@ def test_a_source_is_added_changed_looked_at_and_removed(served: Served) -> None
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
 
 
+def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
+    """It may be looked at, enabled and removed; and it is disabled once more without harm."""
+    client, one = served.client, "/api/v1/sources/resting"
+    assert client.post("/api/v1/sources", json=_street("resting")).status_code == 201
+    for _ in range(2):
+        answer = client.put(one, json=_street("resting", enabled=False))
+        assert (answer.status_code, answer.json()["state"]) == (200, "disabled")
+    assert client.get(one).json()["state"] == "disabled"
+    assert "PUT" in client.get(f"{one}/snapshot.jpg").json()["error"]
+    assert "PUT changes it" in client.post("/api/v1/sources", json=_street("resting")).json()["error"]
+    with served.lookout.subscribe() as subscriber:
+        assert client.put(one, json=_street("resting")).status_code == 200
+        receive_until(subscriber, is_state("resting", "up"))
+    assert client.put(one, json=_street("resting", enabled=False)).status_code == 200
+    assert client.delete(one).status_code == 204
+    assert client.get(one).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [

@@ -20,8 +20,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from daemon.app import App
 from daemon.changes import StoppingError
-from daemon.config import SourceConfig, SyntheticConfig
+from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
 from daemon.errors import ConfigError, LookoutError
+from daemon.limits import Limits
+from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
@@ -29,7 +31,7 @@ from daemon.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError
 from tests.lifetimes.gate import Gate
-from tests.lifetimes.parts import Detector
+from tests.lifetimes.parts import Camera, Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.daemon import DEMO_MODEL, Lookout
@@ -306,6 +308,31 @@ def test_a_model_that_fails_to_open_is_refused_with_its_reason(tmp_path: Path) -
         wait_up(app, "street")
         _swap(app, "whole").result(60)
         assert app.config.model.path == Path("whole")
+
+
+def test_a_change_over_http_while_it_stops_is_told_to_try_later(tmp_path: Path) -> None:
+    """It is a 503, and not an error of the daemon."""
+    gate, port = Gate(), free_port()
+    http = HttpConfig(enabled=True, port=port, token=Secret(_TOKEN))
+
+    def make(_: SourceConfig, __: Hardware) -> Source:
+        return Camera(gate)
+
+    with running(tmp_path, STREET, config={"http": http}, make_source=make, limits=Limits(stop=20)) as app:
+        wait_up(app, "street")
+        gate.close()
+        gate.wait_for_one()
+        stopping = threading.Thread(target=app.stop)
+        stopping.start()
+        wait_until(lambda: app.is_stopping, "it stops")
+        url, headers = f"http://127.0.0.1:{port}/api/v1/sources", {"Authorization": f"Bearer {_TOKEN}"}
+
+        def answer() -> int:
+            return httpx.delete(f"{url}/street", headers=headers, timeout=60).status_code
+
+        wait_until(lambda: answer() == 503, "it refuses")
+        gate.open()
+        stopping.join(60)
 
 
 def test_changes_asked_for_from_many_threads_are_done_one_after_another(tmp_path: Path) -> None:
