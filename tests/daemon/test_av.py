@@ -18,7 +18,8 @@ from daemon.errors import DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.av import AvReader, AvSource
 from tests.support import clips
-from tests.support.rtsp import RtspServer, free_port
+from tests.support.ports import free_port
+from tests.support.rtsp import RtspServer
 
 pytestmark = pytest.mark.needs("ffmpeg")
 

@@ -17,7 +17,7 @@ from daemon.client import Subscriber
 from daemon.messages import Detections
 from tests.support.booted import Booted, copy_sources
 from tests.support.daemon import ROOT, wait_until
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.needs("booted"), pytest.mark.slow, pytest.mark.timeout(300)]
 UNIT = "lookout"

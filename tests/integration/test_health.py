@@ -11,7 +11,7 @@ import pytest
 
 from daemon.keys import new_pair
 from tests.support.daemon import ROOT, Lookout, wait_until
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 # A camera that is down is not the daemon's illness.
 DOWN = {"id": "door", "type": "av", "url": "rtsp://127.0.0.1:1/door"}
