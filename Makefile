@@ -1,7 +1,9 @@
 # make demo      see Lookout work, on any machine with Python 3.10 or later; ends by itself
 # make run       run config.yaml until Ctrl-C
 # make bench     measure Lookout here, on a drawn street; writes a report into bench-results in under three minutes
-# make test      everything that needs no GPU
+# make test      everything that needs no GPU; says the same on a busy machine
+# make speed     what is promised of rates and latencies; on a machine that does nothing else
+# make long      the tests with real models that take minutes each
 # make lint      what CI checks before the tests
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
@@ -25,7 +27,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test lint format schemas soak image lock install uninstall clean
+.PHONY: demo run bench test speed long lint format schemas soak image lock install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -38,6 +40,12 @@ bench: $(VENV)/bench
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+speed: $(VENV)/dev
+	$(BIN)/python -m pytest -m speed tests/speed $(PYTEST_ARGS)
+
+long: $(VENV)/dev
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

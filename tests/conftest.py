@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,12 @@ def _missing(thing: str) -> str | None:
     raise ValueError(f"unknown need {thing!r}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unasked = [name for name in ("long", "speed") if name not in config.option.markexpr]
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # none of them is left to be waited for
     for item in items:
         for mark in item.iter_markers("needs"):
             for reason in filter(None, map(_missing, mark.args)):
@@ -79,12 +85,19 @@ def _quiet_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three seconds of 320x180 at 15 fps, H.264 in Matroska; the test must be marked needs("ffmpeg")."""
-    return clips.pattern(tmp_path_factory.mktemp("clips") / "clip.mkv", seconds=3)
+def folder_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this run: where tests are shared out among processes, each has a folder of its own in it."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten minutes of the same, for servers that must not come to the end."""
-    return clips.pattern(tmp_path_factory.mktemp("clips") / "long.mkv", seconds=600)
+def clip(folder_of_all: Path) -> Path:
+    """Three seconds of 320x180 at 15 fps, H.264 in Matroska; the test must be marked needs("ffmpeg")."""
+    return clips.once(folder_of_all, "clip.mkv", partial(clips.pattern, seconds=3))
+
+
+@pytest.fixture(scope="session")
+def long_clip(folder_of_all: Path) -> Path:
+    """Five minutes of the same, for servers that must not come to the end."""
+    return clips.once(folder_of_all, "long.mkv", partial(clips.pattern, seconds=300))

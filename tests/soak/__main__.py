@@ -32,8 +32,9 @@ from daemon.messages import Metrics
 from daemon.metrics import CAUSES
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.ports import free_port
 from tests.support.proxy import Proxy
-from tests.support.rtsp import RtspServer, free_port
+from tests.support.rtsp import RtspServer
 
 _STEADY = {"street-0": 10.0, "street-1": 10.0, "steady-0": 15.0, "steady-1": 15.0}
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of this test
