@@ -32,7 +32,7 @@ from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
-pytestmark = pytest.mark.timeout(400)  # real models, on cores that others use
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("calibration")]
 
 _SOURCES = "model: {{path: {model}}}\nsources:\n{sources}\n"
 

@@ -65,7 +65,7 @@ class _Daemon:
 @contextmanager
 def _handing_over() -> Iterator[tuple[Outlet, _Daemon, Thread]]:
     mine, theirs = pair()
-    mine.settimeout(10)
+    mine.settimeout(60)
     outlet = Outlet(Channel(theirs, ToCapture), ["a", "b"], NoHardware("none"), live=True, depth=1, places=4)
     thread = Thread(target=outlet.run, daemon=True)
     thread.start()
@@ -111,5 +111,5 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
         outlet.end()
         late.is_whole = True
         assert len(daemon.hears(1 + behind)) == 1 + behind
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
