@@ -32,7 +32,7 @@ from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.xdist_group("calibration")]
+pytestmark = [pytest.mark.timeout(1200)]
 
 _SOURCES = "model: {{path: {model}}}\nsources:\n{sources}\n"
 

@@ -11,7 +11,6 @@ from daemon.cli import invoke
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
-pytestmark = pytest.mark.xdist_group("calibration")
 EXPECTED = {"yolox_nano": 0.3722, "yolov5n": 0.3361, "yolov8n": 0.4490}
 
 

@@ -21,8 +21,6 @@ from detectors.half import to_half
 from detectors.port import HostImage, Options
 from tests.support.daemon import DEMO_MODEL
 
-pytestmark = pytest.mark.xdist_group("portable")
-
 
 @pytest.fixture(scope="module")
 def good() -> bytes:

@@ -13,7 +13,7 @@ from daemon.bench.recording import read
 from daemon.bench.streams import Streams, streams
 from detectors.fake.detector import FakeDetector
 
-pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow, pytest.mark.xdist_group("streams")]
+pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 
 
 def _adds_up(found: Streams) -> None:

@@ -19,7 +19,6 @@ from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, NvdecError, Parsed, Pict
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
     pytest.mark.usefixtures("driver"),
-    pytest.mark.xdist_group("nvcuvid"),
 ]
 STREAM = 77
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,6 @@ from daemon.messages import Detections
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 
-pytestmark = pytest.mark.xdist_group("peers")
 _GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00"
 
 

@@ -27,7 +27,6 @@ from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.xdist_group("http")
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
 _HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
