@@ -14,6 +14,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# Processes that tests are shared out among, by file: most wait more than they work. 0 for none but make's own.
+WORKERS ?= 3
 # CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_ARGS ?=
 
@@ -39,7 +41,7 @@ bench: $(VENV)/bench
 	@$(BIN)/lookout bench replay --sources 4 --lanes 1 --max-batch 8 --seconds 8
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 speed: $(VENV)/dev
 	$(BIN)/python -m pytest -m speed tests/speed $(PYTEST_ARGS)
