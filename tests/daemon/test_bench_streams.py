@@ -11,6 +11,7 @@ from daemon.bench.churn import churn
 from daemon.bench.load import Load
 from daemon.bench.recording import read
 from daemon.bench.streams import Streams, streams
+from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -28,13 +29,13 @@ def _adds_up(found: Streams) -> None:
     assert found.latency_ms["p50"] <= found.latency_ms["p99"] <= found.latency_ms["max"]
 
 
-@pytest.mark.parametrize("paced", [False, True])
-def test_streams_adds_up(clip: Path, paced: bool) -> None:
-    result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, backend="cpu", lanes=1, max_batch=4))
+@pytest.mark.parametrize(("paced", "backend"), [(False, "cpu"), (True, "fake")])
+def test_streams_adds_up(clip: Path, paced: bool, backend: Backend) -> None:
+    result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, backend=backend, lanes=1, max_batch=4))
     _adds_up(result)
     assert result.up == 3
     assert result.decoders == {"cpu": 3}
-    assert result.refusals == {"the cpu backend reads pictures in host memory": 3}
+    assert result.refusals == {f"the {backend} backend reads pictures in host memory": 3}
     assert result.asked_fps == (45 if paced else None)
     if paced:  # who goes at a recording's pace is not ahead of it; a picture may be due at either end of the window
         assert result.captured <= 3 * (15 * result.seconds + 2)
@@ -70,7 +71,7 @@ def test_capacity_runs_the_daemon_and_keeps_no_promise_that_nobody_could(clip: P
 
 
 def test_churn_breaks_what_it_should_and_finds_it_back(clip: Path) -> None:
-    result = churn(Load(clip, sources=3, paced=True, seconds=1.0, backend="cpu", lanes=1, max_batch=4), 20, 1)
+    result = churn(Load(clip, sources=3, paced=True, seconds=1.0, backend="fake", lanes=1, max_batch=4), 20, 1)
     assert result.victims == 1
     assert result.settled.drops >= 2  # as many as were asked for; one more may be on its way when it is told to stop
     assert result.ended.drops >= 20

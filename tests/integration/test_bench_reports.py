@@ -18,7 +18,7 @@ from tests.support.daemon import PATIENCE_S
 
 # The reports are made once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "2", "--backend", "cpu"]
+_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--backend", "cpu"]
 _AT_MOST = 2 * (8 + 1) + 4  # frames on their way: of two sources those that wait and one in hand, and a batch
 _SWEEP = ["--sources", "2", "--paced", *_LOAD, "--batches", "1,4", "--repeats", "1"]
 _PLOTS = {
@@ -35,7 +35,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
     out = ["--out", str(folder)]
     record = ["--frames-out", str(folder / "frames.parquet")]
-    assert invoke(["bench", "replay", "--sources", "2", *_LOAD, "--repeats", "1", *record, *out]) == 0
+    replay = ["--sources", "2", *_LOAD, "--seconds", "2", "--repeats", "1"]
+    assert invoke(["bench", "replay", *replay, *record, *out]) == 0
     assert invoke(["bench", "sweep", *_SWEEP, *out]) == 0
     assert invoke(["bench", "capacity", "--sources", "2", *_LOAD, "--p99", "0.001", "--step", "2", *out]) == 0
     peers = ["--repeats", "1", "--ultralytics-python", "/nowhere/python"]

@@ -387,9 +387,7 @@ def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int,
     console.print(table)
     for source, behind in soak.race.worst.items():
         total = f"{soak.race.total[source]:.1f} s in {soak.race.seconds:.0f} s"
-        console.print(
-            f"{source}: {behind:.1f} s behind a daemon without troubles in its worst {_WINDOW_S:g} s, {total}"
-        )
+        console.print(f"{source}: {behind:.1f} s behind the other daemon's in its worst {_WINDOW_S:g} s, {total}")
     console.print("RSS after each sixth: " + ", ".join(f"{rss / (1 << 20):.0f}" for rss in soak.on_the_way))
     console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, {soak.count['added']} sources added and removed, "
                   f"{soak.count['reloads']} reloads")  # fmt: skip
