@@ -20,6 +20,7 @@ WORKERS ?= 3
 PIP_ARGS ?=
 
 MINUTES ?= 60
+SOAK_ARGS ?=
 # make image: IMAGE_ARGS="--base my/python:3.12 --volume /etc/pip.conf:/etc/pip.conf:ro"
 IMAGE_ARGS ?=
 # make install: DESTDIR for packagers; EXTRAS=gpu,http on a machine with an NVIDIA GPU
@@ -62,7 +63,7 @@ schemas: $(VENV)/base
 	$(BIN)/python -m daemon.messages docs/schema
 
 soak: $(VENV)/dev
-	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
 
 image: $(VENV)/dev
 	@$(BIN)/python -m tests.image $(IMAGE_ARGS)
