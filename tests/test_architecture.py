@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for package in ("daemon", "detectors", "calibration") for path in sorted((ROOT / package).rglob("*.py"))]
+TESTS = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path.parent.name != "speed"]
 GPU_FILES = (
     "detectors/trt/",
     "detectors/cuda.py",
@@ -93,3 +94,14 @@ def test_time_comes_from_the_clock(path: Path) -> None:
     if _name(path) == "daemon/clock.py":
         return
     assert re.findall(r"time\.time\(|time\.time_ns\(|datetime\.|time\.sleep\(", path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", TESTS, ids=_name)
+def test_no_test_is_passed_by_being_quick(path: Path) -> None:
+    """What is promised by the clock is measured in tests/speed: a busy machine is no mistake."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Assert):
+            asked = {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)}
+            assert not asked & {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns"}, node.lineno
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            assert "sleep" not in {name.name for name in node.names}

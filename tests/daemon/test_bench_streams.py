@@ -37,8 +37,8 @@ def test_streams_adds_up(clip: Path, paced: bool, backend: Backend) -> None:
     assert result.decoders == {"cpu": 3}
     assert result.refusals == {f"the {backend} backend reads pictures in host memory": 3}
     assert result.asked_fps == (45 if paced else None)
-    if paced:  # who goes at a recording's pace is not ahead of it; a picture may be due at either end of the window
-        assert result.captured <= 3 * (15 * result.seconds + 2)
+    if paced:  # at a recording's pace, after half a second that it may have been late, with one at either end
+        assert result.captured <= 3 * (15 * (result.seconds + 0.5) + 2)
     else:
         assert sum(result.dropped.values()) == 0
 

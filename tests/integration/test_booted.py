@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 pytestmark = [pytest.mark.needs("booted"), pytest.mark.slow]
 UNIT = "lookout"
 # As the unit has it, but sooner.
-_HASTE = "[Service]\nWatchdogSec=4\nTimeoutAbortSec=1\nRestartSec=100ms\n[Unit]\nStartLimitBurst=100\n"
+_HASTE = "[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\nRestartSec=100ms\n[Unit]\nStartLimitBurst=100\n"
 
 
 class Installed:
@@ -42,7 +42,7 @@ class Installed:
             "sources": [{"id": f"s{n}", "type": "synthetic", "fps": 10, "seed": n} for n in range(sources)],
             "model": {"path": "/etc/lookout/models/demo.onnx", "threads": 1},
             "publisher": {"endpoint": self.endpoint},
-            "monitor": {"interval_s": 0.5, "stuck_after_s": 2},
+            "monitor": {"interval_s": 0.5, "stuck_after_s": 5},
             **rest,
         }
         (self.systemd.root / "etc/lookout/config.yaml").write_text(yaml.safe_dump(config))

@@ -51,7 +51,7 @@ class Served:
         self.url = f"http://127.0.0.1:{self.port}"
         self.client = httpx.Client(base_url=self.url, headers=_HEADERS, timeout=PATIENCE_S)
         with self.lookout.subscribe() as subscriber:
-            receive_until(subscriber, is_state("street-0", "up"))
+            receive_until(subscriber, has_seen(1, "street-0", "street-1"))
 
     def close(self) -> None:
         self.client.close()
