@@ -65,11 +65,10 @@ class Simulation:
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         self._publisher = Publisher(endpoint, outbox, self.ledger, self.clock, "run", pytest.fail)
         board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
+        # Any time but none: how much of it passes is said by `service`.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
-        self._lane, self._detecting = (
-            LaneThread("0", detector, board, outbox, self.ledger, {}, pytest.fail, self.clock),
-            detector.lane(),
-        )
+        self._lane = LaneThread("0", detector, board, outbox, self.ledger, {}, pytest.fail, self.clock)
+        self._detecting = detector.lane()
         # The time at which to go on, a number that decides between equals, and the capture.
         self._waiting: list[tuple[int, int, Capture]] = []
         self._woken: set[int] = set()
