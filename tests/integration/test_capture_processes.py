@@ -165,14 +165,15 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_replaced(reordered: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("daemon.workers.member._SILENCE_S", 2.0)
     app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True)
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()
         with closing(_Stopping(app)):
             receive_until(subscriber, is_state("clip-0", "up"))
             os.kill(app.pids[1], signal.SIGSTOP)
-            told = receive_until(subscriber, is_state("clip-0", "down"))
+            with monkeypatch.context() as hasty:  # not where the next one starts
+                hasty.setattr("daemon.workers.member._SILENCE_S", 2.0)
+                told = receive_until(subscriber, is_state("clip-0", "down"))
             assert "no sign of life for 2 s" in str(told[-1].reason)  # type: ignore[union-attr]
             receive_until(subscriber, is_state("clip-0", "up"))
 

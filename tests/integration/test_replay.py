@@ -29,6 +29,8 @@ def _replay(folder: Path, clip: Path, model: dict[str, object], encoding: str = 
     with Lookout(folder, config) as lookout, lookout.subscribe("detections", "status") as subscriber:
         messages = receive_until(subscriber, is_state("clip", "ended"), timeout_s=500)
         assert lookout.process.wait(PATIENCE_S) == 0
+        while (message := subscriber.receive(1.0)) is not None:  # where the last batch took seconds
+            messages.append(message)
         assert subscriber.lost == {}
     return [message for message in messages if isinstance(message, Detections)]
 
