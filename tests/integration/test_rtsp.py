@@ -86,8 +86,8 @@ def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_
 
         for _ in range(12):  # FFmpeg and malloc take what they keep, and then no more
             kill()
-        looks = [_resources(lookout) for _ in range(20) if status.receive(0.1) is None]
-        threads, files, memory = map(min, zip(*looks))
+        looks = [(_resources(lookout), status.receive(0.1)) for _ in range(20)]
+        threads, files, memory = map(min, zip(*(used for used, _ in looks)))
         for _ in range(_KILLS):
             kill()
         wait_until(lambda: lookout.inspect.num_threads() <= threads, "threads end")
