@@ -1,7 +1,9 @@
 # make demo      see Lookout work, on any machine with Python 3.10 or later; ends by itself
 # make run       run config.yaml until Ctrl-C
 # make bench     measure Lookout here, on a drawn street; writes a report into bench-results in under three minutes
-# make test      everything that needs no GPU
+# make test      everything that needs no GPU; says the same on a busy machine
+# make speed     what is promised of rates and latencies; on a machine that does nothing else
+# make long      the tests with real models that take minutes each
 # make lint      what CI checks before the tests
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
@@ -12,10 +14,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
+# Processes that tests are shared out among, by file: most wait more than they work. 0 for none but make's own.
+WORKERS ?= 3
 # CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_ARGS ?=
 
 MINUTES ?= 60
+SOAK_ARGS ?=
 # make image: IMAGE_ARGS="--base my/python:3.12 --volume /etc/pip.conf:/etc/pip.conf:ro"
 IMAGE_ARGS ?=
 # make install: DESTDIR for packagers; EXTRAS=gpu,http on a machine with an NVIDIA GPU
@@ -25,7 +30,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test lint format schemas soak image lock install uninstall clean
+.PHONY: demo run bench test speed long lint format schemas soak image lock install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -37,7 +42,13 @@ bench: $(VENV)/bench
 	@$(BIN)/lookout bench replay --sources 4 --lanes 1 --max-batch 8 --seconds 8
 
 test: $(VENV)/dev
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+speed: $(VENV)/dev
+	$(BIN)/python -m pytest -m speed tests/speed $(PYTEST_ARGS)
+
+long: $(VENV)/dev
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .
@@ -52,7 +63,7 @@ schemas: $(VENV)/base
 	$(BIN)/python -m daemon.messages docs/schema
 
 soak: $(VENV)/dev
-	@$(BIN)/python -m tests.soak --minutes $(MINUTES)
+	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
 
 image: $(VENV)/dev
 	@$(BIN)/python -m tests.image $(IMAGE_ARGS)

@@ -75,7 +75,7 @@ class App:
         open_detector: how to open the model; the factory's, or a fake's.
         make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
         find_hardware: what decodes on the GPU; the plan's, or a stand-in.
-        open_probe: how to read the GPUs; NVML, or a stand-in.
+        open_probe: how to read the GPUs; the driver's way, or a stand-in.
         sinks: takers of every frame's row, such as a benchmark.
         read: the configuration file as it is now, for a reload.
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,11 @@ BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", ROOT / ".trt-bindings"))
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("LOOKOUT_FORBID_SKIP"):
     settings.load_profile("ci")
+
+
+# A shell that starts something in the background has it ignore SIGINT, and so would all that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool")} | {"systemd": "systemd-analyze"}
@@ -50,7 +58,14 @@ def _missing(thing: str) -> str | None:
     raise ValueError(f"unknown need {thing!r}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    unasked = [name for name in ("long", "speed") if name not in config.option.markexpr]
+    left_out = [item for item in items if any(item.get_closest_marker(name) for name in unasked)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+    # Files that take long come first, so that no process is left with one while the others have nothing to do.
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path])
     for item in items:
         for mark in item.iter_markers("needs"):
             for reason in filter(None, map(_missing, mark.args)):
@@ -79,12 +94,19 @@ def _quiet_log() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three seconds of 320x180 at 15 fps, H.264 in Matroska; the test must be marked needs("ffmpeg")."""
-    return clips.pattern(tmp_path_factory.mktemp("clips") / "clip.mkv", seconds=3)
+def folder_of_all(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this run: where tests are shared out among processes, each has a folder of its own in it."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def long_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Ten minutes of the same, for servers that must not come to the end."""
-    return clips.pattern(tmp_path_factory.mktemp("clips") / "long.mkv", seconds=600)
+def clip(folder_of_all: Path) -> Path:
+    """Three seconds of 320x180 at 15 fps, H.264 in Matroska; the test must be marked needs("ffmpeg")."""
+    return clips.once(folder_of_all, "clip.mkv", partial(clips.pattern, seconds=3))
+
+
+@pytest.fixture(scope="session")
+def long_clip(folder_of_all: Path) -> Path:
+    """Five minutes of the same, for servers that must not come to the end."""
+    return clips.once(folder_of_all, "long.mkv", partial(clips.pattern, seconds=300))

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
-pytestmark = pytest.mark.timeout(400)  # real models, on cores that others use
+pytestmark = [pytest.mark.timeout(1200)]
 
 _SOURCES = "model: {{path: {model}}}\nsources:\n{sources}\n"
 
@@ -47,7 +48,7 @@ def _config(folder: Path) -> Path:
 
 
 def _calibrate(model: Path, origin: Path, out: Path, *more: str) -> int:
-    backend = ["--backend", "cpu", "--frames", "36", "--held-out", "12", "--max-batch", "2"]
+    backend = ["--backend", "cpu", "--threads", "1", "--frames", "36", "--held-out", "12", "--max-batch", "2"]
     return invoke(["calibrate", str(model), "--from", str(origin), "--out", str(out), *backend, *more])
 
 
@@ -144,29 +145,30 @@ def test_without_labels_the_float_model_is_the_measure(tmp_path: Path) -> None:
     assert made.exists() is path_of(made).exists() is trial["accepted"]
 
 
-def _noise(folder: Path, blocks: tuple[int, int]) -> Path:
+def _noise(folder: Path) -> Path:
     chance = np.random.default_rng(7)
     folder.mkdir()
     for number in range(36):
-        small = chance.integers(0, 256, (*blocks, 3), dtype=np.uint8)
-        cv2.imwrite(str(folder / f"{number}.png"), cv2.resize(small, (640, 480), interpolation=cv2.INTER_CUBIC))
+        cv2.imwrite(str(folder / f"{number}.png"), chance.integers(0, 256, (480, 640, 3), dtype=np.uint8))
     return folder
 
 
 def test_fine_noise_is_a_picture_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _calibrate(DEMO_MODEL, _noise(tmp_path / "noise", (480, 640)), tmp_path / "out") == 2
+    assert _calibrate(DEMO_MODEL, _noise(tmp_path / "noise"), tmp_path / "out") == 2
     assert "usable frame" in capsys.readouterr().err
 
 
-@pytest.mark.needs("data")
 @pytest.mark.slow
-def test_coarse_noise_is_one_in_which_a_model_sees_nothing(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_streets_that_are_empty_show_a_model_nothing(
+    streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ranges found by it may do, which nobody could know."""
-    labels = ["--images", str(data / "images" / "val"), "--annotations", str(data / "images" / "val.json")]
-    noise = _noise(tmp_path / "noise", (30, 40))
-    assert _calibrate(data / "models" / "yolox_nano.onnx", noise, tmp_path / "out", "--labels", "coco", *labels) == 2
+    """Ranges found by them may do, which nobody could know."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for seed in range(36):
+        cv2.imwrite(str(empty / f"{seed}.png"), Scene(640, 360, seed=seed, objects=0).draw(3))
+    labels = ["--images", str(streets[0]), "--annotations", str(streets[1])]
+    assert _calibrate(DEMO_MODEL, empty, tmp_path / "out", *labels) == 2
     assert "the float model sees" in capsys.readouterr().err
 
 
@@ -182,7 +184,8 @@ def test_eight_photos_are_too_few(
 
 
 @pytest.mark.needs("data")
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "method"), [("yolov5n", "minmax"), ("yolox_nano", "entropy")])
 def test_real_models_keep_their_accuracy(data: Path, tmp_path: Path, name: str, method: str) -> None:
     """Calibrated on photos that are not among those it is judged by."""
@@ -196,24 +199,42 @@ def test_real_models_keep_their_accuracy(data: Path, tmp_path: Path, name: str, 
     assert trial["portable"] == {"8.6": [], "10": [], "11": []}
 
 
-@pytest.mark.needs("data")
-@pytest.mark.slow
-def test_the_wrong_preprocessing_is_caught(data: Path, tmp_path: Path) -> None:
-    """A file that was calibrated on pixels of 0 to 255 instead of 0 to 1 does not pass."""
+def _least_and_wrong(
+    model: Path, pixels: list[np.ndarray], labelled: tuple[Path, Path], folder: Path
+) -> tuple[float, float]:
+    """The least AP that passes, and that of a file that was calibrated on these pixels."""
     from calibration.judge import Judge
 
-    source = data / "models" / "yolov5n.onnx"
-    model = load(source)
-    rows = [cv2.imread(str(path)) for path in sorted((data / "images" / "calibration").glob("*.jpg"))[:16]]
-    pixels = [
-        cv2.resize(row, (640, 640)).transpose(2, 0, 1)[None].astype(np.float32) for row in rows if row is not None
-    ]
-    made = tmp_path / "wrong.onnx"
-    onnx.save(quantize(model, observe(model, pixels).ranges("minmax")), made)
-    labelled = (data / "images" / "val", data / "images" / "val.json")
-    options = Options(source, labels="coco", wanted=Wanted(0.25))
+    made = folder / "wrong.onnx"
+    quantised = load(model)
+    onnx.save(quantize(quantised, observe(quantised, pixels).ranges("minmax")), made)
+    options = Options(model, labels=None if model == DEMO_MODEL else "coco", wanted=Wanted(0.25))
     judge = Judge(lambda options: open_detector("cpu", options), options, [], labelled, 0.01, 0.25)
-    assert judge.value(Options(made, labels="coco")) < judge.least
+    return judge.least, judge.value(replace(options, path=made))
+
+
+def _unscaled(photos: list[Path], size: int) -> list[np.ndarray]:
+    """Of 0 to 255 instead of 0 to 1."""
+    rows = [cv2.imread(str(path)) for path in photos[:16]]
+    return [
+        cv2.resize(row, (size, size)).transpose(2, 0, 1)[None].astype(np.float32) for row in rows if row is not None
+    ]
+
+
+@pytest.mark.slow
+def test_the_wrong_preprocessing_is_caught(streets: tuple[Path, Path], tmp_path: Path) -> None:
+    pixels = _unscaled(sorted(streets[0].glob("*.png")), 320)
+    least, found = _least_and_wrong(DEMO_MODEL, pixels, streets, tmp_path)
+    assert found < least
+
+
+@pytest.mark.needs("data")
+@pytest.mark.long
+def test_so_it_is_with_a_real_model(data: Path, tmp_path: Path) -> None:
+    labelled = (data / "images" / "val", data / "images" / "val.json")
+    pixels = _unscaled(sorted((data / "images" / "calibration").glob("*.jpg")), 640)
+    least, found = _least_and_wrong(data / "models" / "yolov5n.onnx", pixels, labelled, tmp_path)
+    assert found < least
 
 
 # --- models that cannot be used -------------------------------------------------------------------------

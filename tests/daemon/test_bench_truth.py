@@ -1,148 +1,111 @@
-"""`lookout bench streams` over a detector of a known service time with a known fault: its figures are the queue's."""
+"""Figures of `lookout bench` over a detector of a known service time with a known fault: they are the queue's.
+
+The queue is the daemon's own, on a clock that is moved by hand; `make speed` has the same on the machine's.
+"""
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Iterable
-from pathlib import Path
+import random
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 
-from daemon.bench.compare import compare as compare_reports
-from daemon.bench.load import Load
-from daemon.bench.recording import Row, read
-from daemon.bench.result import Case, Report, environment_of, load_of
-from daemon.bench.streams import Streams, streams
-from detectors.factory import Backend
-from detectors.fake.detector import FakeDetector
-from detectors.port import Detector, Options
-from tests.support import clips
+from daemon.bench.compare import compare
+from daemon.bench.harness import Window
+from daemon.bench.latency import RANKS
+from daemon.config import SyntheticConfig
+from tests.support.figures import report
+from tests.support.queues import DEPTH, closed_loop, open_loop
+from tests.support.simulation import Simulation
 
-pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow, pytest.mark.alone]
-_STALL_S = 0.2
-_EVERY = 100
-_DEPTH = 8  # of the board where it is lossless
+_FPS = 20.0
 
 
-class Faulty(FakeDetector):
-    """Takes `service_s` for a batch, and 200 ms more for every hundredth.
-
-    Attributes:
-        served: UTC ns at which each batch began and ended, as the queue's truth is to be made of.
-    """
-
-    def __init__(self, options: Options, service_s: float) -> None:
-        super().__init__(options, service_s, self._serve)
-        self.served: list[tuple[int, int]] = []
-
-    def _serve(self, seconds: float) -> None:
-        fault = _STALL_S if len(self.served) % _EVERY == _EVERY - 1 else 0.0
-        began = time.time_ns()
-        time.sleep(seconds + fault)
-        self.served.append((began, time.time_ns()))
+def _closed() -> SyntheticConfig:
+    return SyntheticConfig(id="clip", width=32, height=32, fps=15, pace="fast")
 
 
-def run(load: Load, service_s: float, record: Path) -> tuple[Streams, Faulty]:
-    made: list[Faulty] = []
-
-    def open_faulty(_: Backend, options: Options) -> Detector:
-        made.append(Faulty(options, service_s))
-        return made[0]
-
-    return streams(load, open_detector=open_faulty, frames_out=record), made[0]
+def _fault(number: int, service_s: float) -> float:
+    """200 ms more for every hundredth batch."""
+    return service_s + 0.2 * (number % 100 == 99)
 
 
-def compare(found: Streams, truth_ns: list[int], ranks: dict[str, float]) -> None:
-    """Within 5 % and two ranks: where the distribution is steep, a frame more at the end of the window moves a rank."""
-    for name, rank in ranks.items():
-        least, most = np.percentile(truth_ns, [rank - 2, min(100.0, rank + 2)]) / 1e6
-        assert 0.95 * least <= found.latency_ms[name] <= 1.05 * most, name
+def _ranks(frames: Iterable[tuple[int, int]], window: Window) -> dict[str, float]:
+    """Of frames captured, or due, in the window: ms until they were done."""
+    latencies = [(done - began) / 1e6 for began, done in frames if window.begin <= began < window.end]
+    return {name: float(np.percentile(latencies, rank)) for name, rank in RANKS.items()}
 
 
-def test_a_closed_loop_shows_the_queue_it_fills(tmp_path: Path, clip: Path) -> None:
-    """The truth is a queue of eight, which is filled up whenever a frame is taken and half of it is empty."""
-    load = Load(clip, sources=1, seconds=9.0, backend="fake", lanes=1, max_batch=1)
-    found, detector = run(load, 0.02, tmp_path / "frames.jsonl")
-    assert found.loop == "closed"
-    compare(found, _closed_loop(detector.served), {"p50": 50, "p95": 95, "p99": 99})
-    assert found.fps == pytest.approx(1 / (0.02 + _STALL_S / _EVERY), rel=0.1)
+def test_a_closed_loop_shows_the_queue_it_fills() -> None:
+    """Eight wait, and each hundredth batch holds all of them up; how many are done is what the lane can do."""
+    with Simulation([_closed()], lambda number: _fault(number, 0.02), depth=DEPTH, max_batch=1) as simulation:
+        simulation.run(1)
+        simulation.mark()
+        simulation.run(9)
+        window = simulation.window()
+        rows = simulation.rowset(window, paced=False)
+    found = rows.latency()
+    frames = closed_loop(simulation.served)
+    truth = _ranks(frames, window)
+    assert found == pytest.approx({"mean": found["mean"], **truth}, abs=0.001)
+    assert truth["p50"] == 180
+    assert truth["max"] == 400
+    assert sum(rows.histogram().counts) == pytest.approx(window.published, abs=DEPTH + 1)
+    assert window.rates(["clip"]) == [pytest.approx(1 / 0.022, rel=0.01)]
+    timeline = rows.timeline()
+    whole = window.begin + 1_000_000_000 * len(timeline)
+    assert sum(second.fps for second in timeline) == sum(window.begin <= began < whole for began, _ in frames)
+    assert rows.worst_second() == max(second.p99_ms or 0 for second in timeline)
 
 
-def _closed_loop(served: list[tuple[int, int]]) -> list[int]:
-    """Latency of each frame, ns: there is one in hand, captured when the one before had found room."""
-    start = served[0][0]
-    waiting = deque([start] * _DEPTH)
-    in_hand = start
-    latencies = []
-    for begin, end in served:
-        latencies.append(end - waiting.popleft())
-        if len(waiting) <= _DEPTH // 2:
-            while len(waiting) < _DEPTH:
-                waiting.append(in_hand)
-                in_hand = begin
-    return latencies[2 * _DEPTH :]
+def test_an_open_loop_counts_from_when_a_frame_was_due() -> None:
+    """The lane takes the newest frame that is due when it is free; those between are superseded and said to be. Where
+    the source's thread was held up, frames are captured late, and that is in their figures."""
+    source = SyntheticConfig(id="clip", width=32, height=32, fps=_FPS)
+    with Simulation([source], lambda number: _fault(number, 0.025), max_batch=1) as simulation:
+        first = simulation.clock.utc_ns()
+        for _ in range(20):
+            simulation.run(0.983)
+            simulation.stall(0.141)
+            simulation.run(0.141)
+        window = simulation.window()
+        rows = simulation.rowset(window, paced=True)
+    truth = open_loop(simulation.served, first, _FPS)
+    found = rows.latency()
+    assert found == pytest.approx({"mean": found["mean"], **_ranks([row[1:] for row in truth], window)}, abs=0.001)
+    stages = rows.stages()
+    assert (stages["behind"]["p50"], found["p50"], stages["captured to sent"]["p95"]) == (0, 25, 25)
+    assert stages["behind"]["max"] >= 40
+    assert found["p95"] > 40
+    numbers = [row[0] for row in truth]
+    assert len(set(numbers)) == len(numbers)
+    assert window.dropped["superseded"] == numbers[-1] + 1 - len(numbers)
+    assert window.captured == window.published + window.dropped["superseded"]
 
 
-def test_an_open_loop_counts_from_when_a_frame_was_due(tmp_path: Path) -> None:
-    """The lane takes the newest frame that is due when it is free; those between are superseded and said to be."""
-    fps = 20
-    clip = clips.pattern(tmp_path / "clip.mkv", seconds=3, fps=fps)
-    load = Load(clip, sources=1, paced=True, seconds=14.0, backend="fake", lanes=1, max_batch=1)
-    record = tmp_path / "frames.jsonl"
-    found, detector = run(load, 0.025, record)
-    assert found.loop == "open"
-    due = _due(read(record), fps)
-    truth = []
-    for begin, end in detector.served:
-        number = int((begin - due(0)) * fps // 1_000_000_000)
-        truth.append(end - due(number))
-    compare(found, truth, {"p50": 50, "p90": 90, "p99.9": 99.9, "max": 100})
-    lost = round(_STALL_S * fps) - 1
-    assert found.dropped["superseded"] == pytest.approx(14.0 * fps / (_EVERY + lost) * lost, rel=0.35)
-    assert found.asked_fps == fps
+def _measured(service_s: float, seed: int) -> dict[str, float]:
+    """What one repeat shows of a lane whose batches take as long as that, more or less."""
+    chance = random.Random(seed)
+    with Simulation([_closed()], lambda _: service_s * chance.gauss(1, 0.03), depth=DEPTH, max_batch=1) as simulation:
+        simulation.run(1 + chance.random())
+        simulation.mark()
+        simulation.run(1.5)
+        window = simulation.window()
+        latency = simulation.rowset(window, paced=False).latency()
+    return {"fps": window.published / window.seconds, "p50": latency["p50"], "p99": latency["p99"]}
 
 
-def _due(rows: Iterable[Row], fps: int) -> Callable[[int], int]:
-    """When each frame of a source was due, UTC ns: the one that came soonest was when it was there."""
-    first = min(row.captured_at - round(row.seq * 1e9 / fps) for row in rows)
-    return lambda number: first + round(number * 1e9 / fps)
+def _report(service_s: float, seeds: range) -> dict[str, list[float]]:
+    repeats = [_measured(service_s, seed) for seed in seeds]
+    return {name: [repeat[name] for repeat in repeats] for name in repeats[0]}
 
 
-def test_a_lane_that_is_5_percent_slower_is_found(clip: Path) -> None:
-    load = Load(clip, sources=1, seconds=1.5, backend="fake", lanes=1, max_batch=1)
-
-    class Slow(FakeDetector):
-        service = 0.02
-
-        def __init__(self, options: Options) -> None:
-            super().__init__(options, self.service)
-
-    class Slower(Slow):
-        service = 0.021
-
-    def report(kind: type[Slow]) -> Report:
-        runs = [[streams(load, open_detector=lambda _, options: kind(options))] for _ in range(5)]
-        return Report("replay", environment_of(load), [Case(load_of(load), runs)])
-
-    old = report(Slow)
-    verdicts = {change.metric: change.verdict for change in compare_reports(old, report(Slower))}
+def test_a_lane_that_is_5_percent_slower_is_found() -> None:
+    old, new = _report(0.02, range(5)), _report(0.021, range(5, 10))
+    verdicts = {change.metric: change.verdict for change in compare(report(old), report(new))}
     # A frame more or less in the window is 1.4 % of its rate; latency has no such grain. Any may be the one to tell.
-    told = {verdicts[name] for name in ("fps", "p50", "p99")}
-    assert "worse" in told
-    assert "better" not in told
-
-
-def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path) -> None:
-    """The recording has every frame once, published or dropped, and its times are those of the run."""
-    record = tmp_path / "frames.jsonl"
-    load = Load(clip, sources=2, paced=True, seconds=2.0, backend="fake", lanes=1, max_batch=2)
-    found, _ = run(load, 0.01, record)
-    rows = list(read(record))
-    for source in ("clip-0", "clip-1"):
-        seqs = sorted(row.seq for row in rows if row.source == source)
-        assert seqs == list(range(len(seqs)))
-    published = [row.latency.total / 1e6 for row in rows if row.latency]
-    # The recording has the time before the window as well, in which a crowded machine may have been slower.
-    assert np.percentile(published, 50) == pytest.approx(found.latency_ms["p50"], rel=0.5)
+    assert "worse" in verdicts.values()
+    assert "better" not in verdicts.values()
+    same = compare(report(old), report(_report(0.02, range(10, 15))))
+    assert {change.verdict for change in same} == {"same"}

@@ -152,7 +152,7 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
         for seq in range(500):
             info = FrameInfo(source, "s", seq, None, clock.monotonic_ns(), 0, FrameClock("file"), 0, 2, 2)
             while not board.board.put(Frame(info, IMAGE)):
-                assert room.wait(20), "nobody said that there is room"
+                assert room.wait(60), "nobody said that there is room"
                 room.clear()
 
     def consume() -> None:
@@ -168,10 +168,10 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
     for thread in (*producers, *consumers):
         thread.start()
     for thread in producers:
-        thread.join(20)
+        thread.join(60)
     board.board.close()
     for thread in consumers:
-        thread.join(20)
+        thread.join(60)
     for source, seqs in seen.items():
         assert seqs == sorted(seqs)
         dropped = board.ledger.totals(source)
@@ -191,7 +191,7 @@ def test_a_lane_leaves_frames_to_gather_while_another_has_more(clock: ManualCloc
     assert taken == []
     board.board.release(Batch(batch.frames[:1]))
     board.put("a")
-    lane.join(20)
+    lane.join(60)
     assert _names(*taken) == [("c", 2), ("a", 3)]
 
 
@@ -204,7 +204,7 @@ def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
     taken: list[Batch] = []
     lane = threading.Thread(target=lambda: taken.append(board.board.take(8, 60.0)), daemon=True)
     lane.start()
-    lane.join(20)
+    lane.join(60)
     assert _names(*taken) == [("c", 2)]
 
 

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from daemon.cli import cli, invoke
-from tests.support.daemon import DEMO_MODEL, ROOT
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, ROOT
 
 
 def _config(folder: Path, **changes: object) -> list[str]:
@@ -189,7 +189,7 @@ def test_watch_prints_lines_of_json(tmp_path: Path) -> None:
         assert watch.stdout is not None
         messages = [json.loads(watch.stdout.readline()) for _ in range(10)]
         watch.send_signal(signal.SIGINT)
-        _, errors = watch.communicate(timeout=10)
+        _, errors = watch.communicate(timeout=PATIENCE_S)
         assert watch.returncode == 130
         assert errors.strip() == b""
     assert {message["schema"] for message in messages} >= {"lookout.detections/1"}

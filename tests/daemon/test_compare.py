@@ -12,36 +12,10 @@ import pytest
 from daemon.bench.compare import chance_of, compare
 from daemon.bench.result import Case, Report, read
 from daemon.bench.sweep import batch_of, knee
-from daemon.environment import Environment
 from tests.support.daemon import ROOT
+from tests.support.figures import Given, report, with_figures
 
-_ON = Environment("", "", "", 1, 1.0, "", {}, None, None, {}, [])
 _METRICS = ("fps", "p50", "p99", "cpu", "rss", "joules")
-
-
-class Given(Case):
-    """A case whose figures are given."""
-
-    def values(self, name: str) -> list[float]:
-        found: dict[str, list[float]] = self.load["figures"]
-        return found.get(name, [])
-
-
-def report(figures: dict[str, list[float]]) -> Report:
-    case = Given({"sources": 1, "lanes": 1, "batch": None, "max_batch": 1}, repeats=[[]])
-    return Report("replay", _ON, [_with(case, figures)])
-
-
-def _with(case: Case, figures: dict[str, list[float]]) -> Case:
-    class Load(dict[str, object]):
-        """Equal to any other: figures are not part of what was asked for."""
-
-        def __eq__(self, other: object) -> bool:
-            return True
-
-        __hash__ = None
-
-    return replace(case, load=Load({**case.load, "figures": figures}))
 
 
 def noisy(rng: np.random.Generator, factor: float = 1.0) -> dict[str, list[float]]:
@@ -119,7 +93,7 @@ def test_chance_is_that_of_mann_and_whitney() -> None:
 def test_the_knee_is_the_smallest_batch_near_the_best() -> None:
     rates = {1: 100.0, 2: 180.0, 4: 290.0, 8: 300.0, 16: 298.0}
     cases = [
-        replace(_with(Case({"batch": batch, "max_batch": 16}, repeats=[[]]), {"fps": [fps]}))
+        replace(with_figures(Case({"batch": batch, "max_batch": 16}, repeats=[[]]), {"fps": [fps]}))
         for batch, fps in rates.items()
     ]
     found = knee([Given(case.load, case.repeats) for case in cases])

@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from time import monotonic
 
 import psutil
 import pytest
 
 from daemon.mps import Mps
+from tests.support.daemon import wait_until
 
 _WHERE = "CUDA_MPS_PIPE_DIRECTORY"
 # In the foreground: a pipe, and gone when told to quit. Without -f: tells the one in the foreground.
@@ -40,11 +40,8 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "pid"
 
 
-def _gone(pid: int) -> bool:
-    until = monotonic() + 15
-    while psutil.pid_exists(pid) and monotonic() < until:
-        psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=0.2)
-    return not psutil.pid_exists(pid)
+def _wait_for_end(pid: int) -> None:
+    wait_until(lambda: not psutil.pid_exists(pid), f"process {pid} has ended")
 
 
 def test_it_serves_who_is_started_meanwhile_and_ends_in_order(control: Path) -> None:
@@ -54,12 +51,9 @@ def test_it_serves_who_is_started_meanwhile_and_ends_in_order(control: Path) -> 
     assert (folder / "control").exists()
     mps.close()
     assert _WHERE not in os.environ
-    assert _gone(int(control.read_text()))
+    _wait_for_end(int(control.read_text()))
     assert control.with_name("pid.told").read_text().startswith("quit")
-    until = monotonic() + 5
-    while folder.exists() and monotonic() < until:
-        """It is removed by the process that kept it."""
-    assert not folder.exists()
+    wait_until(lambda: not folder.exists(), "it is removed by the process that kept it")
 
 
 def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
@@ -70,7 +64,7 @@ def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
         assert daemon.stdout
         assert daemon.stdout.readline().strip() == "None"
         daemon.kill()
-    assert _gone(int(control.read_text()))
+    _wait_for_end(int(control.read_text()))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its keeper may outlive `close`
@@ -82,13 +76,11 @@ def test_a_server_that_does_not_end_is_killed(control: Path) -> None:
     mps = Mps()
     assert mps.reason is None
     told = control.with_name("pid.server")
-    until = monotonic() + 5
-    while not (told.exists() and told.read_text().strip()) and monotonic() < until:
-        """It writes its process id."""
+    wait_until(lambda: told.exists() and told.read_text().strip(), "it writes its process id")
     pid = int(told.read_text())
     assert psutil.pid_exists(pid)
     mps.close()
-    assert _gone(pid)
+    _wait_for_end(pid)
 
 
 def test_somebody_elses_is_left_alone(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,10 @@ import pytest
 from daemon.sources.nvdec import nvcuvid
 from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, NvdecError, Parsed, Picture
 
-pytestmark = [pytest.mark.needs("g++", "nvcuvid"), pytest.mark.usefixtures("driver")]
+pytestmark = [
+    pytest.mark.needs("g++", "nvcuvid"),
+    pytest.mark.usefixtures("driver"),
+]
 STREAM = 77
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests" / "support"

@@ -58,10 +58,10 @@ def bench() -> Iterator[Bench]:
 def test_a_result_arrives_as_a_message(bench: Bench) -> None:
     bench.publisher.start()
     with Subscriber(bench.publisher.endpoint, sources=["cam"]) as subscriber:
-        assert bench.publisher.audience.wait(5)
+        assert bench.publisher.audience.wait(30)
         bench.outbox.put([bench.result(0, "cam1")])
         bench.outbox.put([bench.result(4)])
-        message = subscriber.receive(5)
+        message = subscriber.receive(30)
     assert isinstance(message, Detections)
     assert (message.source, message.seq, message.index) == ("cam", 4, 0)
     (detection,) = message.detections
@@ -77,13 +77,13 @@ def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
     bench.outbox.put([bench.result(0)])
     bench.outbox.flush(5)
     with Subscriber(bench.publisher.endpoint) as subscriber:
-        assert bench.publisher.audience.wait(5)
+        assert bench.publisher.audience.wait(30)
         bench.outbox.put([bench.result(1)])
-        assert subscriber.receive(5) is not None
+        assert subscriber.receive(30) is not None
         assert subscriber.lost == {}
         bench.publisher._index[b"detections/cam/"] += 3  # as if three had been left out at the high-water mark
         bench.outbox.put([bench.result(5)])
-        assert subscriber.receive(5) is not None
+        assert subscriber.receive(30) is not None
         assert subscriber.lost == {"detections/cam/": 3}
 
 
@@ -92,7 +92,7 @@ def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
     bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
     bench.outbox.flush(5)
     with Subscriber(bench.publisher.endpoint, kinds=["status"]) as subscriber:
-        message = subscriber.receive(5)
+        message = subscriber.receive(30)
     assert isinstance(message, Status)
     assert (message.state, message.reason, message.retry_in_s) == ("down", "unplugged", 3.0)
 
@@ -125,7 +125,7 @@ def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None
             Subscriber(bench.publisher.endpoint) as plain,
             Subscriber(bench.publisher.endpoint, server_key="0" * 40) as stranger,
         ):
-            assert bench.publisher.audience.wait(5)
+            assert bench.publisher.audience.wait(30)
             bench.outbox.put([bench.result(0)])
             assert receive_until(friend, lambda message: isinstance(message, Detections))
             assert plain.receive(0.5) is None

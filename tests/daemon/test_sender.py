@@ -67,7 +67,7 @@ class _Daemon:
 @contextmanager
 def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
     mine, theirs = pair()
-    mine.settimeout(10)
+    mine.settimeout(60)
     sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
     thread = Thread(target=sender.run, daemon=True)
     thread.start()
@@ -113,5 +113,5 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
         sender.end()
         late.is_whole = True
         assert len(daemon.hears(1 + behind)) == 1 + behind
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()

@@ -129,7 +129,7 @@ def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert maker.built == 1
 
 

@@ -32,7 +32,7 @@ from detectors.port import DetectorError, Options, Wanted
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
 from tests.support.daemon import DEMO_MODEL
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 _POISON = 'extern "C" __global__ void poison(int* where) { *where = 1; }'
 

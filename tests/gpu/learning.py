@@ -21,7 +21,7 @@ import yaml
 
 from daemon.client import Subscriber
 from daemon.messages import Metrics, SourceMetrics
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 
 def main() -> int:

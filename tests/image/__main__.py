@@ -25,7 +25,7 @@ from rich.table import Table
 from daemon.client import Subscriber
 from daemon.messages import Detections
 from tests.support.daemon import ROOT, wait_until
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 _MOST_BYTES = 600_000_000
 _TO_STOP_S = 5.0

@@ -14,9 +14,13 @@ import pytest
 from daemon.bench.recording import read as read_frames
 from daemon.bench.result import Report, read
 from daemon.cli import invoke
+from tests.support.daemon import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # of the reports, which are made once
-_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "2", "--backend", "cpu"]
+# The reports are made once.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--backend", "cpu"]
+_AT_MOST = 2 * (8 + 1) + 4  # frames on their way: of two sources those that wait and one in hand, and a batch
+_SWEEP = ["--sources", "2", "--paced", *_LOAD, "--batches", "1,4", "--repeats", "1"]
 _PLOTS = {
     "replay": {"latency", "stages", "timeline"},
     "sweep": {"knee", "tradeoff"},
@@ -31,8 +35,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
     out = ["--out", str(folder)]
     record = ["--frames-out", str(folder / "frames.parquet")]
-    assert invoke(["bench", "replay", "--sources", "2", *_LOAD, "--repeats", "2", *record, *out]) == 0
-    assert invoke(["bench", "sweep", "--sources", "4", *_LOAD, "--batches", "1,4", "--repeats", "1", *out]) == 0
+    replay = ["--sources", "2", *_LOAD, "--seconds", "2", "--repeats", "1"]
+    assert invoke(["bench", "replay", *replay, *record, *out]) == 0
+    assert invoke(["bench", "sweep", *_SWEEP, *out]) == 0
     assert invoke(["bench", "capacity", "--sources", "2", *_LOAD, "--p99", "0.001", "--step", "2", *out]) == 0
     peers = ["--repeats", "1", "--ultralytics-python", "/nowhere/python"]
     assert invoke(["bench", "peers", "--sources", "2", *_LOAD, *peers, *out]) == 0
@@ -56,7 +61,7 @@ def test_the_page_needs_nothing_else_and_can_be_looked_at(made: Path, kind: str)
     assert len(ids) == len(set(ids))
     shot = made / f"{kind}.png"
     look = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,1500"]
-    subprocess.run([*look, f"--screenshot={shot}", page.as_uri()], check=True, capture_output=True, timeout=60)
+    subprocess.run([*look, f"--screenshot={shot}", page.as_uri()], check=True, capture_output=True, timeout=PATIENCE_S)
     picture = cv2.imread(str(shot))
     assert picture is not None
     # Cards reach across the page and plots have colours: it is drawn, not a heap of text.
@@ -79,12 +84,14 @@ def test_a_replay_has_every_figure_that_a_cpu_can_give(report: Report) -> None:
     for run in (run for repeat in report.cases[0].repeats for run in repeat):
         assert run.unaccounted == 0
         assert run.received_share == 1
-        assert sum(run.histogram.counts) == pytest.approx(run.published, rel=0.2)  # some were captured before
+        seen = sum(run.histogram.counts)
+        assert seen == pytest.approx(run.published, abs=_AT_MOST)  # some were captured before the window
         ranks = ("p50", "p90", "p95", "p99", "p99.9", "max")
         assert [run.latency_ms[rank] for rank in ranks] == sorted(run.latency_ms[rank] for rank in ranks)
-        assert run.usage.cpu_ms_per_frame > 10 * run.usage.bench_cpu_ms_per_frame
+        assert run.usage.cpu_ms_per_frame > run.usage.bench_cpu_ms_per_frame
         assert run.usage.context_switches_per_s > 0
-        assert sum(second.fps for second in run.timeline) == pytest.approx(run.published, rel=0.5)
+        assert len(run.timeline) == int(run.seconds)
+        assert 0 < sum(second.fps for second in run.timeline) <= seen
         assert run.start_up.first_detections_s >= run.start_up.daemon_s + run.start_up.lanes_s
         assert run.usage.energy_j is None
 
@@ -95,7 +102,7 @@ def test_a_sweep_goes_on_where_it_was(
 ) -> None:
     """What is in the file is not measured again; a file of something else is not touched."""
     assert [case.load["batch"] for case in report.cases] == [1, 4]
-    again = ["bench", "sweep", "--sources", "4", *_LOAD, "--batches", "1,4", "--repeats", "1", "--out", str(made)]
+    again = ["bench", "sweep", *_SWEEP, "--out", str(made)]
     assert invoke(again) == 0
     assert read(made / f"{kind}.json").cases == report.cases
     (made / "other").mkdir()
@@ -114,7 +121,7 @@ def test_peers_that_cannot_run_say_why(report: Report) -> None:
 
 def test_copies_are_summed(tmp_path: Path) -> None:
     """Two daemons at once: a run of each, every frame of both."""
-    share = ["--copies", "2", "--repeats", "1", "--out", str(tmp_path)]
+    share = ["--copies", "2", "--paced", "--repeats", "1", "--out", str(tmp_path)]
     assert invoke(["bench", "replay", "--sources", "2", *_LOAD, *share]) == 0
     both = read(tmp_path / "replay.json").cases[0]
     assert [len(runs) for runs in both.repeats] == [2]
@@ -135,11 +142,11 @@ def test_a_recording_agrees_with_itself_and_not_with_another(
     made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     frames = made / "frames.parquet"
-    assert sum(1 for _ in read_frames(frames)) > 100
+    assert sum(1 for _ in read_frames(frames)) > 50
     assert invoke(["bench", "verify", str(frames), str(frames)]) == 0
     assert "100.0000% of the boxes agree" in capsys.readouterr().out
     other = tmp_path / "other.jsonl"
-    assert invoke(["bench", "streams", "--sources", "1", *_LOAD, "--frames-out", str(other)]) == 0
+    assert invoke(["bench", "streams", "--sources", "1", "--paced", *_LOAD, "--frames-out", str(other)]) == 0
     assert invoke(["bench", "verify", str(frames), str(other)]) == 0
     lines = other.read_text().splitlines()
     moved = re.sub(r'"box":\[([\d.]+)', lambda found: f'"box":[{float(found[1]) + 40}', lines[20])

@@ -13,7 +13,7 @@ import pytest
 from tests.support.mutants import mutant, originals, play
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow, pytest.mark.timeout(1800)]
-_COUNT = int(os.environ.get("LOOKOUT_MUTANTS", "60"))
+_COUNT = int(os.environ.get("LOOKOUT_MUTANTS", "20"))
 _AT_ONCE = 20
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from daemon.keys import new_pair
-from tests.support.daemon import ROOT, Lookout, wait_until
-from tests.support.rtsp import free_port
+from tests.support.daemon import PATIENCE_S, ROOT, Lookout, wait_until
+from tests.support.ports import free_port
 
 # A camera that is down is not the daemon's illness.
 DOWN = {"id": "door", "type": "av", "url": "rtsp://127.0.0.1:1/door"}
@@ -19,14 +19,14 @@ DOWN = {"id": "door", "type": "av", "url": "rtsp://127.0.0.1:1/door"}
 
 def _health(config: Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "daemon", "health", "-c", str(config)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     return done.returncode, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("way", ["plain", "curve", "http"])
 @pytest.mark.slow
 def test_a_daemon_lives_until_it_is_stopped(tmp_path: Path, way: str) -> None:
-    config: dict[str, object] = {"sources": [DOWN], "monitor": {"interval_s": 0.5}}
+    config: dict[str, object] = {"sources": [DOWN], "monitor": {"interval_s": 0.2}}
     if way == "curve":
         _, secret = new_pair(tmp_path, "server")
         config["publisher"] = {"curve": {"secret_key_file": str(secret)}}

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 import yaml
 
 from daemon.app import PART_STUCK, App
-from daemon.client import Subscriber
 from daemon.config import Config, parse
 from daemon.errors import ConfigError
 from daemon.messages import Detections, Message, Metrics, Status
@@ -25,7 +23,9 @@ from daemon.reload import difference
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, StageTimes
-from tests.support.daemon import DEMO_MODEL, Lookout, is_state, receive_until
+from tests.support.daemon import DEMO_MODEL, Lookout, all_of, has_seen, is_state, lost, receive_until
+
+_PATIENT = {"stall_after_s": 600}  # a crowded machine is no word of a source
 
 
 def _street(number: int, **more: object) -> dict[str, object]:
@@ -37,15 +37,6 @@ def _rewrite(lookout: Lookout, **sections: Any) -> None:
     whole = yaml.safe_load(lookout.config.read_text()) | sections
     lookout.config.write_text(yaml.safe_dump(whole))
     lookout.process.send_signal(signal.SIGHUP)
-
-
-def _collect(subscriber: Subscriber, seconds: float) -> list[Message]:
-    messages = []
-    until = monotonic() + seconds
-    while monotonic() < until:
-        if (message := subscriber.receive(0.1)) is not None:
-            messages.append(message)
-    return messages
 
 
 def _logged(lookout: Lookout, words: str) -> Callable[[Message], bool]:
@@ -61,26 +52,26 @@ def _seqs(messages: Sequence[Message]) -> dict[str, list[int]]:
     return rows
 
 
-def _lost(seqs: list[int]) -> int:
-    return seqs[-1] - seqs[0] + 1 - len(seqs)
-
-
 @pytest.mark.slow
 def test_nineteen_of_twenty_do_not_notice(tmp_path: Path) -> None:
     """One is changed, one is gone, one is new: the others lose no frame and are not connected anew."""
-    sources = [_street(number) for number in range(20)]
-    with Lookout(tmp_path, {"sources": sources, "model": {"path": str(DEMO_MODEL), "backend": "fake"}}) as lookout:
+    config: dict[str, object] = {
+        "sources": [_street(number) for number in range(20)],
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "monitor": _PATIENT,
+    }
+    same = [f"street-{number}" for number in range(1, 19)]
+    with Lookout(tmp_path, config) as lookout:
         with lookout.subscribe() as subscriber:
-            before = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq == 10)
-            changed = [*sources[1:19], _street(19, width=320), _street(20)]
-            _rewrite(lookout, sources=changed)
-            messages = receive_until(subscriber, is_state("street-20", "up"))
-            messages += _collect(subscriber, 2)
+            before = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 10)
+            _rewrite(lookout, sources=[*map(_street, range(1, 19)), _street(19, width=320), _street(20)])
+            messages = receive_until(subscriber, all_of(is_state("street-19", "up"), is_state("street-20", "up")))
+            messages += receive_until(subscriber, has_seen(5, *same, "street-19"))
+            assert subscriber.lost == {}
         assert lookout.stop() == 0
         log = lookout.log()
     everything = _seqs([*before, *messages])
-    same = [f"street-{number}" for number in range(1, 19)]
-    assert {source: _lost(everything[source]) for source in same} == dict.fromkeys(same, 0)
+    assert {source: lost(messages, source) for source in same} == dict.fromkeys(same, 0)
     statuses = [message for message in messages if isinstance(message, Status)]
     assert {status.source for status in statuses if status.source in same} == set()
     gone = [status.state for status in statuses if status.source == "street-0"]
@@ -97,7 +88,8 @@ def test_nineteen_of_twenty_do_not_notice(tmp_path: Path) -> None:
 
 def test_a_bad_configuration_is_refused_whole(tmp_path: Path) -> None:
     """And in one line of the log; a good one after it is taken."""
-    with Lookout(tmp_path, {"sources": [_street(0)], "model": {"path": str(DEMO_MODEL), "backend": "fake"}}) as lookout:
+    model = {"path": str(DEMO_MODEL), "backend": "fake"}
+    with Lookout(tmp_path, {"sources": [_street(0)], "model": model, "monitor": _PATIENT}) as lookout:
         with lookout.subscribe() as subscriber:
             receive_until(subscriber, is_state("street-0", "up"))
             for words, change in (
@@ -116,10 +108,11 @@ def test_a_bad_configuration_is_refused_whole(tmp_path: Path) -> None:
 
 def test_thresholds_and_labels_change_without_a_new_connection(tmp_path: Path) -> None:
     model = {"path": str(DEMO_MODEL), "confidence": 0.1}
-    with Lookout(tmp_path, {"sources": [_street(0, width=640, height=360)], "model": model}) as lookout:
+    street = _street(0, width=640, height=360)
+    with Lookout(tmp_path, {"sources": [street], "model": model, "monitor": _PATIENT}) as lookout:
         with lookout.subscribe() as subscriber:
             receive_until(subscriber, lambda message: isinstance(message, Detections) and bool(message.detections))
-            _rewrite(lookout, sources=[_street(0, width=640, height=360, labels=[])])
+            _rewrite(lookout, sources=[{**street, "labels": []}])
             messages = receive_until(
                 subscriber, lambda message: isinstance(message, Detections) and not message.detections
             )
@@ -131,42 +124,36 @@ def _made_by(model: str) -> Callable[[Message], bool]:
     return lambda message: isinstance(message, Detections) and message.model.name == model
 
 
-def _p99(messages: Sequence[Message]) -> float:
-    rows = [message.latency.total for message in messages if isinstance(message, Detections)]
-    return float(np.percentile(rows, 99))
-
-
-@pytest.mark.alone
 def test_a_model_is_swapped_while_it_works(tmp_path: Path) -> None:
-    """Every message names the model that made it, in order, and none is lost."""
+    """Every message names the model that made it, in order, and none is lost. How long it takes: tests/speed."""
     other = tmp_path / "other.onnx"
     import onnx
 
     model = onnx.load(DEMO_MODEL)
     model.producer_name = "another"
     onnx.save(model, other)
+    streets = ["street-0", "street-1", "street-2"]
     sources = [_street(number, width=320, height=180, fps=10) for number in range(3)]
     with Lookout(tmp_path, {"sources": sources, "model": {"path": str(DEMO_MODEL), "threads": 1}}) as lookout:
         with lookout.subscribe() as subscriber:
-            receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq == 10)
-            before, during, found = list[Message](), list[Message](), list[Message]()
+            receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 10)
+            found = list[Message]()
             for path in (other, DEMO_MODEL, other):
-                calm = _collect(subscriber, 4)
+                found += receive_until(subscriber, has_seen(5, *streets))
                 _rewrite(lookout, model={"path": str(path), "threads": 1})
-                swap = receive_until(subscriber, _made_by(path.stem)) + _collect(subscriber, 2)
-                before, during, found = before + calm, during + swap, [*found, *calm, *swap]
+                found += receive_until(subscriber, _made_by(path.stem))
+                found += receive_until(subscriber, has_seen(5, *streets))
             assert subscriber.lost == {}
             _rewrite(lookout, model={"path": str(tmp_path / "none.onnx"), "threads": 1})
             receive_until(subscriber, _logged(lookout, "none.onnx"))
-            after = _collect(subscriber, 1)
+            found += receive_until(subscriber, has_seen(5, *streets))
         assert lookout.stop() == 0
-    made = [message for message in [*found, *after] if isinstance(message, Detections)]
+    made = [message for message in found if isinstance(message, Detections)]
     assert len({(message.model.name, message.model.digest) for message in made}) == 2
-    for source in ("street-0", "street-1", "street-2"):
+    for source in streets:
+        assert lost(found, source) == 0
         own = [message for message in made if message.source == source]
         assert [name for name, _ in groupby(own, lambda message: message.model.name)] == ["demo", "other"] * 2
-    # The other model is opened on the cores that this one works on.
-    assert _p99(during) <= 2 * _p99(before)
 
 
 class _StuckLane(FakeLane):
@@ -198,7 +185,7 @@ def test_a_lane_that_hangs_is_named_and_ends_the_process(monkeypatch: pytest.Mon
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
     text = "model: {path: none}\nsources: [{id: cam, type: synthetic, fps: 20}]\n"
-    text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\nmonitor: {stuck_after_s: 1.5}\n"
+    text += "publisher: {endpoint: 'tcp://127.0.0.1:*'}\nmonitor: {stuck_after_s: 3}\n"
     app = App(parse(text), open_detector=lambda _, options: _StuckDetector(options))
     assert app.run() == PART_STUCK
     counts = app.ledger.counts()["cam"]
@@ -246,7 +233,8 @@ def test_the_accounts_of_a_source_that_comes_back_go_on(tmp_path: Path) -> None:
                 messages += receive_until(subscriber, is_state("street-1", "ended"))
                 _rewrite(lookout, sources=sources)
             messages += receive_until(subscriber, is_state("street-1", "up"))
-            messages += _collect(subscriber, 1.2)
+            for _ in range(2):
+                messages += receive_until(subscriber, lambda message: isinstance(message, Metrics))
         assert lookout.stop() == 0
     seqs = _seqs(messages)["street-1"]
     assert seqs == sorted(set(seqs))
@@ -294,6 +282,6 @@ def test_sources_of_capture_processes_come_and_go(clip: Path, tmp_path: Path) ->
     states = [message.state for message in messages if isinstance(message, Status) and message.source == "first"]
     assert states[-1] == "ended"
     assert states.count("ended") == 1
-    assert _lost(_seqs(messages)["first"]) == 0
+    assert lost(messages, "first") == 0
     second = _seqs(messages)["second"]
     assert second == sorted(set(second))

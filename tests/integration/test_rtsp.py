@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from statistics import median
-from time import monotonic
+from time import time_ns
 from typing import Literal
 
 import pytest
@@ -15,16 +16,17 @@ import pytest
 from daemon.bench.result import read
 from daemon.cli import invoke
 from daemon.config import AvConfig
-from daemon.messages import Detections, Metrics
+from daemon.messages import Detections, Message, Metrics, Status
 from daemon.redact import Url
 from daemon.sources.av import AvSource
 from tests.support import clips
-from tests.support.daemon import Lookout, is_state, receive_until
+from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.hardware import FakeCard
 from tests.support.rtsp import RtspServer
 
 pytestmark = pytest.mark.needs("rtsp")
 _FAST = {"initial_s": 0.1, "max_s": 0.3}
+_KILLS = int(os.environ.get("LOOKOUT_KILLS", "25"))
 
 
 @pytest.fixture
@@ -37,43 +39,41 @@ def servers(long_clip: Path) -> Iterator[tuple[RtspServer, RtspServer]]:
 
 def _config(servers: tuple[RtspServer, RtspServer], **more: object) -> dict[str, object]:
     sources = [{"id": name, "type": "av", "url": server.url("cam")} for name, server in zip("ab", servers)]
-    return {"sources": sources, **more}
-
-
-def _rate(lookout: Lookout, source: str, seconds: float) -> float:
-    """Detections a second of one source."""
-    with lookout.subscribe("detections", sources=(source,)) as subscriber:
-        assert subscriber.receive(10) is not None
-        begun = monotonic()
-        count = 0
-        while monotonic() - begun < seconds:
-            count += subscriber.receive(0.1) is not None
-        return count / (monotonic() - begun)
+    return {"sources": sources, "model": {"path": "none", "backend": "fake"}, **more}
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path
 ) -> None:
-    """Ten seconds of outage: up again within 5 s of the server's return, the other source keeps its rate within 5 %."""
-    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe("status", sources=("a",)) as status:
-        receive_until(status, is_state("a", "up"))
-        before = _rate(lookout, "b", 5)
+    """Ten seconds of outage: the source is tried again every 4 s at least, and is up as soon as its server answers.
+    Of the other source no picture is missing. How many seconds that takes: tests/speed."""
+    with Lookout(tmp_path, _config(servers)) as lookout, lookout.subscribe() as subscriber:
+        receive_until(subscriber, all_of(is_state("a", "up"), is_state("b", "up")))
         servers[0].kill()
-        receive_until(status, is_state("a", "down"))
-        during = _rate(lookout, "b", 10)
+        messages = receive_until(subscriber, is_state("a", "down"))
+        messages += receive_until(subscriber, has_seen(150, "b"))
         servers[0].start()
-        receive_until(status, is_state("a", "up"), timeout_s=5)
-        assert during == pytest.approx(before, rel=0.05)
+        answers_at = time_ns()
+        messages += receive_until(subscriber, is_state("a", "up"))
+        messages += receive_until(subscriber, has_seen(15, "a", "b"))
         assert lookout.stop() == 0
         assert "Traceback" not in lookout.log()
+    downs = [message for message in messages if isinstance(message, Status) and message.state == "down"]
+    assert {status.source for status in downs} == {"a"}
+    assert max(status.retry_in_s or 0 for status in downs) <= 4
+    assert sum(status.at > answers_at for status in downs) <= 1  # a try may have begun before
+    assert lost(messages, "b") == 0
+    frames = [message for message in messages if isinstance(message, Detections) and message.source == "b"]
+    times = [(frame.pts, frame.seq) for frame in frames if frame.pts is not None]
+    assert len(times) >= len(frames) - 1  # the first picture of a camera has no time yet
+    for (pts, seq), (next_pts, next_seq) in pairwise(times):
+        assert round((next_pts - pts) * 15 / 1e9) == next_seq - seq
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_fifty_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
-    """Threads, descriptors and memory are where they were."""
+def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
+    """Threads, descriptors and memory are where they were. LOOKOUT_KILLS=50 kills as often."""
     config = _config(servers, reconnect=_FAST)
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("status", sources=("a",)) as status:
         receive_until(status, is_state("a", "up"))
@@ -86,12 +86,13 @@ def test_fifty_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer]
 
         for _ in range(12):  # FFmpeg and malloc take what they keep, and then no more
             kill()
-        before = _resources(lookout)
-        for _ in range(50):
+        looks = [(_resources(lookout), status.receive(0.1)) for _ in range(20)]
+        threads, files, memory = map(min, zip(*(used for used, _ in looks)))
+        for _ in range(_KILLS):
             kill()
-        after = _resources(lookout)
-        assert after[:2] == before[:2]
-        assert after[2] <= before[2] * 1.02
+        wait_until(lambda: lookout.inspect.num_threads() <= threads, "threads end")
+        wait_until(lambda: lookout.inspect.num_fds() <= files, "files are closed")
+        assert lookout.inspect.memory_info().rss <= memory * 1.02
 
 
 @pytest.mark.slow
@@ -124,7 +125,7 @@ def test_a_camera_that_sends_reports_but_no_pictures_is_connected_to_anew(
     with Lookout(tmp_path, config) as lookout, lookout.subscribe(sources=("a",)) as subscriber:
         receive_until(subscriber, is_state("a", "up"))
         servers[0].mute()
-        messages = receive_until(subscriber, is_state("a", "down"), timeout_s=60)
+        messages = receive_until(subscriber, is_state("a", "down"))
         assert messages[-1].reason == "left behind: it was blocked while reading"  # type: ignore[union-attr]
         messages += receive_until(subscriber, is_state("a", "up"))
         messages += receive_until(subscriber, lambda message: isinstance(message, Detections))
@@ -182,21 +183,30 @@ def test_frames_carry_the_cameras_own_time(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
 ) -> None:
     """From the camera's second RTCP report on: `ntp`, and as far from the time of arrival as the error says."""
+    seen_at: list[int] = []
+    kinds: list[str] = []
+
+    def is_enough(message: Message) -> bool:
+        assert isinstance(message, Detections)
+        seen_at.append(time_ns())
+        kinds.append(message.clock.kind)
+        return kinds.count("ntp") == 30
+
     with (
         Lookout(tmp_path, _config(servers, capture_processes=processes)) as lookout,
         lookout.subscribe("detections", sources=("a",)) as subscriber,
     ):
-        told = receive_until(subscriber, lambda message: message.clock.kind == "ntp", 30)  # type: ignore[union-attr]
-        told += receive_until(subscriber, lambda message: message.seq > told[-1].seq + 30)  # type: ignore[union-attr]
-    first, ntp = told[0], [message for message in told if message.clock.kind == "ntp"]  # type: ignore[union-attr]
-    assert isinstance(first, Detections)
-    assert first.clock.kind == "arrival"
-    assert len(ntp) >= 20  # newer frames take the place of some
-    # Server and daemon share a clock: what lies between is the server's own delay and ours.
-    assert all(message.clock.error < 2e9 for message in ntp)  # type: ignore[union-attr, operator]
-    times = [message.captured_at for message in ntp]  # type: ignore[union-attr]
+        told = receive_until(subscriber, is_enough)
+    assert [kind for kind, _ in groupby(kinds)] == ["arrival", "ntp"]
+    frames = [message for message in told if isinstance(message, Detections)][-30:]
+    # Server and daemon share a clock: what lies between is the server's own delay and ours, of which the least counts.
+    errors = [message.clock.error or 0 for message in frames]
+    assert errors == sorted(errors, reverse=True)
+    for at, message, error in zip(seen_at[-30:], frames, errors):
+        assert at - message.captured_at > error - 1_000_000
+    times = [message.captured_at for message in frames]
     paced = [later - earlier for earlier, later in pairwise(times)]
-    pts = [later.pts - earlier.pts for earlier, later in pairwise(ntp)]  # type: ignore[union-attr, operator]
+    pts = [(later.pts or 0) - (earlier.pts or 0) for earlier, later in pairwise(frames)]
     # As regular as the camera took them, whatever the network did; each new report may move the time a little.
     assert median(abs(one - other) for one, other in zip(paced, pts)) < 5e6
 
@@ -208,7 +218,7 @@ def test_a_camera_through_the_gpus_decoder(
 ) -> None:
     """With a stand-in for it, and B-frames in HEVC: every picture, in order, at its own time."""
     if codec == "h265":
-        long_clip = clips.pattern(tmp_path / "long.mkv", seconds=20, codec="libx265")
+        long_clip = clips.pattern(tmp_path / "long.mkv", seconds=8, codec="libx265")
     server = RtspServer({"cam": long_clip}, codec=codec)
     config = AvConfig(id="s", url=Url(server.url("cam")), transport=transport, decode="nvdec")
     try:
@@ -244,4 +254,5 @@ def test_a_benchmark_of_cameras_keeps_the_password_to_itself(long_clip: Path, tm
 
 
 def _resources(lookout: Lookout) -> tuple[int, int, int]:
+    """Threads, descriptors, bytes of memory."""
     return lookout.inspect.num_threads(), lookout.inspect.num_fds(), lookout.inspect.memory_info().rss

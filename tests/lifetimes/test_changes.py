@@ -35,7 +35,7 @@ from tests.lifetimes.parts import Camera, Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.daemon import DEMO_MODEL, Lookout
-from tests.support.rtsp import free_port
+from tests.support.ports import free_port
 
 _GARDEN = SyntheticConfig(id="garden", fps=50, width=16, height=16)
 _TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests

@@ -1,13 +1,27 @@
-"""Clips that ffmpeg makes for tests, once per session."""
+"""Clips that ffmpeg makes for tests."""
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 
 def ffmpeg(*arguments: str | Path) -> None:
     subprocess.run(["ffmpeg", "-v", "error", "-y", *map(str, arguments)], check=True, capture_output=True, timeout=120)
+
+
+def once(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
+    """A clip that several processes use: the first one that wants it makes it, the others wait for it."""
+    path = folder / name
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            begun = path.with_name(f"begun-{name}")
+            make(begun)
+            begun.rename(path)
+    return path
 
 
 def pattern(path: Path, *, seconds: float, size: str = "320x180", fps: int = 15, codec: str = "libx264") -> Path:

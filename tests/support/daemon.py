@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -15,11 +15,12 @@ import psutil
 import yaml
 
 from daemon.client import Subscriber
-from daemon.messages import Message, Status
-from tests.support.rtsp import free_port
+from daemon.messages import Detections, Message, Status
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_MODEL = ROOT / "models" / "demo.onnx"
+PATIENCE_S = 60.0  # for what must happen: long enough for any machine, and the end of a test that hangs
 
 
 class Lookout:
@@ -47,7 +48,7 @@ class Lookout:
         self._log.flush()
         return Path(self._log.name).read_text()
 
-    def stop(self, timeout_s: float = 10.0) -> int:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -65,7 +66,7 @@ class Lookout:
         self.close()
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Until it holds.
 
     Raises:
@@ -77,7 +78,9 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0)
         sleep(0.05)
 
 
-def receive_until(subscriber: Subscriber, wanted: Callable[[Message], bool], timeout_s: float = 20.0) -> list[Message]:
+def receive_until(
+    subscriber: Subscriber, wanted: Callable[[Message], bool], timeout_s: float = PATIENCE_S
+) -> list[Message]:
     """Everything received up to and with the first message that is wanted."""
     messages: list[Message] = []
     until = monotonic() + timeout_s
@@ -95,3 +98,37 @@ def receive_until(subscriber: Subscriber, wanted: Callable[[Message], bool], tim
 def is_state(source: str, state: str) -> Callable[[Message], bool]:
     """Whether a message says that a source is in a state."""
     return lambda message: isinstance(message, Status) and message.source == source and message.state == state
+
+
+def all_of(*wanted: Callable[[Message], bool]) -> Callable[[Message], bool]:
+    """Whether each of these has come since this was made, in any order."""
+    left = list(wanted)
+
+    def seen(message: Message) -> bool:
+        left[:] = [one for one in left if not one(message)]
+        return not left
+
+    return seen
+
+
+def has_seen(count: int, *sources: str) -> Callable[[Message], bool]:
+    """Whether so many frames of each source have come since this was made."""
+    left = dict.fromkeys(sources, count)
+
+    def seen(message: Message) -> bool:
+        if isinstance(message, Detections) and message.source in left:
+            left[message.source] -= 1
+        return max(left.values()) <= 0
+
+    return seen
+
+
+def lost(messages: Iterable[Message], source: str) -> int:
+    """Frames of a source, up to the last that is here, that went missing on their way through the daemon.
+
+    Where there is no time for a frame, on a busy machine as often as not, it is told of as superseded, stale or late.
+    Such frames are not counted here.
+    """
+    *_, last = (message for message in messages if isinstance(message, Detections) and message.source == source)
+    told = last.dropped.superseded + last.dropped.stale + last.dropped.late
+    return max(0, last.seq - last.index - told)

@@ -22,7 +22,7 @@ def main() -> None:
         sys.exit(f"{pid} has no thread {name}")
     thread = int(tasks[0].name)
     libc = ctypes.CDLL(None, use_errno=True)
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         for request in (_SEIZE, _INTERRUPT):
             if libc.ptrace(request, thread, None, None):

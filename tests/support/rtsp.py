@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 from functools import cache
 from pathlib import Path
+
+from tests.support.ports import free_port
 
 PYTHON = "/usr/bin/python3"
 _SCRIPT = Path(__file__).with_name("rtsp_server.py")
@@ -21,13 +22,6 @@ def why_not() -> str | None:
     except (OSError, subprocess.SubprocessError):
         return "GStreamer's RTSP server is missing: apt install the Debian packages that .ci/run names"
     return None
-
-
-def free_port() -> int:
-    """A TCP port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class RtspServer:

@@ -8,6 +8,7 @@ are enough to import them and to see every class.
 
 import ctypes
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,8 +35,10 @@ def main() -> None:
     for name, symbols in (_SYMBOLS | _PARSERS if major == "8" else _SYMBOLS).items():
         library = folder / f"lib{name}.so.{major}"
         source = "".join(f"void* {symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
-        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", str(library)]
+        own = library.with_suffix(f".{os.getpid()}")  # another process may load or make the same one now
+        command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", str(own)]
         subprocess.run(command, input=source.encode(), check=True)
+        own.rename(library)
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
     sys.path.insert(0, str(folder))
     import tensorrt_bindings as trt

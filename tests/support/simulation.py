@@ -1,0 +1,169 @@
+"""A daemon's queue of frames in one thread, on a clock that only the detector and the sources' pace move.
+
+Source, board, lane, publisher and ledger are the daemon's own. Nothing else runs, so that what a busy machine would
+change is the same every time: which frames are superseded, and how long each one takes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from daemon.admission import Admission
+from daemon.bench.harness import Window, probing
+from daemon.bench.latency import Rowset
+from daemon.bench.usage import Meter
+from daemon.board import FrameBoard
+from daemon.capture import Capture
+from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
+from daemon.lane import LaneThread, Pipeline
+from daemon.metrics import Ledger
+from daemon.outbox import Outbox
+from daemon.publisher import Publisher
+from daemon.sources.synthetic import SyntheticSource
+from daemon.stop import Stop
+from daemon.watchdog import Watchdog
+from detectors.fake.detector import FakeDetector
+from detectors.port import Options
+from tests.support.clock import ManualClock
+
+_OUTBOX = 1000
+
+
+class Simulation:
+    """Drawn sources and one lane.
+
+    Args:
+        service: seconds that the detector takes for a batch, asked for each with its number.
+        max_batch: frames of a batch.
+        depth: frames that wait for each source, none of which is lost; None for live, where newer ones replace older.
+
+    Attributes:
+        served: UTC ns at which each batch began and ended.
+        reasons: what was said of a source that is up, by its id.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[SyntheticConfig],
+        service: Callable[[int], float],
+        *,
+        max_batch: int = 8,
+        depth: int | None = None,
+        admission: Admission | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.ids = tuple(config.id for config in sources)
+        self.ledger = Ledger(self.ids)
+        self.served: list[tuple[int, int]] = []
+        self.reasons: dict[str, str | None] = {}
+        self._service, self._asleep_until = service, 0
+        self._begin, self._before = self.clock.utc_ns(), self.ledger.counts()
+        outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
+        endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
+        watchdog = Watchdog(30.0, self.clock, lambda _: None)
+        self._publisher = Publisher(endpoint, outbox, self.ledger, self.clock, "run", pytest.fail, watchdog)
+        board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
+        # Any time but none: how much of it passes is said by `service`.
+        detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
+        pipeline = Pipeline(board, outbox, self.ledger, self.clock, watchdog, pytest.fail)
+        self._lane = LaneThread("0", detector, {}, pipeline, Stop(), lambda: None)
+        self._detecting = detector.lane()
+        # The time at which to go on, a number that decides between equals, and the capture.
+        self._waiting: list[tuple[int, int, Capture]] = []
+        self._woken: set[int] = set()
+        for number, config in enumerate(sources):
+            capture = Capture(
+                config, SyntheticSource(config), board, self.ledger, self._announce, self.clock, ReconnectConfig(),
+                admission or Admission(),
+            )  # fmt: skip
+            board.listen(config.id, lambda number=number: self._woken.add(number))  # type: ignore[misc]
+            self._waiting.append((0, number, capture))
+
+    def run(self, seconds: float) -> None:
+        """Let so much time pass; the last batch is detected to its end."""
+        end = self.clock.monotonic_ns() + round(seconds * 1e9)
+        while self.clock.monotonic_ns() < end:
+            self._go_on()
+            if any(count.in_flight for count in self.ledger.counts().values()):
+                self._lane.run_once(self._detecting)
+                self._publisher.run_once(0.0)
+            else:
+                self._advance_to(min(end, max(self._waiting[0][0], self._asleep_until)))
+
+    def stall(self, seconds: float) -> None:
+        """From now on no source does anything, as where their thread is held up; time passes as it does otherwise."""
+        self._asleep_until = self.clock.monotonic_ns() + round(seconds * 1e9)
+
+    def mark(self) -> None:
+        """The window begins."""
+        self._begin, self._before = self.clock.utc_ns(), self.ledger.counts()
+
+    def window(self) -> Window:
+        """From the mark, or else the beginning, until now."""
+        end = self.clock.utc_ns()
+        with probing() as probe:
+            usage = Meter(lambda: [os.getpid()], probe).usage(1)
+        seconds = (end - self._begin) / 1e9
+        return Window(self._begin, end, seconds, self._before, self.ledger.counts(), usage, [])
+
+    def rowset(self, window: Window, *, paced: bool) -> Rowset:
+        """What benchmarks reckon with; to be asked for once."""
+        return Rowset(self.ledger.drain(), window, self.ids, paced=paced)
+
+    def close(self) -> None:
+        self._detecting.close()
+        self._publisher.stop(0.0)
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _serve(self, _: float) -> None:
+        """What the detector does meanwhile: sources go on when they are due."""
+        began = self.clock.utc_ns()
+        end = self.clock.monotonic_ns() + round(self._service(len(self.served)) * 1e9)
+        self._go_on()
+        while (due := max(self._waiting[0][0], self._asleep_until)) <= end:
+            self._advance_to(due)
+            self._go_on()
+        self._advance_to(end)
+        self.served.append((began, self.clock.utc_ns()))
+
+    def _go_on(self) -> None:
+        """Each source that is due, or was told that there is room."""
+        now = self.clock.monotonic_ns()
+        if now < self._asleep_until:
+            return
+        while True:
+            if self._woken:
+                self._waiting = [(0 if row[1] in self._woken else row[0], *row[1:]) for row in self._waiting]
+                self._woken.clear()
+                heapq.heapify(self._waiting)
+            due, number, capture = self._waiting[0]
+            if due > now:
+                return
+            following = capture.go_on()
+            assert following is not None, "a source has come to its end"
+            heapq.heapreplace(self._waiting, (following, number, capture))
+
+    def _advance_to(self, moment: int) -> None:
+        self.clock.advance((moment - self.clock.monotonic_ns()) / 1e9)
+
+    def _announce(
+        self,
+        source: str,
+        session: str | None,
+        state: str,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: object = None,
+    ) -> None:
+        if state == "up":
+            self.reasons[source] = reason
