@@ -275,6 +275,7 @@ class Capture:
     def _read(self, reader: Reader) -> Life:
         """Until it has no more pictures."""
         errors = 0
+        last_error: DecodeError | None = None
         pacer = Pacer(self._clock, self.id) if self._source.paced else None
         lag = Lag()
         late = 0
@@ -286,6 +287,8 @@ class Capture:
                 wish = late, self._share.undecoded
                 picture = (yield from self._first(partial(reader.read, *wish))) if apart else self._next(reader, *wish)
                 if picture is None:
+                    if last_error is not None and not self._gave:
+                        raise SourceError(f"no picture of {errors} could be decoded; the last: {last_error}")
                     return
                 if pacer:
                     self._held = True
@@ -300,7 +303,7 @@ class Capture:
                 self._leave_out(error.cause)
                 continue
             except DecodeError as error:
-                errors += 1
+                errors, last_error = errors + 1, error
                 self._lose(error, errors)
                 continue
             errors, apart = 0, False
