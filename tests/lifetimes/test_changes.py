@@ -13,10 +13,8 @@ from typing import Any
 
 import httpx
 import msgspec
-import numpy as np
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from daemon.app import App
 from daemon.changes import StoppingError
@@ -35,50 +33,11 @@ from tests.lifetimes.parts import Camera, Detector
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.models import endless_model
 from tests.support.ports import free_port
 
 _GARDEN = SyntheticConfig(id="garden", fps=50, width=16, height=16)
 _TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests
-_TURNS = 10**12  # at a nanosecond each, a quarter of an hour
-
-
-def _endless(path: Path) -> Path:
-    """A model whose first run does not return: ONNX may hold a loop of any length."""
-    scalar, value = TensorProto.FLOAT, helper.make_tensor_value_info
-    body = helper.make_graph(
-        [
-            helper.make_node("Identity", ["going"], ["goes_on"]),
-            helper.make_node("Add", ["before", "one"], ["after"]),
-        ],
-        "body",
-        [value("turn", TensorProto.INT64, []), value("going", TensorProto.BOOL, []), value("before", scalar, [])],
-        [value("goes_on", TensorProto.BOOL, []), value("after", scalar, [])],
-        [numpy_helper.from_array(np.ones((), np.float32), "one")],
-    )
-    graph = helper.make_graph(
-        [
-            helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
-            helper.make_node("Loop", ["turns", "true", "mean"], ["sum"], body=body),
-            helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
-            helper.make_node("Add", ["rows", "nothing"], ["output"]),
-        ],
-        "endless",
-        [value("images", scalar, [1, 3, 64, 64])],
-        [value("output", scalar, [1, 300, 6])],
-        [
-            numpy_helper.from_array(np.array(_TURNS, np.int64), "turns"),
-            numpy_helper.from_array(np.array(True), "true"),
-            numpy_helper.from_array(np.zeros((), np.float32), "zero"),
-            numpy_helper.from_array(np.zeros((1, 300, 6), np.float32), "rows"),
-        ],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
-    for key, text in {"names": "{0: 'thing'}", "task": "detect"}.items():
-        entry = model.metadata_props.add()
-        entry.key, entry.value = key, text
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 def _rows(lookout: Lookout, event: str) -> list[dict[str, Any]]:
@@ -132,7 +91,7 @@ def real(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("real", [5.0], indirect=True, ids=["given-up-after-5-s"])
 def test_a_model_that_never_opens_holds_up_nothing(real: Real, tmp_path: Path) -> None:
     """A8: it is tried in a process of its own, other changes go on, and when its time is over it is given up."""
-    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    real.reload_to(endless_model(tmp_path / "endless.onnx"))
     wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
     assert real.add("garden") == 201
     wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
@@ -147,7 +106,7 @@ def test_a_model_that_never_opens_holds_up_nothing(real: Real, tmp_path: Path) -
 
 def test_a_model_that_crashes_is_refused(real: Real, tmp_path: Path) -> None:
     """A8: the process in which it is tried ends as at a crash, or for want of memory; the daemon does not notice."""
-    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    real.reload_to(endless_model(tmp_path / "endless.onnx"))
     wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
     _trials(real.lookout)[0].send_signal(signal.SIGSEGV)
     wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
@@ -159,7 +118,7 @@ def test_a_model_that_crashes_is_refused(real: Real, tmp_path: Path) -> None:
 
 def test_a_daemon_that_opens_a_model_ends_when_it_is_told(real: Real, tmp_path: Path) -> None:
     """D11: what is opened does not outlive the daemon, nor keep it."""
-    real.reload_to(_endless(tmp_path / "endless.onnx"))
+    real.reload_to(endless_model(tmp_path / "endless.onnx"))
     wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
     trial = _trials(real.lookout)[0]
     assert real.lookout.stop(60) == 0

@@ -2,8 +2,10 @@
 
 Two drawn sources and two of a steady RTSP server must get on all the time as they do in a second daemon, which has no
 others and no troubles: what a busy machine takes it takes from both. Two more sources come through a proxy and from a
-server that break. At the end: how the steady ones got on, captured = published + dropped for each source, memory,
-threads and descriptors as they were when everything had happened before, and no traceback in the log.
+server that break. A capture process that is killed or stopped takes the steady cameras with it: the time until they
+are back is not judged, but back they must come. At the end: how the steady ones got on, captured = published + dropped
+for each source, memory, threads, descriptors and processes as they were when everything had happened before, and no
+traceback in the log.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from time import monotonic
 from typing import Any
 
 import httpx
+import psutil
 import yaml
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +37,8 @@ from daemon.client import Subscriber
 from daemon.messages import Detections, Metrics
 from daemon.metrics import CAUSES
 from tests.support import clips
-from tests.support.daemon import DEMO_MODEL, Lookout
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout
+from tests.support.models import endless_model
 from tests.support.ports import free_port
 from tests.support.proxy import Proxy
 from tests.support.rtsp import RtspServer
@@ -46,7 +50,17 @@ _BEHIND_S = 1.2  # by which a steady source may fall behind the other daemon's i
 _BEHIND = 0.05  # and in all, of the time
 _TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of this test
 _INTERVAL_S = 2.0
+_OPEN_S = 5.0  # after which a model that hangs is given up
+_STORM = 200  # signals
+_LONG_S = 35.0  # that a capture process may be stopped: it is taken for stuck after 30 s
+_RELOADED = ("reloaded",)
+_REFUSED = ("reload refused",)
 _STEPPED_CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock.c"
+_WORDS = (
+    "{added} sources added and removed, {disabled} disabled and enabled, {reloads} reloads, {storms} storms of "
+    "signals, {swaps} swaps of the model, {hung} to one that hangs, {killed} capture processes killed, {stopped} times "
+    "a process stopped"
+)
 
 
 class Race:
@@ -68,6 +82,10 @@ class Race:
         self.seconds = 0.0
         self.worst = dict.fromkeys(_STEADY, 0.0)
         self.total = dict.fromkeys(_STEADY, 0.0)
+
+    def progress(self) -> dict[str, int]:
+        """Of the daemon with troubles: the number of each steady source's latest frame."""
+        return dict.fromkeys(_STEADY, -1) | self._at[0]
 
     def look(self, *, judge: bool) -> None:
         """Take in what has come; a look that is not judged begins anew."""
@@ -106,6 +124,7 @@ class Used:
     rss: int
     threads: int
     files: int
+    processes: int
 
 
 class Soak:
@@ -134,7 +153,9 @@ class Soak:
         ]
         self.files = folder / "frames.jsonl"
         port = free_port()
-        model = {"path": str(DEMO_MODEL), "threads": 1, "backend": backend}
+        self.endless = endless_model(folder / "endless.onnx") if backend == "cpu" else None
+        self.model: dict[str, object] = {"path": str(DEMO_MODEL), "threads": 1, "backend": backend}
+        model = self.model | {"open_timeout_s": _OPEN_S}
         config: dict[str, object] = {
             "sources": self.sources,
             "model": model,
@@ -149,7 +170,7 @@ class Soak:
         stepped = {"LD_PRELOAD": str(preload), "STEPPED_CLOCK": str(self.clock)}
         self.lookout = stack.enter_context(Lookout(folder, config, stepped))
         (folder / "control").mkdir()
-        self.control = stack.enter_context(Lookout(folder / "control", {"sources": steady, "model": model}))
+        self.control = stack.enter_context(Lookout(folder / "control", {"sources": steady, "model": self.model}))
         here, there = (
             stack.enter_context(Subscriber(daemon.endpoint, sources=tuple(_STEADY), high_water_mark=100_000))
             for daemon in (self.lookout, self.control)
@@ -163,7 +184,9 @@ class Soak:
         command = [sys.executable, "-m", "daemon", "watch", self.lookout.endpoint, "--json"]
         self.reader = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         stack.callback(self._end_reader)
-        self.count = {"added": 0, "reloads": 0}
+        self.count = dict.fromkeys(("added", "disabled", "reloads", "storms", "swaps", "hung", "killed", "stopped"), 0)
+        self.lost: list[str] = []  # steady sources that did not come back
+        self.has_time = minutes > 5  # for troubles that take half a minute
         self.on_the_way: list[int] = []  # RSS after each sixth of the time
         self.last: Metrics | None = None
 
@@ -187,9 +210,46 @@ class Soak:
         for _ in range(40):
             with self.lookout.inspect.oneshot():
                 rows.append((self.lookout.inspect.memory_info().rss, self.lookout.inspect.num_threads()))
-            rows[-1] = (*rows[-1], self.lookout.inspect.num_fds())  # type: ignore[assignment]
+            rows[-1] = (*rows[-1], self.lookout.inspect.num_fds(), len(self._children()))  # type: ignore[assignment]
             self.look(0.3, judge=False)
-        return Used(*(min(row[place] for row in rows) for place in range(3)))
+        return Used(*(min(row[place] for row in rows) for place in range(4)))
+
+    def recover(self) -> None:
+        """Until every steady source gets on again."""
+        since = self.race.progress()
+        until = monotonic() + PATIENCE_S
+        while late := [source for source, seq in self.race.progress().items() if seq < since[source] + 8]:
+            if monotonic() > until:
+                self.lost += late
+                return
+            self.look(0.2, judge=False)
+
+    def _children(self) -> list[psutil.Process]:
+        return self.lookout.inspect.children()
+
+    def _worker(self) -> psutil.Process | None:
+        """A capture process."""
+        workers = []
+        for row in self._children():
+            with suppress(psutil.Error):  # it ends just now
+                workers += [row] if "daemon.workers.process" in row.cmdline() else []
+        return self.chance.choice(workers) if workers else None
+
+    def _wait_for(self, events: tuple[str, ...], before: int) -> None:
+        """A line more of any of these in the log."""
+        until = monotonic() + PATIENCE_S
+        while self._told(events) == before and monotonic() < until:
+            self.look(0.1)
+
+    def _told(self, events: tuple[str, ...]) -> int:
+        log = self.lookout.log()
+        return sum(log.count(f'"event": "{event}') for event in events)
+
+    def _edit(self, **more: object) -> None:
+        """Of the configuration, and tell the daemon."""
+        whole = yaml.safe_load(self.lookout.config.read_text()) | more
+        self.lookout.config.write_text(yaml.safe_dump(whole))
+        self.lookout.process.send_signal(signal.SIGHUP)
 
     # --- what goes wrong -------------------------------------------------------------------------------------------
 
@@ -270,14 +330,71 @@ class Soak:
         """The victim looks elsewhere, and back."""
         for path in ("1", "0"):
             rows = [row | {"url": self.victim.url(path)} if row["id"] == "victim" else row for row in self.sources]
-            whole = yaml.safe_load(self.lookout.config.read_text()) | {"sources": rows}
-            self.lookout.config.write_text(yaml.safe_dump(whole))
-            before = self.lookout.log().count('"event": "reloaded"')
-            self.lookout.process.send_signal(signal.SIGHUP)
-            until = monotonic() + 15
-            while self.lookout.log().count('"event": "reloaded"') == before and monotonic() < until:
-                self.look(0.1)
+            before = self._told(_RELOADED)
+            self._edit(sources=rows)
+            self._wait_for(_RELOADED, before)
             self.count["reloads"] += 1
+
+    def disable_and_enable(self) -> None:
+        """The victim, by HTTP, once more than it takes, and back."""
+        victim = next(row for row in self.sources if row["id"] == "victim")
+        body = victim | {"type": "av", "url": self.victim.url("0")}
+        for enabled in (False, False, True):
+            answer = self.api.put("/api/v1/sources/victim", json=body | {"enabled": enabled})
+            assert answer.status_code == 200, answer.text
+            self.look(self.chance.uniform(0, 0.5))
+        self.count["disabled"] += 1
+
+    def storm(self) -> None:
+        """Signals a millisecond apart."""
+        for _ in range(_STORM):
+            self.lookout.process.send_signal(signal.SIGHUP)
+            self.look(0.001)
+        self.count["storms"] += 1
+
+    def swap_model(self) -> None:
+        """To the same with another confidence, and back."""
+        for confidence in (0.3, 0.25):
+            before = self._told(_RELOADED)
+            self._edit(model=self.model | {"open_timeout_s": _OPEN_S, "confidence": confidence})
+            self._wait_for(_RELOADED, before)
+            self.count["swaps"] += 1
+
+    def swap_to_a_model_that_hangs(self) -> None:
+        """A source is added meanwhile."""
+        if not self.endless:
+            return
+        before = self._told(_REFUSED)
+        self._edit(model=self.model | {"open_timeout_s": _OPEN_S, "path": str(self.endless)})
+        self.add_and_remove()
+        self._wait_for(_REFUSED, before)
+        self._edit(model=self.model | {"open_timeout_s": _OPEN_S})
+        self.count["hung"] += 1
+
+    def kill_worker(self) -> None:
+        if worker := self._worker():
+            worker.kill()
+            self.look(0.5, judge=False)
+            self.recover()
+            self.count["killed"] += 1
+
+    def stop_worker(self) -> None:
+        """For a moment, or until it is taken for stuck."""
+        if worker := self._worker():
+            long = self.has_time and self.chance.random() < 0.2
+            worker.suspend()
+            self.look(_LONG_S if long else self.chance.uniform(0.5, 3), judge=False)
+            with suppress(psutil.Error):  # it has been replaced
+                worker.resume()
+            self.recover()
+            self.count["stopped"] += 1
+
+    def stop_daemon(self) -> None:
+        self.lookout.process.send_signal(signal.SIGSTOP)
+        self.look(self.chance.uniform(0.5, 3), judge=False)
+        self.lookout.process.send_signal(signal.SIGCONT)
+        self.recover()
+        self.count["stopped"] += 1
 
     def flood(self) -> None:
         """Peers that talk nonsense to both sockets."""
@@ -291,7 +408,8 @@ class Soak:
         return [
             self.kill_server, self.freeze_server, self.cut_network, self.corrupt_network, self.delay_network,
             self.drop_network, self.fill_disk, self.step_clock, self.exhaust_files, self.stop_subscriber,
-            self.add_and_remove, self.reload, self.flood,
+            self.add_and_remove, self.reload, self.flood, self.disable_and_enable, self.storm, self.swap_model,
+            self.swap_to_a_model_that_hangs, self.kill_worker, self.stop_worker, self.stop_daemon,
         ]  # fmt: skip
 
 
@@ -328,6 +446,7 @@ def main() -> int:
             if sixths < 6 and monotonic() - start > (sixths + 1) * (until - start) / 6:
                 soak.on_the_way.append(soak.lookout.inspect.memory_info().rss)
         soak.look(10)
+        soak.recover()
         after = soak.used()
         problems = _problems(soak, before, after)
         code = soak.lookout.stop()
@@ -344,7 +463,7 @@ def _problems(soak: Soak, before: Used, after: Used) -> list[str]:
     metrics = soak.last
     if metrics is None:
         return ["no metrics came"]
-    found = _fallen_behind(soak.race)
+    found = _fallen_behind(soak.race) + [f"{source} did not come back" for source in soak.lost]
     for source, row in metrics.sources.items():
         dropped = sum(getattr(row.dropped, cause) for cause in CAUSES)
         if row.captured != row.published + dropped + row.in_flight:
@@ -363,6 +482,8 @@ def _problems(soak: Soak, before: Used, after: Used) -> list[str]:
         found.append(f"threads went from {before.threads} to {after.threads}")
     if after.files > before.files:
         found.append(f"descriptors went from {before.files} to {after.files}")
+    if after.processes > before.processes:
+        found.append(f"processes went from {before.processes} to {after.processes}")
     return found
 
 
@@ -385,13 +506,13 @@ def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int,
     table.add_row("RSS, MiB", f"{before.rss / (1 << 20):.1f}", f"{after.rss / (1 << 20):.1f}")
     table.add_row("threads", str(before.threads), str(after.threads))
     table.add_row("descriptors", str(before.files), str(after.files))
+    table.add_row("processes of its own", str(before.processes), str(after.processes))
     console.print(table)
     for source, behind in soak.race.worst.items():
         total = f"{soak.race.total[source]:.1f} s in {soak.race.seconds:.0f} s"
         console.print(f"{source}: {behind:.1f} s behind the other daemon's in its worst {_WINDOW_S:g} s, {total}")
     console.print("RSS after each sixth: " + ", ".join(f"{rss / (1 << 20):.0f}" for rss in soak.on_the_way))
-    console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, {soak.count['added']} sources added and removed, "
-                  f"{soak.count['reloads']} reloads")  # fmt: skip
+    console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, among them: " + _WORDS.format(**soak.count))
 
 
 if __name__ == "__main__":
