@@ -156,8 +156,8 @@ class App:
         )
         closing.pop_all()
         undo.callback(self._lanes.retire)
-        offer = self._in_time("looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
-        admission = self._in_time("measuring the detector", lambda: self._make_admission(offer, detector))
+        offer = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
+        admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(offer, detector))
         sinks_of_captures = CaptureSinks(
             board, self.ledger, self._publisher.announce, self._publisher.forget, admission, self._fail
         )
@@ -205,11 +205,6 @@ class App:
     @property
     def publisher_metrics(self) -> PublisherMetrics:
         return self._publisher.metrics()
-
-    @property
-    def http_port(self) -> int | None:
-        """Where the HTTP interface listens; None if it does not."""
-        return self._http.port if self._http else None
 
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
@@ -311,19 +306,17 @@ class App:
         systemd.notify("STOPPING=1")
         self._changes.stop()
         was_ready, self.is_ready = self.is_ready, False
-        if finished:
-            self._drain()
+        finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
 
-        def left(share: float) -> float:
-            return max(0.05, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
+        def left(share: float, least: float = 0.05) -> float:
+            return max(least, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
 
         self.sources.stop()
-        self.sources.join(lambda: left(_SOURCES_END))
+        self.sources.join(lambda: left(_SOURCES_END, 0.0))
         self._board.close()
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
-        self._lanes.retire()
         self._board.abandon()
         if self._publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
@@ -345,13 +338,16 @@ class App:
             return CUT_SHORT
         return 0
 
-    def _drain(self) -> None:
-        """Every recording has ended by itself: send what is left, however long that takes, unless told to end."""
-        while not (self._outbox.flush(_POLL_S) or self._stop.is_set):
-            pass  # the watchdog sees to it that the publisher moves
+    def _drain(self) -> bool:
+        """Every recording has ended by itself: send what is left, however long that takes; False if told to end."""
+        while not self._outbox.flush(_POLL_S):
+            if self._stop.is_set:  # the watchdog sees to it that the publisher moves
+                return False
+        return True
 
     def _close_rest(self) -> None:
         """Everything that lanes and captures use is closed by the last of them; the rest within a time limit."""
+        self._close_in_time(self._lanes.retire)
         if not self._lanes.join(self._limits.close):
             log.warning("the detector is left open: a lane is still inside it")
         rest: list[Callable[[], object]] = [self.sources.close]
@@ -379,12 +375,17 @@ class App:
 
     # --- how it is made --------------------------------------------------------------------------------------------
 
-    def _in_time(self, what: str, work: Callable[[], T]) -> T:
+    def _in_time(self, undo: ExitStack, what: str, work: Callable[[], T]) -> T:
         """Do what may take long in a thread beside, for the daemon may be asked to end meanwhile."""
         opening = Opening(what, lambda _: work(), lambda _: None, self._clock).start()
-        return opening.wait(
-            self._stop, self._config.model.open_timeout_s, lambda: LookoutError(f"{what} takes too long")
-        )
+        try:
+            return opening.wait(
+                self._stop, self._config.model.open_timeout_s, lambda: LookoutError(f"{what} takes too long")
+            )
+        except (StoppedError, LookoutError):
+            if not opening.done.wait(self._limits.close):
+                undo.pop_all()  # it is still inside what would be closed; the process ends
+            raise
 
     def _open(self, open_detector: OpenDetector) -> Detector:
         model = self._config.model
@@ -414,7 +415,7 @@ class App:
 
     def _share_gpu(self, undo: ExitStack) -> None:
         """Before anybody uses it, so that capture processes and lanes run on it side by side."""
-        mps = self._mps = Mps()
+        mps = self._mps = self._in_time(undo, "starting MPS", Mps)
         undo.callback(mps.close)
         log.info(
             "capture processes and lanes share the GPU",

@@ -217,6 +217,12 @@ class FrameBoard:
             if not self._gather:  # otherwise the lane that gives these back takes the next
                 self._call_lane()
 
+    def call_lane(self) -> None:
+        """One lane takes no more: another takes what is there."""
+        with self._lock:
+            self._called = False
+            self._call_lane()
+
     def is_settled(self, source: str) -> bool:
         """Nothing of a source waits here or is in flight: its results are in the outbox."""
         with self._lock:

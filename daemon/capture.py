@@ -280,15 +280,14 @@ class Capture:
         lag = Lag()
         late = 0
         # A decoder that is empty takes packets for 50 ms before it has a picture.
-        apart = self._aside is not None and not self.fell_to_cpu
+        apart = None if self.fell_to_cpu else self._aside
         self._apply_share()
         while not self._stop.is_set:
             try:
                 wish = late, self._share.undecoded
-                picture = (yield from self._first(partial(reader.read, *wish))) if apart else self._next(reader, *wish)
+                picture = (yield from self._first(apart, reader, wish)) if apart else self._next(reader, *wish)
                 if picture is None:
-                    if last_error is not None and not self._gave:
-                        raise SourceError(f"no picture of {errors} could be decoded; the last: {last_error}")
+                    self._check_gave(errors, last_error)
                     return
                 if pacer:
                     self._held = True
@@ -306,7 +305,7 @@ class Capture:
                 errors, last_error = errors + 1, error
                 self._lose(error, errors)
                 continue
-            errors, apart = 0, False
+            errors, apart = 0, None
             late = self._late(picture, pacer, lag)
             if (self._new_share is not self._share and self._apply_share()) or self._state != "up":
                 self._backoff.reset()
@@ -326,25 +325,33 @@ class Capture:
 
     def _opened(self) -> Generator[int, None, Reader | None]:
         """None if it is to end before it is open."""
-        opening = yield from self._apart(self._source.open)
+        if self._aside is None:
+            return self._open_here()
+        opening = yield from self._apart(self._aside, self._source.open)
         if not opening.done():
             opening.add_done_callback(_close_unwanted)
             return None
         return opening.result()
 
-    def _first(self, read: Callable[[], Picture | None]) -> Generator[int, None, Picture | None]:
+    def _open_here(self) -> Reader:
+        reader: Reader | None = None
+        try:
+            with self._in_library:
+                reader = self._source.open()
+        except _DisownedError:  # another capture has the source by now
+            if reader is not None:
+                reader.close()
+            raise
+        return reader
+
+    def _first(self, aside: Aside, reader: Reader, wish: tuple[int, float]) -> Generator[int, None, Picture | None]:
         """The first picture; None if there is none, or if it is to end before."""
-        reading = yield from self._apart(read)
+        reading = yield from self._apart(aside, partial(reader.read, *wish))
         return reading.result() if reading.done() else None
 
-    def _apart(self, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
+    def _apart(self, aside: Aside, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
         """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
-        if self._aside is None:
-            done: Future[T] = Future()
-            with self._in_library:
-                done.set_result(work())
-            return done
-        answer = self._aside.ask(work)
+        answer = aside.ask(work)
         while not (answer.done() or self._stop.is_set):
             yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
         return answer
@@ -475,6 +482,11 @@ class Capture:
     def _until(self, due: int) -> Life:
         while not self._stop.is_set and self._clock.monotonic_ns() < due:
             yield due
+
+    def _check_gave(self, errors: int, last: DecodeError | None) -> None:
+        """A recording is at its end, and nothing but errors came of it."""
+        if last is not None and not self._gave:
+            raise SourceError(f"no picture of {errors} could be decoded; the last: {last}")
 
     def _lose(self, error: DecodeError, in_a_row: int) -> None:
         log.debug("picture lost", source=self.id, reason=str(error))

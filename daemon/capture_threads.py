@@ -81,6 +81,7 @@ class Crew:
                 capture.stop()
             thread = self._thread(capture.id, [capture])
             if self._started:
+                self._threads = [other for other in self._threads if other.is_alive()]
                 _start(thread)
             self._threads.append(thread)
 
@@ -102,7 +103,7 @@ class Crew:
         return make(capture.config, seq)
 
     def stop(self) -> None:
-        """Ask all sources to end; join the threads with a time limit."""
+        """Ask all sources to end. The caller joins the threads."""
         with self._lock:
             self._stopped = True
             captures = [capture for thread in self._threads for capture in thread.captures]

@@ -133,7 +133,7 @@ class Changes(threading.Thread):
             return True
 
     def stop(self) -> None:
-        """What waits is not done any more; what is being done comes to its end."""
+        """Refuse all requests that wait. The change under way is finished."""
         with self._lock:
             self._stopping.set()
             refused = [*self._waiting, *([self._parked] if self._parked else [])]
@@ -155,13 +155,13 @@ class Changes(threading.Thread):
                     self._working = False
 
     def _next(self) -> _Request | None:
-        """The next request, or the one whose model is there; None after a moment without."""
+        """The request whose model is there, or else the oldest; None if there is none for half a second."""
         with self._lock:
             parked = self._parked
             if parked and parked.opening and parked.opening.done.is_set:
                 self._parked, self._working = None, True
                 return parked
-            if not self._waiting:
+            if not (self._waiting or self._stopping.is_set):
                 self._called.wait(_LOOK_S if parked else None)
             if self._waiting and not self._stopping.is_set:
                 self._working = True
@@ -297,11 +297,11 @@ class Changes(threading.Thread):
         if opening is None or opening.done.is_set:
             return
         opening.tell()
-        limit = self.config.model.open_timeout_s
-        if opening.seconds > limit:
+        model = (request.opened_for or self.config).model
+        if opening.seconds > model.open_timeout_s:
             with self._lock:
                 self._parked = None
-            self._give_up(request, _too_slow(request.opened_for.model if request.opened_for else None, limit))
+            self._give_up(request, _too_slow(model))
 
     def _give_up(self, request: _Request, error: Exception) -> None:
         if request.opening and not request.opening.done.is_set:
@@ -343,6 +343,6 @@ def _is_for(opened_for: Config | None, new: Config) -> bool:
     )
 
 
-def _too_slow(model: ModelConfig | None, limit: float) -> DetectorError:
-    path = model.path if model else "the model"
-    return DetectorError(f"model {path} did not open within {limit:g} s: it is given up; see model.open_timeout_s")
+def _too_slow(model: ModelConfig) -> DetectorError:
+    limit = f"{model.open_timeout_s:g} s"
+    return DetectorError(f"model {model.path} did not open within {limit}: it is given up; see model.open_timeout_s")

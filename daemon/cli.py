@@ -82,13 +82,21 @@ def run(config: Path) -> int:
 
     leave_no_core()
     loaded = read()
-    stop, running = Stop(), list[App]()
-    with stopping_on_signals(stop.set, lambda: [app.reload_file() for app in running]), logging(loaded.log):
+    stop, running, asked = Stop(), list[App](), Stop()
+
+    def reload() -> None:
+        asked.set()  # for a daemon that is still to be built
+        for app in running:
+            app.reload_file()
+
+    with stopping_on_signals(stop.set, reload), logging(loaded.log):
         try:
             app = App(loaded, stop=stop, read=read)
         except StoppedError:
             return 0
         running.append(app)
+        if asked.is_set:
+            app.reload_file()
         return app.run()
 
 

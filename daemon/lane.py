@@ -32,7 +32,7 @@ Look = Callable[[Frame, Detections, Lane], None]
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What lanes stand between.
+    """The parts that a lane takes from and hands over to.
 
     Attributes:
         look: sees each frame and what was found in it, before it is handed over.
@@ -97,8 +97,7 @@ class LaneThread(threading.Thread):
         finally:
             self.ready.set()
             if lane:
-                with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
-                    lane.close()
+                self._close(lane)
             self._on_end()
 
     def _serve(self, lane: Lane) -> None:
@@ -106,6 +105,7 @@ class LaneThread(threading.Thread):
             while not (self._retired.is_set or self._to.board.drained):
                 self.run_once(lane)
                 pulse.beat()
+        self._to.board.call_lane()  # another takes what is there
 
     def run_once(self, lane: Lane) -> None:
         """One batch, if there is one: take, detect, hand over, release."""
@@ -117,21 +117,31 @@ class LaneThread(threading.Thread):
         taken = self._to.clock.monotonic_ns()
         try:
             found, times = lane.detect([frame.image for frame in frames])
+            if not board.claim(batch):
+                return  # the time to stop was over: the frames are counted
+            kept = [self._keep(frame, seen, lane) for frame, seen in zip(frames, found)]
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
             board.release(batch)  # where another model has taken over, its lanes go on with these sources
             raise
-        if not board.claim(batch):
-            return  # the time to stop was over: the frames are counted
-        results = []
-        for frame, seen in zip(frames, found):
-            keep = self._filters.get(frame.info.source)  # none if the source has gone meanwhile
-            kept = keep(seen) if keep else seen
-            self._to.look(frame, kept, lane)
-            results.append(Result(frame.info, kept, taken, times, self._served))
-        self._to.outbox.put(results)
+        rows = zip(frames, kept)
+        self._to.outbox.put([Result(frame.info, found, taken, times, self._served) for frame, found in rows])
         board.release(batch)
+
+    def _keep(self, frame: Frame, found: Detections, lane: Lane) -> Detections:
+        """What the frame's source wants of what was found."""
+        keep = self._filters.get(frame.info.source)  # none if the source has gone meanwhile
+        kept = keep(found) if keep else found
+        self._to.look(frame, kept, lane)
+        return kept
+
+    def _close(self, lane: Lane) -> None:
+        try:
+            with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
+                lane.close()
+        except Exception:
+            log.exception("a lane cannot be closed", lane=self.name)
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,23 @@ class Generation:
         return self._detector.info
 
     def start(self) -> None:
-        """Begin to warm the lanes up; a second call does nothing."""
+        """Begin to warm the lanes up; a second call does nothing.
+
+        Raises:
+            DetectorError: the system gives no thread for one.
+        """
         with self._lock:
             if self._started or self._retired.is_set:
                 return
             self._started = True
-            for thread in self.threads:
-                thread.start()
+            for number, thread in enumerate(self.threads):
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    self._left -= len(self.threads) - number
+                    raise DetectorError(
+                        f"no thread can be started for a lane: {error}; see the limits of the process"
+                    ) from error
 
     def wait_ready(self, stop: Stop, seconds: float) -> None:
         """Until all lanes are warmed up.
@@ -79,13 +89,17 @@ class Generation:
         for thread in self.threads:
             while not thread.ready.wait(_POLL_S):
                 left -= _POLL_S
+                self._raise_failure()  # one that fails at the start sets the stop itself
                 if stop.is_set:
                     raise StoppedError
                 if left <= 0:
                     raise DetectorError(f"the model's lanes are not ready after {seconds:g} s")
-        failures = [thread.failure for thread in self.threads if thread.failure]
-        if failures:
-            raise DetectorError(failures[0])
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        for thread in self.threads:
+            if thread.failure:
+                raise DetectorError(thread.failure)
 
     def go(self) -> None:
         """Let the lanes take batches."""
@@ -143,7 +157,8 @@ class Lanes:
     """The generation that detects, and those before it that still finish a batch.
 
     Attributes:
-        detector: of the generation that detects.
+        info: of the detector of that generation.
+        threads: all lanes that have not ended.
     """
 
     def __init__(
@@ -172,7 +187,7 @@ class Lanes:
         return [thread for row in (*self._retired, self._now) for thread in row.threads if thread.is_alive()]
 
     def start(self, stop: Stop) -> None:
-        """Warm all up; returns when they are.
+        """Start all lanes; returns when each has its buffers.
 
         Raises:
             StoppedError: that is not wanted any more.
@@ -199,8 +214,8 @@ class Lanes:
             self._made += 1
             number = self._made
         fresh = Generation(number, detector, sources, default, least, self._pipeline)
-        fresh.start()
         try:
+            fresh.start()
             fresh.wait_ready(stop, self._limits.lane_start)
         except BaseException:
             fresh.retire()

@@ -10,7 +10,7 @@ class Limits:
     """Seconds, by the daemon's clock.
 
     Attributes:
-        stop: from a signal until everything is closed, or left behind.
+        stop: from a signal until the publisher ends. Each part that is closed after that has `close` more.
         remove: for a removed source to end. Its library has limits of its own, 5 s by default.
         settle: for a stopped source's last frame to be on its way, before the source says `ended`.
         worker_exit: between a capture process closing its socket and its exit; after it, the process is killed.

@@ -20,6 +20,7 @@ import msgspec
 
 from daemon.config import LogConfig
 from daemon.log import logging
+from daemon.mps import environment_outside
 from daemon.signals import held_back, leave_to_the_daemon
 from daemon.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
@@ -80,7 +81,9 @@ def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
         os.lseek(fd, 0, os.SEEK_SET)
         command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
         with held_back():
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing])
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing], env=environment_outside()
+            )
     finally:
         os.close(fd)
         os.close(writing)

@@ -124,9 +124,9 @@ class Monitor(threading.Thread):
         self._sinks = (*self._sinks, sink)
 
     def run(self) -> None:
-        self._subject.gpu.start()
         tick = min(_TICK_S, self._config.interval_s)
         try:
+            self._subject.gpu.start()
             with self._watchdog.pulse(self.name) as pulse:
                 while not self._clock.wait(self._ending, tick):
                     self._turn()

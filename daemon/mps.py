@@ -28,6 +28,7 @@ log = structlog.get_logger(__name__)
 
 _CONTROL = "nvidia-cuda-mps-control"
 _WHERE = "CUDA_MPS_PIPE_DIRECTORY"
+_PREFIX = "lookout-mps-"
 _PATIENCE_S = 10.0
 _POLL_S = 0.05
 _QUIT_S = 3
@@ -50,7 +51,7 @@ class Mps:
             return f"{_WHERE} is set: whoever set it has one"
         if shutil.which(_CONTROL) is None:
             return f"{_CONTROL} is not installed"
-        folder = tempfile.mkdtemp(prefix="lookout-mps-")
+        folder = tempfile.mkdtemp(prefix=_PREFIX)
         command = [sys.executable, "-m", __spec__.name, folder]
         with held_back():
             self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -62,7 +63,7 @@ class Mps:
         return None
 
     def close(self) -> None:
-        """It ends when nobody uses it any more, or after some seconds."""
+        """Ask the service to end; returns after half a second at most."""
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
@@ -72,6 +73,12 @@ class Mps:
                 pipe.close()
         with suppress(subprocess.TimeoutExpired):  # as long as this process uses the GPU it will not end
             keeper.wait(_SOON_S)
+
+
+def environment_outside() -> dict[str, str]:
+    """For a process that is to have no part in the daemon's own service: one that crashes may take all others along."""
+    own = Path(os.environ.get(_WHERE, "")).name.startswith(_PREFIX)
+    return {name: value for name, value in os.environ.items() if not (own and name == _WHERE)}
 
 
 def _line(keeper: subprocess.Popen[str]) -> str:

@@ -21,13 +21,13 @@ class Opening(Generic[T]):
     """One piece of such work.
 
     Args:
-        what: it does, for the log.
+        what: name of the work, for the log.
         work: gets a token that is set when its result is not wanted any more.
         discard: closes a result that nobody takes.
         on_done: called in the work's thread when it has come to an end in time.
 
     Attributes:
-        stop: the token.
+        stop: set when nobody wants the result any more.
         done: set when there is a result, or an error.
         given_up: its result will be discarded.
         began_ns: monotonic time of its start.
@@ -72,7 +72,7 @@ class Opening(Generic[T]):
             self._dispose()
 
     def result(self) -> T:
-        """What came of it, once it is done. Raises what the work has raised."""
+        """The result, once `done` is set. Raises the work's own error."""
         if self._error:
             raise self._error
         return self._result  # type: ignore[return-value]
@@ -96,6 +96,10 @@ class Opening(Generic[T]):
             if stop.is_set or self.seconds > limit_s:
                 self.give_up()
                 raise StoppedError if stop.is_set else on_late()
+        # A terminal's Ctrl-C ends programs that the work has started, and they may be quicker than this process.
+        if stop.wait(_POLL_S if self._error else 0):
+            self.give_up()
+            raise StoppedError
         return self.result()
 
     def _run(self) -> None:

@@ -129,26 +129,18 @@ class Outbox:
         with self._lock:
             return self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
 
-    def close(self) -> None:
-        """Nobody waits for room any more, and further results are dropped."""
-        with self._lock:
-            self._closed = True
-            self._emptied.notify_all()
-
     def abandon(self) -> None:
         """Drop the results that are not sent: the time to stop is over. Reports stay, should the publisher go on."""
         with self._lock:
             self._closed = True
-            reports = [item for item in self._items if isinstance(item, Report)]
-            given_up = [item for item in self._items if isinstance(item, Result)]
-            with suppress(IndexError):  # the publisher takes from the same end meanwhile
+            with suppress(IndexError):  # the publisher takes from the other end meanwhile
                 while True:
-                    item = self._sending.popleft()
-                    if isinstance(item, Result):
-                        given_up.append(item)
-            for result in given_up:
-                self._ledger.drop(result.frame, "shutdown")
-            self._items, self._results = deque(reports), 0
+                    self._items.appendleft(self._sending.pop())
+            for item in self._items:
+                if isinstance(item, Result):
+                    self._ledger.drop(item.frame, "shutdown")
+            self._items, self._results = deque(item for item in self._items if isinstance(item, Report)), 0
+            self._emptied.notify_all()
 
     def _drop_oldest(self) -> None:
         place = next(place for place, item in enumerate(self._items) if isinstance(item, Result))

@@ -42,7 +42,7 @@ class ProcessProbe:
 
         Where there is no descriptor left to look with, what was seen last.
         """
-        with suppress(OSError):
+        with suppress(OSError, psutil.Error):
             self._last = self._look()
         return self._last
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 _TO_STOP = (signal.SIGTERM, signal.SIGINT)
-_FOR_ALL = (*_TO_STOP, signal.SIGHUP)  # what a terminal sends to every process of its group
+_FOR_ALL = (*_TO_STOP, signal.SIGHUP)  # terminals and service managers send these to the whole group
 _END = b"\0"  # no signal has this number
 
 
@@ -41,8 +41,12 @@ def leave_to_the_daemon() -> None:
 def end_quietly() -> None:
     """Until `stopping_on_signals` takes over there is nothing to close: SIGTERM and SIGINT end the process with 0."""
     for number in _TO_STOP:
-        signal.signal(number, lambda _number, _frame: os._exit(0))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what it is to be told of is not read yet
+        signal.signal(number, _end_now)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no configuration to read again yet
+
+
+def _end_now(_number: int, _frame: object) -> None:
+    os._exit(0)
 
 
 @contextmanager
@@ -53,16 +57,16 @@ def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] |
     """
     with _pipe() as (reading, writing):
         listener = threading.Thread(target=_listen, args=(reading, stop, reload), name="signals", daemon=True)
-        numbers = _FOR_ALL if reload else _TO_STOP
-        before = {number: signal.signal(number, _do_nothing) for number in numbers}
-        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         listener.start()
+        numbers = _FOR_ALL if reload else _TO_STOP
+        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _do_nothing) for number in numbers}
         try:
             yield
         finally:
+            for number, handler in before.items():  # the exit code is known by now: a late signal does not change it
+                signal.signal(number, signal.SIG_IGN if handler is _end_now else handler)
             signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
-                signal.signal(number, handler)
             os.set_blocking(writing, True)
             os.write(writing, _END)
             listener.join()

@@ -116,7 +116,7 @@ class SourceManager:
         return [*(self._crew.threads if self._crew else ()), *([self._pool] if self._pool.is_alive() else [])]
 
     def make(self, source: SourceConfig) -> AnyCapture:
-        """What will capture a source; nothing has begun yet, and nothing need be undone.
+        """Make a source's capture. It has not begun, and needs no closing.
 
         Raises:
             LookoutError: it cannot be made.
@@ -172,9 +172,8 @@ class SourceManager:
         with self._lock:
             leaving = [capture for capture in self.captures if capture.id in sources]
             self.captures = [capture for capture in self.captures if capture not in leaving]
+            _cancel([capture for capture in leaving if capture in self._unbegun or not self._crew])
             self._unbegun = [capture for capture in self._unbegun if capture not in leaving]
-            if not self._crew:  # they have not begun
-                _cancel(leaving)
         for capture in leaving:
             self._ask_to_end(capture)
         self._wait_for(leaving, self._limits.remove)
@@ -199,7 +198,8 @@ class SourceManager:
                 self._renew(capture)
         with self._lock:
             unbegun, self._unbegun = self._unbegun, []
-            self._begin_here(unbegun)
+            if not self._stop.is_set:
+                self._begin_here(unbegun)
 
     def stop(self) -> None:
         """Ask all to end; what is added from here on ends at once."""
@@ -219,14 +219,16 @@ class SourceManager:
         for capture in self.captures:
             if isinstance(capture, Capture) and not capture.ended:
                 capture.disown()
-        if self._pool.ident is not None:
-            self._pool.join(seconds())
+        if self._pool.ident is not None and not self._pool.ended.wait(seconds()):
             self._pool.kill()
-            self._pool.join(self._limits.close)
+            self._pool.ended.wait(self._limits.close)
 
     def close(self) -> None:
-        """Release what was never started."""
-        self._pool.close()
+        """Release the memory of capture processes, when nobody looks at their pictures any more."""
+        if self._pool.ident is None:
+            self._pool.close()
+        else:
+            self._pool.join()
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -245,7 +247,10 @@ class SourceManager:
         if rows := [capture for capture in captures if isinstance(capture, RemoteCapture)]:
             self._pool.add(rows)
             if self._pool.ident is None:
-                self._pool.start()
+                try:
+                    self._pool.start()
+                except RuntimeError as error:
+                    self._sinks.on_failure(f"no thread can be started for capture processes: {error}")
 
     def _ask_to_end(self, capture: AnyCapture) -> None:
         if isinstance(capture, RemoteCapture):

@@ -8,25 +8,20 @@ from contextlib import suppress
 
 
 class Stop:
-    """A request to end. It is set once; everything that waits on it, or on a child of it, goes on at once.
+    """A request to end. It is set once, and everything that waits on it goes on at once.
 
     `set` takes no lock of its own, so that it may be called from anywhere, a signal handler or a finaliser included.
-
-    Args:
-        parent: when it is set, so is this.
 
     Attributes:
         is_set: whether it is; a plain attribute, cheap enough to be read for every frame.
     """
 
-    def __init__(self, parent: Stop | None = None) -> None:
+    def __init__(self) -> None:
         self.is_set = False
         # A turnstile: the lock is held until `set`, and whoever gets it then passes it on.
         self._gate = threading.Lock()
         self._gate.acquire()
         self._wakers: list[Callable[[], None]] = []
-        if parent is not None:
-            parent.on_set(self.set)
 
     def set(self) -> None:
         """A second call does nothing."""
@@ -51,11 +46,6 @@ class Stop:
         self._wakers.append(wake)
         if self.is_set:
             wake()
-
-    def forget(self, wake: Callable[[], None]) -> None:
-        """Undo `on_set`, for a part that ends before the token is set."""
-        if wake in self._wakers:
-            self._wakers.remove(wake)
 
     def _open(self) -> None:
         with suppress(RuntimeError):  # it is open

@@ -47,13 +47,16 @@ class WorkerPool(threading.Thread):
     """All capture processes. The thread lives until it is stopped, whether there are sources or not: one that is added
     while the last one leaves has somewhere to go.
 
-    What the CPU decodes beside a GPU has processes of its own: in one they would fight for the interpreter's lock,
-    which costs the many that are decoded on the GPU more than the few that are not. And they come last where there are
-    too few cores, because lanes and the GPU's decoder need little of them, but at once.
+    Sources that the CPU decodes beside a GPU have processes of their own: in one they would compete for the
+    interpreter's lock, which costs the many that the GPU decodes more than the few that it does not. These processes
+    have a lower priority, because lanes and the GPU's decoder need few cores, but at once.
 
     Args:
         config: what each process is to do; `tasks`, `part`, `niceness` and `memory_bytes` are its own.
         processes: how many there may be for so many sources, of either kind.
+
+    Attributes:
+        ended: set when it was stopped and all processes have ended. Their memory stays until nobody looks.
     """
 
     def __init__(self, config: WorkerConfig, processes: Callable[[int], int], context: PoolContext) -> None:
@@ -63,9 +66,9 @@ class WorkerPool(threading.Thread):
         self._workers: list[Worker] = []
         self._made = 0
         self._orders: deque[Callable[[], None]] = deque()  # for this thread
-        self._added: list[RemoteCapture] = []
         self._mapper: Mapper | None = None
         self._ending, self._given_up = Stop(), False
+        self.ended = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
@@ -95,7 +98,7 @@ class WorkerPool(threading.Thread):
         self._order(lambda: self._with(capture, Worker.disown))
 
     def stop(self) -> None:
-        """Ask all sources to end; join it with a time limit."""
+        """Ask all sources to end. The caller waits, for `ended` and for the thread."""
         self._ending.set()
         self._ring()
 
@@ -123,6 +126,7 @@ class WorkerPool(threading.Thread):
         finally:
             for worker in self._workers:
                 worker.kill()
+            self.ended.set()
             self._close_pipe()
 
     def _serve(self) -> None:
@@ -137,6 +141,8 @@ class WorkerPool(threading.Thread):
                     stopped = True
                     for worker in self._workers:
                         worker.stop()
+                if stopped and not any(worker.has_process for worker in self._workers):
+                    self.ended.set()
                 if self._given_up:
                     until_ns = until_ns or clock.monotonic_ns() + round(self._shared.limits.worker_exit * 1e9)
                     if clock.monotonic_ns() > until_ns:

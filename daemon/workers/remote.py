@@ -19,9 +19,10 @@ class RemoteCapture:
         insists: on the GPU's decoder.
         end: set when nothing more comes of it.
         leaving: it was asked to end.
+        broken: why it ends when its last frame's message is on its way; None if it goes on.
     """
 
-    def __init__(self, config: SourceConfig, *, once: bool, seq: int = 0) -> None:
+    def __init__(self, config: SourceConfig, *, once: bool) -> None:
         self.number = next(_numbers)
         self.id, self.config, self.once = config.id, config, once
         self.asks_gpu = config.asks_gpu
@@ -29,9 +30,10 @@ class RemoteCapture:
         self.state: State = "connecting"
         self.failure: str | None = None
         self.format: VideoFormat | None = None
-        self.first = self.seq = seq  # of the next frame
+        self.first = self.seq = 0  # of the next frame
         self.end = Stop()
         self.leaving = False
+        self.broken: str | None = None
 
     @property
     def ended(self) -> bool:

@@ -60,6 +60,7 @@ _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a so
 _CLOSING_MS = 10
 _DEAD_MS = 50
 _IDLE_MS = 200
+_PAUSED_NS = 5_000_000_000  # between two turns: this process was stopped, or its machine
 _LONGEST_PAUSE = 30  # in units of the first
 
 
@@ -145,6 +146,7 @@ class Worker:
         self._pause = limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
+        self._turned_ns = clock.monotonic_ns()
         self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
             Captured: self._on_captured,
             CapturedHere: self._on_captured_here,
@@ -173,9 +175,14 @@ class Worker:
         return _DEAD_MS if self._dead else _IDLE_MS
 
     @property
+    def has_process(self) -> bool:
+        """One runs, or may still."""
+        return bool(self._now or self._closing)
+
+    @property
     def done(self) -> bool:
         """It was stopped, its processes have ended, and nobody looks at their memory."""
-        return self._stopping and not (self._now or self._closing or self._dead)
+        return self._stopping and not (self.has_process or self._dead)
 
     @property
     def takes_more(self) -> bool:
@@ -189,7 +196,7 @@ class Worker:
     def start(self) -> None:
         """A process for the sources that have not ended."""
         self._due_ns = None
-        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values()]
+        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.broken is None]
         try:
             self._now = self._spawn(replace(self._config, tasks=tasks))
         except OSError as error:  # no descriptor, or no process may be had
@@ -213,13 +220,13 @@ class Worker:
             task = Task(capture.number, capture.config, capture.seq)
             self._now.unsent.append(Add(pickle.dumps(task)))
             self._now.captures.add(capture.number)
-        elif self._due_ns is None and not self._closing:
+        elif self._due_ns is None and all(run.is_mourned for run in self._closing):
             self.start()
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask one source to end."""
         capture.leaving = True
-        if self._now:
+        if self._now and capture.broken is None:
             self._now.unsent.append(Remove(capture.number))
         else:
             self._end(capture, None)
@@ -246,11 +253,12 @@ class Worker:
             return
         self._due_ns = None
         for capture in [*self._captures.values()]:
-            self._end(capture, capture.failure)
+            self._end(capture, capture.broken or capture.failure)
 
     def kill(self) -> None:
         """From any thread: end the process, whatever it does."""
-        for run in (*self._closing, *([self._now] if self._now else [])):
+        now = self._now
+        for run in (*self._closing, *([now] if now else [])):
             run.kill(self._clock.monotonic_ns())
 
     def receive(self) -> None:
@@ -281,20 +289,31 @@ class Worker:
             self._hand_over()
 
     def turn(self) -> None:
-        """Whatever is due: return places, send what is to be told, bury the dead, start anew."""
+        """Do all that is due: return places, send messages, reap processes, start the next."""
         for closed in [*self._closing]:
             self._bury(closed)
         for dead in [dead for dead in self._dead if dead.is_home]:
             self._dead.remove(dead)
             dead.release()
+        self._end_broken()
         if not (self._captures or self._stopping):
             self._rest()
+        now, before = self._clock.monotonic_ns(), self._turned_ns
+        self._turned_ns = now
         run = self._now
         if run:
+            if now - before > _PAUSED_NS:  # what came meanwhile is not read yet
+                run.heard_ns = now
             self._tell(run)
             self._check(run)
-        if self._due_ns is not None and self._clock.monotonic_ns() >= self._due_ns:
+        if self._due_ns is not None and now >= self._due_ns:
             self.start()
+
+    def _end_broken(self) -> None:
+        """The last frame's message comes before the word that there are no more."""
+        for capture in [row for row in self._captures.values() if row.broken is not None]:
+            if self._stopping or self._to.board.is_settled(capture.id):
+                self._end(capture, capture.broken)
 
     def _rest(self) -> None:
         """It has no source: it ends after a while, should none come."""
@@ -306,7 +325,7 @@ class Worker:
     # --- the process -----------------------------------------------------------------------------------------------
 
     def _spawn(self, config: WorkerConfig) -> _Run:
-        """What it is to do comes in a file in memory: a pipe would have to be written to while it reads."""
+        """The orders are in a file in memory: a pipe would block until the process reads."""
         mine, theirs = pair()
         orders = os.memfd_create("orders")
         try:
@@ -333,8 +352,8 @@ class Worker:
         try:
             while run.unsent and run.channel.send([run.unsent[0]]):
                 run.unsent.popleft()
-        except OSError:
-            self._on_closed(run)
+        except OSError:  # it has ended; what it said before is still to be read
+            run.unsent.clear()
 
     def _check(self, run: _Run) -> None:
         """End a process that is stuck."""
@@ -375,7 +394,7 @@ class Worker:
                 self._pause = self._limits.worker_pause
             log.error("capture process ended", process=self._number, reason=how)
             self._put_off(lost, f"the process that read it ended ({how})")
-        elif self._captures and self._due_ns is None and not self._now:
+        elif self._due_ns is None and not self._now and any(row.broken is None for row in self._captures.values()):
             self.start()
 
     def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
@@ -386,11 +405,11 @@ class Worker:
                 self._end(capture, None)
             elif capture.once and capture.seq > capture.first:
                 # Played in part: to start again would publish the same frames twice.
-                self._end(capture, reason)
+                capture.broken = reason
             else:
                 capture.state, capture.format = "down", None
                 self._to.announce(capture.id, None, "down", reason, self._pause, None)
-        if self._captures:
+        if any(capture.broken is None for capture in self._captures.values()):
             self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
             self._pause = min(_LONGEST_PAUSE * self._limits.worker_pause, self._pause * 2)
 

@@ -37,7 +37,7 @@ def make(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
     if config.id == "lingers":
         return Camera(lambda: _linger(folder))
     if config.id.startswith("clip"):
-        return Clip()
+        return Clip(folder / f"HANG-{config.id}")
     return Camera(lambda: _hang(folder / f"HANG-{config.id}"))
 
 
@@ -58,25 +58,29 @@ def _linger(folder: Path) -> None:
 
 
 class Clip:
-    """Ten pictures at once, each of its own brightness; then the end."""
+    """Ten pictures at once, each of its own brightness. Their end is held back as long as the file exists."""
 
     once, live, paced, clock = True, False, False, FrameClock("file", 0)
     FRAMES = 10
 
+    def __init__(self, held: Path) -> None:
+        self._held = held
+
     def open(self) -> _ClipReader:
-        return _ClipReader(self.FRAMES)
+        return _ClipReader(self.FRAMES, self._held)
 
 
 class _ClipReader:
     format = VideoFormat("clip", 64, 64, 25.0, "none")
 
-    def __init__(self, frames: int) -> None:
-        self._frames, self._number = frames, 0
+    def __init__(self, frames: int, held: Path) -> None:
+        self._frames, self._held, self._number = frames, held, 0
 
     def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         number = self._number
         self._number += 1
         if number >= self._frames:
+            _hang(self._held)
             return None
         return Picture(number * 40_000_000, 0, lambda: HostImage(np.full((64, 64, 3), 20 * number, np.uint8)))
 

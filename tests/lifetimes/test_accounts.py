@@ -18,16 +18,18 @@ from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.errors import LookoutError
 from daemon.frames import Frame, FrameInfo
+from daemon.lane import LaneThread, Pipeline
 from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, State, Status, VideoFormat
 from daemon.metrics import MOST_GONE, Ledger, Rows
 from daemon.monitor import Monitor, Subject
-from daemon.outbox import Outbox, Result, Served
+from daemon.outbox import Outbox, Report, Result, Served
 from daemon.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.snapshots import Snapshots
 from daemon.sources.port import Picture
+from daemon.stop import Stop
 from daemon.watchdog import Watchdog
-from detectors.fake.detector import FakeLane
-from detectors.port import HostImage
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import HostImage, Options
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
@@ -103,6 +105,40 @@ def test_what_an_outbox_gives_up_is_counted_once() -> None:
     assert not outbox.take(8, 0)
     outbox.put([_result(ledger, 4)])
     assert ledger.totals("cam").shutdown == 4
+
+
+def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
+    """The publisher sends from one end while the other is given up; each result is sent or dropped, by its number."""
+    ledger = Ledger(["cam"])
+    outbox = Outbox(8, ledger, lossless=True)
+    outbox.put([_result(ledger, seq) for seq in range(2)])
+    outbox.report(report := Report(b"metrics/", object()))  # type: ignore[arg-type]
+    assert len(outbox.take(8, 0)) == 3
+    assert outbox.sent()
+    outbox.abandon()
+    assert outbox.take(8, 0) == [report]
+    assert [row["seq"] for row in ledger.drain()] == [1]
+
+
+def test_frames_on_which_a_wish_fails_are_counted() -> None:
+    """What a source wants of the boxes, or a snapshot: whatever breaks there, no frame is nowhere."""
+    ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
+    board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
+    outbox = Outbox(8, ledger, lossless=True)
+
+    def look(_frame: Frame, _found: object, _lane: object) -> None:
+        raise RuntimeError("a picture of no size")
+
+    watchdog = Watchdog(30, clock, lambda _: None)
+    pipeline = Pipeline(board, outbox, ledger, clock, watchdog, failures.append, look)
+    lane = LaneThread("0", FakeDetector(Options(Path("none"))), {}, pipeline, Stop(), lambda: None)
+    ledger.captured("cam")
+    assert board.put(_frame("cam", 0))
+    lane.go.set()
+    lane.run()
+    assert failures == ["lane-0 failed: a picture of no size"]
+    assert ledger.counts()["cam"].in_flight == 0
+    assert ledger.totals("cam").detector_error == 1
 
 
 def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:

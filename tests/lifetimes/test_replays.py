@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from daemon.app import App
@@ -15,7 +18,7 @@ from daemon.limits import Limits
 from daemon.messages import Detections, Message, Status
 from daemon.stop import Stop
 from detectors.fake.detector import FakeDetector
-from detectors.port import HostImage
+from detectors.port import HostImage, Options
 from tests.lifetimes.cameras import Clip, camera, make
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector
@@ -60,6 +63,67 @@ def test_a_detector_that_takes_long_gets_every_frame(tmp_path: Path, processes: 
     last = messages[-1]
     assert isinstance(last, Status)
     assert (last.source, last.state, last.reason) == ("clip", "ended", None)
+
+
+def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_path: Path) -> None:
+    """The recording is broken off, and says so after the last of them."""
+    (tmp_path / "HANG-clip").touch()
+    detecting, opening = Gate(), Gate()
+    detecting.close()
+    app = App(
+        _config(camera("clip")),
+        open_detector=lambda _, options: Detector(options, opening, detecting, Stop()),
+        make_source=partial(make, folder=tmp_path),
+    )
+
+    def kill() -> None:
+        wait_until(lambda: app.ledger.counts()["clip"].captured == Clip.FRAMES, "all is captured")
+        (pid,) = app.sources.pids
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not app.sources.pids, "that is noticed")
+        wait_until(lambda: not psutil.pid_exists(pid), "it is reaped")
+        detecting.open()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    code, messages = _played(app)
+    killer.join()
+    assert code == 0
+    found = [message.seq for message in messages if isinstance(message, Detections)]
+    assert found == list(range(Clip.FRAMES))
+    last = messages[-1]
+    assert isinstance(last, Status)
+    assert (last.source, last.state) == ("clip", "ended")
+    assert "SIGKILL" in str(last.reason)
+
+
+class Stubborn(FakeDetector):
+    """Does not come back when it is closed."""
+
+    def __init__(self, options: Options, gate: Gate) -> None:
+        super().__init__(options)
+        self._gate = gate
+
+    def close(self) -> None:
+        self._gate()
+
+
+def test_a_detector_that_does_not_close_keeps_no_message_back(tmp_path: Path) -> None:
+    """All are out, and the last report is, before anything is closed."""
+    gate = Gate()
+    gate.close()
+    app = App(
+        _config(camera("clip"), processes=0),
+        open_detector=lambda _, options: Stubborn(options, gate),
+        make_source=partial(make, folder=tmp_path),
+        limits=Limits(close=0.1),
+    )
+    code, messages = _played(app)
+    gate.open()
+    assert code == 0
+    assert sum(isinstance(message, Detections) for message in messages) == Clip.FRAMES
+    assert app.last_metrics is not None
+    assert app.last_metrics.sources["clip"].published == Clip.FRAMES
 
 
 class Held:
