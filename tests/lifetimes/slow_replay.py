@@ -7,6 +7,7 @@ turn take the machine's processors meanwhile. Every frame of every clip must be 
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import subprocess
 import sys
@@ -15,6 +16,8 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+
+import structlog
 
 from daemon.app import App
 from daemon.client import Subscriber
@@ -87,8 +90,9 @@ def _replay(clip: Path, processes: int, batch_s: float) -> tuple[int | None, Cou
 
 
 def _run(clip: Path, processes: int, batch_s: float, endpoint: str) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     config = Config(
-        model=ModelConfig(path=Path("none"), backend="fake", max_batch=8),
+        model=ModelConfig(path=Path("none"), backend="fake", max_batch=16),
         sources=[AvConfig(id=f"clip-{number}", url=Url(str(clip)), decode="cpu") for number in range(_CLIPS)],
         capture_processes=processes,
         board=BoardConfig(mode="lossless"),
