@@ -26,7 +26,7 @@ _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system share
 
 
 class Crew:
-    """All threads that serve sources in one process; one thread adds, ends and stops.
+    """All threads that serve sources in one process. Safe to use from every thread.
 
     A recording that the GPU's decoder turns out not to take leaves those that share a thread for one of its own: the
     CPU takes several times as long for a picture, and they would wait for it.

@@ -11,7 +11,7 @@ from typing import Protocol
 
 
 class Awaited(Protocol):
-    """A `threading.Event` or a `Bell`."""
+    """A `Stop`, a `Bell` or a `threading.Event`."""
 
     def wait(self, timeout: float) -> bool:
         """Returns whether it has come, after so many seconds at most."""

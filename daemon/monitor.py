@@ -48,7 +48,7 @@ class Sources(Protocol):
     @property
     def captures(self) -> Sequence[Watched]: ...
     def look_around(self, stall_after_s: float) -> None:
-        """Every second or so: say which connected ones have given no frame for so long."""
+        """Every second or so: say which sources stall, and replace those that block for much longer."""
         ...
 
 

@@ -151,7 +151,7 @@ class SourceManager:
                 self._changing -= 1
 
     def begin(self, captures: Sequence[AnyCapture]) -> None:
-        """Begin with sources that were made; with all others, if `start` is still to come. Raises nothing."""
+        """Begin with sources that were made; with all others, if `start` is still to come."""
         for capture in captures:
             seq = self._sinks.ledger.add(capture.id)
             self._sinks.board.add(capture.id)
