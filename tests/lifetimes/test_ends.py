@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from daemon.errors import ConfigError
 from daemon.limits import Limits
 from daemon.metrics import Rows
 from daemon.stop import Stop, StoppedError
-from detectors.fake.detector import FakeDetector
+from detectors.fake.detector import FakeDetector, FakeLane
+from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector, open_probe
 from tests.lifetimes.rig import Resources, wait_until
@@ -37,6 +39,34 @@ def test_a_detector_is_never_closed_under_a_lane(tmp_path: Path) -> None:
         detecting.open()
         wait_until(lambda: found[0].closed == 1, "the lane closes it")
     assert not found[0].closed_under_a_lane
+
+
+class Half(FakeDetector):
+    """Its first lane cannot be made, the others take long."""
+
+    def __init__(self, options: Options, gate: Gate) -> None:
+        super().__init__(options)
+        self._gate, self._made = gate, count()
+
+    def lane(self) -> FakeLane:
+        if next(self._made) == 0:
+            raise DetectorError("no memory for a lane")
+        self._gate()
+        return super().lane()
+
+
+def test_a_lane_that_cannot_be_made_is_a_mistake_and_no_stop() -> None:
+    """Whether the other lanes are ready by then or not: the caller hears why."""
+    gate = Gate()
+    gate.close()
+    config = config_of(STREET, lanes=2)
+    app = App(config, open_detector=lambda _, options: Half(options, gate), limits=Limits(stop=0.5, close=0.1))
+    try:
+        with pytest.raises(DetectorError, match="no memory for a lane"):
+            app.start()
+    finally:
+        gate.open()
+        app.stop()
 
 
 def test_a_monitor_that_hangs_is_named_and_ends_the_daemon() -> None:

@@ -68,6 +68,27 @@ def test_what_is_ordered_is_told_at_once(tmp_path: Path, monkeypatch: pytest.Mon
         (tmp_path / "HANG-cam").unlink()
 
 
+class Paused(SystemClock):
+    """The machine's, from which a pause is made by moving it on."""
+
+    def __init__(self) -> None:
+        self.paused_ns = 0
+
+    def monotonic_ns(self) -> int:
+        return SystemClock.monotonic_ns() + self.paused_ns
+
+
+def test_a_daemon_that_was_paused_takes_no_process_for_stuck(tmp_path: Path) -> None:
+    """A debugger, a virtual machine that moves, a laptop that sleeps: what processes said meanwhile is not read yet."""
+    clock = Paused()
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}, clock=clock) as app:
+        wait_up(app, "cam")
+        before = app.sources.pids
+        clock.paused_ns = 3600 * 10**9
+        wait_up(app, "cam")
+        assert app.sources.pids == before
+
+
 class Poisoned(FakeSession):
     """Decodes a few packets, and then every call fails as CUDA's do after an illegal address."""
 
