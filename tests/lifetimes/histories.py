@@ -113,10 +113,11 @@ class History(RuleBasedStateMachine):
         _, end = self.pending.popleft()
         end()
 
-    @precondition(lambda self: not self.pending and self.rig is not None and self.rig.app.is_ready)
+    @precondition(lambda self: not self.pending and self.rig is not None)  # what is drawn may not depend on time
     @rule()
     def look(self) -> None:
         """All is as the configuration says."""
+        self.running.wait_ready()
         self.running.check_running(ended={"clip"})
 
     @precondition(lambda self: self.rig is not None)

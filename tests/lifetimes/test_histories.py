@@ -1,4 +1,4 @@
-"""A hundred random histories; `python -m tests.lifetimes histories --count 2000` tries as many."""
+"""A hundred random histories; `python -m tests.lifetimes --count 2000` tries as many."""
 
 from __future__ import annotations
 
