@@ -17,18 +17,17 @@ from daemon.bench.recording import line_of, lines_file
 from daemon.messages import Detections, decode, topic
 
 MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
-_SILENCE_MS = 2_000
-_PATIENCE_MS = 120_000
+_PATIENCE_S = 120.0
 
 
 class Listener:
-    """The process; `received` waits for it to end, which it does when nothing has come for two seconds."""
+    """The process; `received` waits for it to end, which it does when the publisher has closed its socket."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
     def received(self) -> int:
-        return int(self._process.communicate(timeout=_PATIENCE_MS / 1000)[0])
+        return int(self._process.communicate(timeout=_PATIENCE_S)[0])
 
 
 @contextmanager
@@ -47,15 +46,22 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> int:
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, MESSAGES)
     socket.setsockopt(zmq.SUBSCRIBE, topic("detections"))
+    end = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
     socket.connect(endpoint)
-    count = 0
-    while socket.poll(_SILENCE_MS if count else _PATIENCE_MS):
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    poller.register(end, zmq.POLLIN)
+    count, is_over = 0, False
+    while not is_over:
+        is_over = end in dict(poller.poll())  # what came before that is here already
         while True:
             try:
                 note(socket.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 break
             count += 1
+    socket.disable_monitor()
+    end.close(linger=0)
     socket.close(linger=0)
     context.term()
     return count

@@ -242,10 +242,14 @@ class Rig:
         wanted = {source.id for source in self.app.config.active}
         assert set(before) == wanted, f"accounts of {set(before)}, sources {wanted}"
         wait_until(lambda: self._all_moved(before, ended), "all sources give frames", self.app.ledger.counts)
-        told = {source: self.listener.states[source][-1] for source in wanted - set(ended)}
-        assert set(told.values()) <= {"up"}, f"subscribers were told {told}"
+        here = wanted - set(ended)
+        wait_until(lambda: {*self._told(here).values()} <= {"up"}, "subscribers are told", lambda: self._told(here))
         assert self.app.problems() == []
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
+
+    def _told(self, sources: Collection[str]) -> dict[str, str]:
+        """The state that subscribers heard of last."""
+        return {source: self.listener.states[source][-1] for source in sources}
 
     def _states(self) -> dict[str, str]:
         return {capture.id: capture.state for capture in self.app.sources.captures}

@@ -82,7 +82,7 @@ class Booted:
         """
         assert self._process is not None
         enter = ["nsenter", "--target", str(self._process.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
-        done = subprocess.run([*enter, *command], capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run([*enter, *command], capture_output=True, text=True, check=False, timeout=600)
         assert not check or done.returncode == 0, f"{' '.join(command)} failed: {done.stdout}{done.stderr}"
         return done.stdout
 
