@@ -6,6 +6,7 @@ turn.
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import signal
@@ -281,12 +282,18 @@ class Worker:
                         self._on_new_block(run, message, fd)
                     else:
                         self._handlers[type(message)](run, message)
+            except OSError as error:  # no descriptor is left for memory that it shares
+                log.error("capture process is replaced", process=self._number, reason=error.strerror)
+                self._replace(run, f"its memory could not be taken: {error.strerror}")
             except Exception as error:
                 log.exception("capture process cannot be understood", process=self._number)
-                run.problem = f"{type(error).__name__}: {error}"
-                run.kill(self._clock.monotonic_ns())
-                self._on_closed(run)
+                self._replace(run, f"{type(error).__name__}: {error}")
             self._hand_over()
+
+    def _replace(self, run: _Run, problem: str) -> None:
+        run.problem = problem
+        run.kill(self._clock.monotonic_ns())
+        self._on_closed(run)
 
     def turn(self) -> None:
         """Do all that is due: return places, send messages, reap processes, start the next."""
@@ -503,7 +510,7 @@ class Worker:
 
     def _on_new_block(self, run: _Run, message: NewBlock, fd: int | None) -> None:
         if fd is None:
-            raise ValueError(f"memory {message.number} of capture process {self._number} came without a descriptor")
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         try:
             mapper = self.mapper if message.device else self._host
             run.blocks[message.number] = mapper.map(fd, message.size)

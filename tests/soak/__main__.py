@@ -438,7 +438,7 @@ def main() -> int:
         due += soak.troubles * max(1, round(2 * part))
         soak.chance.shuffle(due)
         start, until = monotonic(), began + 60 * args.minutes - 15
-        while monotonic() < until or due:
+        while monotonic() < until or (due and monotonic() < until + 60 * args.minutes / 4):
             (due.pop() if due else soak.chance.choice(soak.troubles))()
             happened += 1
             soak.look(soak.chance.uniform(0.1, 0.6))
