@@ -21,6 +21,7 @@ from daemon.watchdog import Watchdog
 from daemon.workers.memory import Mapper
 from daemon.workers.process import WorkerConfig
 from daemon.workers.remote import RemoteCapture
+from daemon.workers.spare import SpareDescriptors
 from daemon.workers.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -29,6 +30,7 @@ _EVERY_S = 0.004  # live: what comes closer together is taken in together, so th
 _ON_CPU = 8  # sources that the CPU decodes in one process
 _NICE = 10
 _FULL = "the GPU has room for {} decoder sessions, which others have"
+_SPARE = 8  # descriptors
 _BASE_BYTES = 1 << 30  # that a process whose sources the CPU decodes may take, and as much more for each source:
 _SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures takes so much
 
@@ -67,6 +69,7 @@ class WorkerPool(threading.Thread):
         self._made = 0
         self._orders: deque[Callable[[], None]] = deque()  # for this thread
         self._mapper: Mapper | None = None
+        self._spares = SpareDescriptors(0)
         self._ending, self._given_up = Stop(), False
         self.ended = Stop()
         self._wake, self._waker = os.pipe()
@@ -118,8 +121,9 @@ class WorkerPool(threading.Thread):
         try:
             with closing(self._offer.mapper()) as mapper:
                 mapper.use()
-                self._mapper = mapper
-                self._serve()
+                self._mapper, self._spares = mapper, SpareDescriptors(_SPARE)
+                with closing(self._spares):
+                    self._serve()
         except Exception as error:
             log.exception("capture processes failed")
             self._shared.sinks.on_failure(f"capture processes failed: {error}")
@@ -268,6 +272,7 @@ class WorkerPool(threading.Thread):
                 with suppress(BlockingIOError):
                     os.read(self._wake, 4096)
             else:
-                workers[fd].receive()
+                with self._spares.lent():
+                    workers[fd].receive()
         if came and self._config.live:
             self._shared.clock.wait(self._ending, _EVERY_S)

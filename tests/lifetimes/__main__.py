@@ -40,6 +40,7 @@ def _histories(count: int, plant: str | None) -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     if plant:
         DEFECTS[plant]()
+    History.tell = staticmethod(_say)
     began = time.monotonic()
     try:
         run_state_machine_as_test(History, settings=profile(count, derandomize=False, shrink=plant is None))
@@ -53,6 +54,11 @@ def _histories(count: int, plant: str | None) -> int:
     sys.stdout.write(f": {plant} {'found: ' + found if found else 'NOT FOUND'}\n" if plant else ": no rule broken\n")
     sys.stdout.flush()
     os._exit(int(bool(plant) and not found))  # what a planted defect has left behind is not waited for
+
+
+def _say(words: str) -> None:
+    sys.stdout.write(f"{words}\n")
+    sys.stdout.flush()
 
 
 def _words_of(error: BaseException) -> str:

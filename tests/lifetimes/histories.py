@@ -26,6 +26,7 @@ from tests.lifetimes.rig import Rig, settle, wait_until
 from tests.lifetimes.verbs import ENDING, VERBS, End
 
 STEPS = 30
+_TOLD = 100
 _CHANGES = ("SIGHUP", "add", "change", "disable", "enable", "remove", "model swap")
 """Verbs that the thread of changes does, in order: the second waits while the first is held."""
 _OTHERS = tuple(name for name in VERBS if name not in (*_CHANGES, "start", *ENDING))
@@ -38,13 +39,17 @@ class History(RuleBasedStateMachine):
 
     Attributes:
         tried, verbs: histories, and steps of them, in this process so far.
+        tell: told of each hundred.
     """
 
     tried = verbs = 0
+    tell: Callable[[str], None] = staticmethod(lambda _: None)
 
     def __init__(self) -> None:
         super().__init__()
         History.tried += 1
+        if History.tried % _TOLD == 0:
+            self.tell(f"{History.tried} histories, {History.verbs} verbs so far")
         self.stack = ExitStack()
         self.pending: deque[tuple[str, End]] = deque()  # begun, and not ended yet
         self.rig: Rig | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -239,3 +241,20 @@ def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     found = hardware_of(config, info)
     assert isinstance(found, NoHardware)  # here; but it was asked for, and says what is wrong with it
     assert "no source asks" not in found.reason
+
+
+def test_memory_is_taken_where_no_descriptor_is_left(tmp_path: Path) -> None:
+    """Peers may take all there are while a camera comes whose pictures need more memory: none is put out for that."""
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app:
+        wait_up(app, "cam")
+        before = app.sources.pids
+        soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with ExitStack() as stack:
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, most))
+            with suppress(OSError):
+                while True:
+                    stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+            edit(app, lambda rows: [*rows, camera("clip-more")]).result(60)
+            wait_until(lambda: app.ledger.counts()["clip-more"].published > 0, "its pictures come")
+        assert app.sources.pids == before
