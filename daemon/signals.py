@@ -40,12 +40,23 @@ def leave_to_the_daemon() -> None:
 
 def end_quietly() -> None:
     """Until `stopping_on_signals` takes over there is nothing to close: SIGTERM and SIGINT end the process with 0."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in _TO_STOP:
         signal.signal(number, _end_now)
+    # The main thread may be in a system call when another thread gets the signal.
+    threading.Thread(target=_end_on_signal, args=(reading,), name="signals", daemon=True).start()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no configuration to read again yet
 
 
 def _end_now(_number: int, _frame: object) -> None:
+    os._exit(0)
+
+
+def _end_on_signal(pipe: int) -> None:
+    while os.read(pipe, 1)[0] not in _TO_STOP:
+        """SIGHUP among others."""
     os._exit(0)
 
 
