@@ -18,7 +18,7 @@ from detectors.port import DetectorError
 
 
 def why_not() -> str | None:
-    """What is missing, None if nothing is."""
+    """The reason why FP8 cannot be made, None if it can."""
     return None if find_spec("modelopt") else "FP8 is made by ModelOpt: pip install 'nvidia-modelopt[onnx]'"
 
 

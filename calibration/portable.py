@@ -183,7 +183,7 @@ def _weight_axis(graph: Graph, node: onnx.NodeProto) -> Iterator[tuple[str, int]
 
 
 def _through(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Who reads a pair's result."""
+    """The nodes that read a pair's result."""
     return [
         reader
         for second in graph.readers.get(node.output[0], ())

@@ -87,7 +87,7 @@ class Histograms:
             self._collector.collect(arrays)
 
     def ranges(self, method: Method) -> Ranges:
-        """What is to be told apart, by the method: everything, all but the rarest, or what keeps most information."""
+        """Least and greatest value of each tensor: of all, of all but the rarest, or of those that tell most."""
         if method == "minmax":
             seen = self._collector.get_histogram_dict()
             return {name: (float(row[2]), float(row[3])) for name, row in seen.items()}

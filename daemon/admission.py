@@ -1,5 +1,5 @@
-"""Who gets how much of a detector, and of a GPU's decoder, that cannot do all that is asked of it: decided when sources
-come and go.
+"""Shares of a detector, and of a GPU's decoder, that cannot do all that is asked of it: decided when sources come and
+go.
 
 Without it, frames that no lane has time for are dropped when newer ones come, after they were decoded and converted;
 and pictures that the decoder has no time for are left out when they are late.

@@ -445,7 +445,7 @@ class Capture:
             return False
 
     def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
-        """What is known of a picture that is captured now."""
+        """The account and the times of a picture that is captured now."""
         self._ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())

@@ -32,7 +32,7 @@ class Accounts(Protocol):
 
 
 class Admits(Protocol):
-    """Who says how much of the detector a source has: `daemon.admission.Admission`, or what stands for it."""
+    """Gives each source its share of the detector: `daemon.admission.Admission`, or what stands for it."""
 
     def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:
         """Done when the source is let in, or with a SourceError if it is not; returns at once."""

@@ -71,8 +71,8 @@ def _configure(config: LogConfig, target: LogFile) -> None:
 class RateLimiter:
     """Lets a line of one kind about one source through so often a minute, and says with the next how many it held back.
 
-    What is written at every turn of a camera that comes and goes must not fill a disk, nor a warning that comes again
-    and again; figures and errors without a source always pass.
+    A camera that comes and goes must not fill a disk with its lines, nor a warning that comes again and again. Figures
+    and errors without a source always pass.
     """
 
     def __init__(self, clock: Clock, most: int = 30, window_s: float = 60.0) -> None:
@@ -122,7 +122,7 @@ class LogFile:
         """Every line is written at once."""
 
     def close(self) -> None:
-        """What is logged to it later is lost."""
+        """Later lines are lost."""
         self._file.close()
 
 

@@ -54,7 +54,7 @@ class Sources(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is reported on.
+    """The parts of a daemon that a monitor reports on.
 
     Attributes:
         sources: whose state is reported and watched.

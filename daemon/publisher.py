@@ -348,7 +348,7 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> z
 
 
 def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
-    """Who lets subscribers in by their keys, where only some are."""
+    """Lets subscribers in by their keys; None where no list of them is given."""
     clients = config.curve.clients if config.curve else None
     if clients is None:
         return None

@@ -69,7 +69,7 @@ class _Row:
 
 
 class View:
-    """What is known of each source from its messages, as a table."""
+    """A table of the sources, from their messages."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint

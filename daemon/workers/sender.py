@@ -54,7 +54,7 @@ class _Copied(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):
-    """What is to be sent of one feed, or of the process."""
+    """A message of one feed, or of the process, on its way."""
 
     feed: Feed | None
     what: Frame | _Copied | Told
