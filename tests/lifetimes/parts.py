@@ -129,7 +129,24 @@ class _Reader:
         """Nothing is held."""
 
 
-def remote_source(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
+class Maker:
+    """Makes sources, in this process with gates; capture processes get it without, and import this module for it."""
+
+    def __init__(self, folder: Path, making: Gate | None = None, library: Gate | None = None) -> None:
+        self._folder, self._making, self._library = folder, making, library
+
+    def __reduce__(self) -> tuple[type[Maker], tuple[Path]]:
+        return Maker, (self._folder,)
+
+    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+        if self._making:
+            self._making()
+        if self._library and _is_library(config):
+            return Camera(self._library)
+        return _remote_source(config, hardware, self._folder)
+
+
+def _remote_source(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
     """In a capture process: a camera that is held as long as the file HANG-ID is in the folder."""
     if not isinstance(config, AvConfig):
         return make_source(config, hardware)
@@ -142,6 +159,6 @@ def _wait_while(file: Path) -> None:
         pause.wait(0.005)
 
 
-def is_library(config: SourceConfig) -> bool:
+def _is_library(config: SourceConfig) -> bool:
     """A source of this process whose library may be held."""
     return isinstance(config, SyntheticConfig) and config.id.startswith("lib")

@@ -36,34 +36,15 @@ from daemon.messages import Detections, Status
 from daemon.metrics import CAUSES, Counts
 from daemon.redact import Url
 from daemon.signals import stopping_on_signals
-from daemon.sources.decoding import Hardware
-from daemon.sources.port import Source
 from daemon.stop import Stop
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
-from tests.lifetimes.parts import Camera, Detector, is_library, open_probe, remote_source
+from tests.lifetimes.parts import Detector, Maker, open_probe
 
 _PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S = 0.002
 LIMITS = Limits(stop=4.0, remove=3.0, settle=1.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
-
-
-class Maker:
-    """Makes sources, in this process with gates; capture processes get it without."""
-
-    def __init__(self, folder: Path, making: Gate | None = None, library: Gate | None = None) -> None:
-        self._folder, self._making, self._library = folder, making, library
-
-    def __reduce__(self) -> tuple[type[Maker], tuple[Path]]:
-        return Maker, (self._folder,)
-
-    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
-        if self._making:
-            self._making()
-        if self._library and is_library(config):
-            return Camera(self._library)
-        return remote_source(config, hardware, self._folder)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,51 @@
+"""Each pair of verbs after which a daemon goes on; see matrix.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lifetimes.matrix import pairs_with
+from tests.lifetimes.rig import Rig
+from tests.lifetimes.verbs import ENDING, VERBS, put_back
+
+pytestmark = pytest.mark.slow
+_GOING_ON = [name for name in VERBS if name not in ("start", *ENDING)]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """One daemon for all pairs."""
+    rig = Rig(tmp_path_factory.mktemp("running"))
+    with rig.signals():
+        rig.start()
+        rig.wait_ready()
+        yield rig
+        rig.app.request_stop()
+    rig.end()
+
+
+@pytest.mark.parametrize("first", _GOING_ON)
+def test_it_goes_on(running: Rig, first: str) -> None:
+    """Afterwards all is as the configuration says, and after `put_back` as it was."""
+    for second in _GOING_ON:
+        try:
+            running.check_running()
+            end_first = VERBS[first](running, True)
+            end_second = VERBS[second](running, False)
+            end_first()
+            end_second()
+            running.check_running()
+            put_back(running)
+            running.check_threads()
+        except AssertionError as error:
+            running.open_all()
+            raise AssertionError(f"{first}, and {second} meanwhile: {error}") from error
+
+
+def test_no_pair_is_left_out() -> None:
+    tried = {*pairs_with("start"), *pairs_with("stop", without=["start"])}
+    tried |= {*pairs_with("SIGTERM", without=["start", "stop"])}
+    tried |= {(first, second) for first in _GOING_ON for second in _GOING_ON}
+    assert len(tried) == len(VERBS) ** 2 == 256
