@@ -110,6 +110,7 @@ $(VENV)/bench: $(VENV)/base
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[bench]'
 	@touch $@
 
-$(VENV)/dev: $(VENV)/base
+$(VENV)/dev: $(BIN)/python pyproject.toml
+	@echo "Installing Lookout and all that its tests need into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
-	@touch $@
+	@touch $(VENV)/base $@

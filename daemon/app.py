@@ -326,7 +326,7 @@ class App:
         self._monitor.stop(left(_REPORTED))
         self._publisher.stop(left(1.0))
         self._close_rest()
-        self._watchdog.stop()
+        self._watchdog.stop(left(1.0))
         self._changes.join(_POLL_S)
         self._tell_of_late_threads()
         log.info("stopped", seconds=round((self._clock.monotonic_ns() - begun) / 1e9, 2))

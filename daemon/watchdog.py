@@ -104,8 +104,11 @@ class Watchdog(threading.Thread):
     def _forget(self, pulse: Pulse) -> None:
         self._pulses.pop(pulse, None)
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float) -> None:
+        """End, within the time."""
         self._ending.set()
+        if self.is_alive():
+            self.join(timeout_s)
 
     def run(self) -> None:
         wanted = systemd.watchdog_s()

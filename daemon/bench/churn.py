@@ -89,7 +89,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         with listening(app.endpoint):
             churning = _Churning(app, flag, drops, probe)
             app.start()
-            warm_up(app, ids)
+            warm_up(app, ids, load.warm_up)
             quiet = watch(app, probe, load.seconds)
             churning.start()
             window = _watch_while(app, probe, churning.is_alive)

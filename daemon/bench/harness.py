@@ -22,7 +22,6 @@ _TICK_S = 0.25
 _STEP_S = 0.5
 _STEPS = 6
 _SPREAD = 0.05
-_MOST_WARM_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,14 @@ class Window:
         }
 
 
-def warm_up(app: App, ids: Iterable[str]) -> Warmth:
+def warm_up(app: App, ids: Iterable[str], at_most_s: float) -> Warmth:
     """Until every source has published some frames, and then until the rate is steady.
 
     It is when six half seconds in a row are within 5 % of their mean, or within what a frame of each source more or
     less makes of it.
+
+    Args:
+        at_most_s: to wait for a steady rate.
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
@@ -97,7 +99,7 @@ def warm_up(app: App, ids: Iterable[str]) -> Warmth:
     started = monotonic()
     rates: deque[float] = deque(maxlen=_STEPS)
     total, then = _published(app), started
-    while monotonic() - started < _MOST_WARM_S:
+    while monotonic() - started < at_most_s:
         pause.wait(_STEP_S)
         count, now = _published(app), monotonic()
         rates.append((count - total) / (now - then))

@@ -40,6 +40,7 @@ class Load:
     sources: int = 28
     paced: bool = False
     seconds: float = 20.0
+    warm_up: float = 12.0
     model: Path | None = None
     labels: str | None = None
     backend: Backend = "auto"

@@ -45,6 +45,13 @@ _LOAD = [
         "--sources", default=28, show_default=True, type=click.IntRange(1), help="Of the one clip, looped, or URL."
     ),
     click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state."),
+    click.option(
+        "--warm-up",
+        default=12.0,
+        show_default=True,
+        type=click.FloatRange(min=0),
+        help="Seconds at most, until the rate is steady.",
+    ),
     MODEL,
     LABELS,
     click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),

@@ -133,7 +133,7 @@ METRICS = {
 
 def load_of(load: Load) -> dict[str, Any]:
     """As it is written: paths by their names, which are the same elsewhere, and URLs without passwords."""
-    rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name != "cache"}
+    rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name not in ("cache", "warm_up")}
     named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
     return {**rows, **named, "clip": named.get("clip", str(load.clip))}
 

@@ -179,7 +179,7 @@ def _run(
     with listening(app.endpoint, frames_out) as listener:
         app.start()
         started = monotonic()
-        warmth = warm_up(app, ids)
+        warmth = warm_up(app, ids, load.warm_up)
         start_up = StartUp(
             daemon_s=round(made - began, 3),
             lanes_s=round(started - made, 3),

@@ -31,7 +31,7 @@ def _adds_up(found: Streams) -> None:
 
 @pytest.mark.parametrize(("paced", "backend"), [(False, "cpu"), (True, "fake")])
 def test_streams_adds_up(clip: Path, paced: bool, backend: Backend) -> None:
-    result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, backend=backend, lanes=1, max_batch=4))
+    result = streams(Load(clip, sources=3, paced=paced, seconds=2.0, warm_up=0, backend=backend, lanes=1, max_batch=4))
     _adds_up(result)
     assert result.up == 3
     assert result.decoders == {"cpu": 3}
@@ -47,7 +47,7 @@ def test_streams_adds_up(clip: Path, paced: bool, backend: Backend) -> None:
 def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path, paced: bool) -> None:
     """Published or dropped; and its times are those of the run."""
     record = tmp_path / "frames.jsonl"
-    load = Load(clip, sources=2, paced=paced, seconds=1.0, backend="fake", lanes=1, max_batch=2)
+    load = Load(clip, sources=2, paced=paced, seconds=1.0, warm_up=0, backend="fake", lanes=1, max_batch=2)
     found = streams(load, frames_out=record, open_detector=lambda _, options: FakeDetector(options, 0.01))
     rows = list(read(record))
     for source in ("clip-0", "clip-1"):
@@ -60,7 +60,7 @@ def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path, paced: boo
 
 
 def test_capacity_runs_the_daemon_and_keeps_no_promise_that_nobody_could(clip: Path) -> None:
-    load = Load(clip, sources=2, seconds=1.0, backend="cpu", lanes=1, max_batch=4)
+    load = Load(clip, sources=2, seconds=1.0, warm_up=0, backend="cpu", lanes=1, max_batch=4)
     report = capacity(load, Promise(dropped_percent=100, p50_ms=10_000, p99_ms=0.0001), 1)
     assert held(report) == 0
     assert [case.load["sources"] for case in report.cases] == [2, 1]
@@ -71,7 +71,9 @@ def test_capacity_runs_the_daemon_and_keeps_no_promise_that_nobody_could(clip: P
 
 
 def test_churn_breaks_what_it_should_and_finds_it_back(clip: Path) -> None:
-    result = churn(Load(clip, sources=3, paced=True, seconds=1.0, backend="fake", lanes=1, max_batch=4), 20, 1)
+    result = churn(
+        Load(clip, sources=3, paced=True, seconds=1.0, warm_up=0, backend="fake", lanes=1, max_batch=4), 20, 1
+    )
     assert result.victims == 1
     assert result.settled.drops >= 2  # as many as were asked for; one more may be on its way when it is told to stop
     assert result.ended.drops >= 20

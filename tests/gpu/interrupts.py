@@ -70,7 +70,7 @@ def main() -> int:
         with listening(app.endpoint), probing() as probe:
             app.start()
             try:
-                warm_up(app, [source.id for source in config.active])
+                warm_up(app, [source.id for source in config.active], load.warm_up)
                 _turns(app, probe, rows, args.seconds, args.rounds)
             finally:
                 app.stop()

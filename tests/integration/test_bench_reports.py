@@ -18,7 +18,7 @@ from tests.support.daemon import PATIENCE_S
 
 # The reports are made once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--backend", "cpu"]
+_LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--warm-up", "0", "--backend", "cpu"]
 _AT_MOST = 2 * (8 + 1) + 4  # frames on their way: of two sources those that wait and one in hand, and a batch
 _SWEEP = ["--sources", "2", "--paced", *_LOAD, "--batches", "1,4", "--repeats", "1"]
 _PLOTS = {

@@ -239,8 +239,8 @@ def test_a_camera_through_the_gpus_decoder(
 def test_a_benchmark_of_cameras_keeps_the_password_to_itself(long_clip: Path, tmp_path: Path) -> None:
     """It connects as often as it is asked to, and is refused where it would have to go at its own speed."""
     server, out = RtspServer({"cam": long_clip}, auth="operator:right-one"), tmp_path / "out"
-    load = ["bench", "replay", server.url("cam", "operator:right-one"), "--sources", "3", "--seconds", "2"]
-    load += ["--backend", "cpu", "--repeats", "1", "--out", str(out)]
+    load = ["bench", "replay", server.url("cam", "operator:right-one"), "--sources", "3", "--backend", "cpu"]
+    load += ["--seconds", "2", "--warm-up", "0", "--repeats", "1", "--out", str(out)]
     try:
         assert invoke(load) == 2
         assert invoke([*load, "--paced"]) == 0

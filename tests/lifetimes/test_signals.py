@@ -104,8 +104,8 @@ def test_a_reload_that_comes_while_it_stops_disturbs_nothing() -> None:
         stopper.join(60)
     assert not stopper.is_alive()
     assert app.stop() == 0
-    left = {"publisher", "monitor", "changes", "watchdog"} & {thread.name for thread in threading.enumerate()}
-    assert left == set()
+    own = {"publisher", "monitor", "changes", "watchdog"}
+    wait_until(lambda: not own & {thread.name for thread in threading.enumerate()}, "no thread is left")
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.001])
