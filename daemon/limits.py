@@ -14,7 +14,8 @@ class Limits:
         remove: for a removed source to end. Its library has limits of its own, 5 s by default.
         settle: for a stopped source's last frame to be on its way, before the source says `ended`.
         worker_exit: between a capture process closing its socket and its exit; after it, the process is killed.
-        worker_silence: without a message, after which a capture process is taken for stuck; opening a GPU takes some.
+        worker_start: for a capture process to give its first sign of life; loading it and opening a GPU take some.
+        worker_silence: without another, after which it is taken for stuck.
         worker_idle: without a source, after which a capture process ends.
         worker_pause: before a capture process that died is started again; twice as long each time, up to thirty times.
         worker_lived: after which a capture process that dies is replaced as fast as the first time.
@@ -26,6 +27,7 @@ class Limits:
     remove: float = 7.0
     settle: float = 2.0
     worker_exit: float = 2.0
+    worker_start: float = 60.0
     worker_silence: float = 30.0
     worker_idle: float = 10.0
     worker_pause: float = 1.0

@@ -365,8 +365,10 @@ class Worker:
     def _check(self, run: _Run) -> None:
         """End a process that is stuck."""
         now = self._clock.monotonic_ns()
-        if run.killed_ns is None and now - run.heard_ns > self._limits.worker_silence * 1e9:
-            run.problem = run.problem or f"no sign of life for {self._limits.worker_silence:.0f} s"
+        has_begun = run.heard_ns > run.started_ns
+        limit = self._limits.worker_silence if has_begun else self._limits.worker_start
+        if run.killed_ns is None and now - run.heard_ns > limit * 1e9:
+            run.problem = run.problem or f"no sign of life for {limit:.0f} s"
             run.kill(now)
 
     def _on_closed(self, run: _Run) -> None:

@@ -171,7 +171,7 @@ def test_a_process_that_dies_costs_its_sources_a_pause_and_the_others_nothing(re
 
 @pytest.mark.slow
 def test_a_process_that_hangs_is_replaced(reordered: Path) -> None:
-    limits = Limits(worker_silence=5.0)  # a busy machine takes some to start the next one
+    limits = Limits(worker_silence=5.0)
     app = _app(_config(reordered, 1, sources=1, mode="live", loop=True, decode="auto"), on_gpu=True, limits=limits)
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()

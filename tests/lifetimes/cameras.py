@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,24 @@ def make(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
     if config.id.startswith("clip"):
         return Clip(folder / f"HANG-{config.id}")
     return Camera(lambda: _hang(folder / f"HANG-{config.id}"))
+
+
+@dataclass(frozen=True)
+class HeldMaker:
+    """A capture process that is given it does not begin as long as the file HANG-start is there."""
+
+    folder: Path
+
+    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+        return make(config, hardware, self.folder)
+
+    def __reduce__(self) -> tuple[Callable[[Path], HeldMaker], tuple[Path]]:
+        return _made_when_free, (self.folder,)
+
+
+def _made_when_free(folder: Path) -> HeldMaker:
+    _hang(folder / "HANG-start")
+    return HeldMaker(folder)
 
 
 def _hang(file: Path) -> None:

@@ -15,20 +15,22 @@ import psutil
 import pytest
 
 from daemon.admission import ALL, Allowance
+from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig
 from daemon.errors import PoisonedError, SourceError
 from daemon.limits import Limits
-from daemon.messages import VideoFormat
+from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.workers.channel import Answer, Channel, FromCapture, Share, ToCapture, Uses, pair
 from daemon.workers.sender import Feed, FrameSender
-from tests.lifetimes.cameras import camera
+from tests.lifetimes.cameras import HeldMaker, camera
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up
 from tests.support import clips
+from tests.support.daemon import is_state, receive_until
 from tests.support.hardware import CARD, FakeCard, FakeOffer, FakeSession
 from tests.support.seeing import SeeingDetector
 
@@ -89,6 +91,20 @@ def test_a_daemon_that_was_paused_takes_no_process_for_stuck(tmp_path: Path) -> 
         clock.paused_ns = 3600 * 10**9
         wait_up(app, "cam")
         assert app.sources.pids == before
+
+
+def test_a_process_that_does_not_begin_is_ended(tmp_path: Path) -> None:
+    """As where a driver hangs. Its silence is not counted before it has said its first word."""
+    (tmp_path / "HANG-start").touch()
+    limits = Limits(worker_start=2.0, worker_silence=0.001)
+    more: dict[str, Any] = {"make_source": HeldMaker(tmp_path), "limits": limits}
+    with (
+        running(tmp_path, camera("cam"), config={"capture_processes": 1}, **more) as app,
+        Subscriber(app.endpoint, kinds=["status"]) as subscriber,
+    ):
+        *_, told = receive_until(subscriber, is_state("cam", "down"))
+        assert isinstance(told, Status)
+        assert "no sign of life for 2 s" in str(told.reason)
 
 
 class Poisoned(FakeSession):
