@@ -229,8 +229,8 @@ class Rig:
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
 
     def _told(self, sources: Collection[str]) -> dict[str, str]:
-        """The state that subscribers heard of last."""
-        return {source: self.listener.states[source][-1] for source in sources}
+        """The state that subscribers heard of last, if of any."""
+        return {source: (self.listener.states[source] or ["none"])[-1] for source in sources}
 
     def _states(self) -> dict[str, str]:
         return {capture.id: capture.state for capture in self.app.sources.captures}
