@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -55,6 +56,7 @@ _STORM = 200  # signals
 _LONG_S = 35.0  # that a capture process may be stopped: it is taken for stuck after 30 s
 _RELOADED = ("reloaded",)
 _REFUSED = ("reload refused",)
+_LOG = Path("soak-failed.log")
 _STEPPED_CLOCK = Path(__file__).parents[1] / "support" / "stepped_clock.c"
 _WORDS = (
     "{added} sources added and removed, {disabled} disabled and enabled, {reloads} reloads, {storms} storms of "
@@ -72,6 +74,7 @@ class Race:
     Attributes:
         seconds: in which both were looked at.
         worst: s by which each source fell behind the other daemon's in any so many seconds, at its own rate.
+        worst_at: when those seconds ended.
         total: and in all.
     """
 
@@ -81,6 +84,7 @@ class Race:
         self._rows: deque[tuple[float, dict[str, float]]] = deque()
         self.seconds = 0.0
         self.worst = dict.fromkeys(_STEADY, 0.0)
+        self.worst_at = dict.fromkeys(_STEADY, monotonic())
         self.total = dict.fromkeys(_STEADY, 0.0)
 
     def progress(self) -> dict[str, int]:
@@ -114,7 +118,8 @@ class Race:
         lately = [row for at, row in self._rows if at > now - _MOMENT_S]
         for source in _STEADY:
             grown = min(row[source] for row in lately) - min(row[source] for row in before)
-            self.worst[source] = max(self.worst[source], grown)
+            if grown > self.worst[source]:
+                self.worst[source], self.worst_at[source] = grown, now
 
 
 @dataclass
@@ -187,6 +192,7 @@ class Soak:
         self.count = dict.fromkeys(("added", "disabled", "reloads", "storms", "swaps", "hung", "killed", "stopped"), 0)
         self.lost: list[str] = []  # steady sources that did not come back
         self.has_time = minutes > 5  # for troubles that take half a minute
+        self.diary: list[tuple[float, str]] = []  # when each trouble began
         self.on_the_way: list[int] = []  # RSS after each sixth of the time
         self.last: Metrics | None = None
 
@@ -422,7 +428,7 @@ def main() -> int:
     console = Console()
     with tempfile.TemporaryDirectory(prefix="lookout-soak-") as folder, ExitStack() as stack:
         soak = Soak(Path(folder), stack, args.seed, args.minutes, args.backend)
-        began, happened = monotonic(), 0
+        began = monotonic()
         soak.look(8, judge=False)
         # Libraries' buffers grow to the worst that they have seen, which is peers by the thousand.
         part = args.minutes / 5
@@ -439,8 +445,9 @@ def main() -> int:
         soak.chance.shuffle(due)
         start, until = monotonic(), began + 60 * args.minutes - 15
         while monotonic() < until or (due and monotonic() < until + 60 * args.minutes / 4):
-            (due.pop() if due else soak.chance.choice(soak.troubles))()
-            happened += 1
+            trouble = due.pop() if due else soak.chance.choice(soak.troubles)
+            soak.diary.append((monotonic(), trouble.__name__))
+            trouble()
             soak.look(soak.chance.uniform(0.1, 0.6))
             sixths = len(soak.on_the_way)
             if sixths < 6 and monotonic() - start > (sixths + 1) * (until - start) / 6:
@@ -453,7 +460,10 @@ def main() -> int:
         if code:
             problems.append(f"exit code {code}")
         problems += [line for line in soak.lookout.log().splitlines() if "Traceback" in line][:3]
-        _say(console, soak, before, after, happened, monotonic() - began)
+        _say(console, soak, before, after, monotonic() - began)
+        if problems:
+            _LOG.write_text(soak.lookout.log())
+            problems.append(f"the daemon's log is kept in {_LOG}")
         for problem in problems:
             console.print(problem, style="red")
     return 1 if problems else 0
@@ -501,7 +511,7 @@ def _fallen_behind(race: Race) -> list[str]:
     ]
 
 
-def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int, seconds: float) -> None:
+def _say(console: Console, soak: Soak, before: Used, after: Used, seconds: float) -> None:
     table = Table("", "after all had happened", "at the end")
     table.add_row("RSS, MiB", f"{before.rss / (1 << 20):.1f}", f"{after.rss / (1 << 20):.1f}")
     table.add_row("threads", str(before.threads), str(after.threads))
@@ -511,8 +521,16 @@ def _say(console: Console, soak: Soak, before: Used, after: Used, happened: int,
     for source, behind in soak.race.worst.items():
         total = f"{soak.race.total[source]:.1f} s in {soak.race.seconds:.0f} s"
         console.print(f"{source}: {behind:.1f} s behind the other daemon's in its worst {_WINDOW_S:g} s, {total}")
+        if behind > _BEHIND_S:
+            console.print(f"  after {_troubles_before(soak, soak.race.worst_at[source])}")
     console.print("RSS after each sixth: " + ", ".join(f"{rss / (1 << 20):.0f}" for rss in soak.on_the_way))
-    console.print(f"{seconds / 60:.1f} minutes, {happened} troubles, among them: " + _WORDS.format(**soak.count))
+    console.print(f"{seconds / 60:.1f} minutes, {len(soak.diary)} troubles, among them: " + _WORDS.format(**soak.count))
+
+
+def _troubles_before(soak: Soak, moment: float) -> str:
+    """The last few, and how long before they began."""
+    rows = [f"{name} {moment - at:.0f} s before" for at, name in soak.diary if at <= moment]
+    return f"{', '.join(rows[-4:])} {datetime.now(timezone.utc) - timedelta(seconds=monotonic() - moment):%H:%M:%S}"
 
 
 if __name__ == "__main__":
