@@ -233,13 +233,23 @@ class Soak:
     def _children(self) -> list[psutil.Process]:
         return self.lookout.inspect.children()
 
-    def _worker(self) -> psutil.Process | None:
-        """A capture process."""
+    def _workers(self) -> list[psutil.Process]:
+        """Its capture processes."""
         workers = []
         for row in self._children():
             with suppress(psutil.Error):  # it ends just now
                 workers += [row] if "daemon.workers.process" in row.cmdline() else []
+        return workers
+
+    def _worker(self) -> psutil.Process | None:
+        workers = self._workers()
         return self.chance.choice(workers) if workers else None
+
+    def _wait_for_another(self, gone: psutil.Process) -> None:
+        """In place of a capture process; what that one sent may still come meanwhile."""
+        until = monotonic() + PATIENCE_S
+        while monotonic() < until and {row.pid for row in self._workers()} <= {gone.pid}:
+            self.look(0.2, judge=False)
 
     def _wait_for(self, events: tuple[str, ...], before: int) -> None:
         """A line more of any of these in the log."""
@@ -380,7 +390,7 @@ class Soak:
     def kill_worker(self) -> None:
         if worker := self._worker():
             worker.kill()
-            self.look(0.5, judge=False)
+            self._wait_for_another(worker)
             self.recover()
             self.count["killed"] += 1
 
@@ -390,8 +400,10 @@ class Soak:
             long = self.has_time and self.chance.random() < 0.2
             worker.suspend()
             self.look(_LONG_S if long else self.chance.uniform(0.5, 3), judge=False)
-            with suppress(psutil.Error):  # it has been replaced
+            try:
                 worker.resume()
+            except psutil.Error:  # it was taken for stuck
+                self._wait_for_another(worker)
             self.recover()
             self.count["stopped"] += 1
 
