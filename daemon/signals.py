@@ -45,7 +45,8 @@ def end_quietly() -> None:
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in _TO_STOP:
         signal.signal(number, _end_now)
-    # The main thread may be in a system call when another thread gets the signal.
+    # Handlers run between two instructions of the main thread: where a signal comes just before a system call, or goes
+    # to another thread, they wait until that call returns.
     threading.Thread(target=_end_on_signal, args=(reading,), name="signals", daemon=True).start()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no configuration to read again yet
 
@@ -56,7 +57,7 @@ def _end_now(_number: int, _frame: object) -> None:
 
 def _end_on_signal(pipe: int) -> None:
     while os.read(pipe, 1)[0] not in _TO_STOP:
-        """SIGHUP among others."""
+        pass  # SIGHUP
     os._exit(0)
 
 
