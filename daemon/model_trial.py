@@ -21,6 +21,7 @@ import msgspec
 from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.mps import environment_outside
+from daemon.reaping import reap
 from daemon.signals import held_back, leave_to_the_daemon
 from daemon.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
@@ -28,6 +29,7 @@ from detectors.port import DetectorError, Options
 
 _DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
 _POLL_S = 0.05
+_SOON_S = 1.0
 _NICE = 10  # the daemon detects meanwhile
 
 
@@ -62,7 +64,7 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
                     raise StoppedError
         finally:
             process.kill()
-            process.wait(_POLL_S * 20)
+            reap(process, _SOON_S)
         said = answers.read()
     if said:
         answer = msgspec.json.decode(said, type=_Answer)

@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 import structlog
 
+from daemon.reaping import reap
 from daemon.signals import held_back, leave_to_the_daemon
 
 log = structlog.get_logger(__name__)
@@ -71,8 +72,7 @@ class Mps:
         for pipe in (keeper.stdin, keeper.stdout):
             if pipe:
                 pipe.close()
-        with suppress(subprocess.TimeoutExpired):  # as long as this process uses the GPU it will not end
-            keeper.wait(_SOON_S)
+        reap(keeper, _SOON_S)  # as long as this process uses the GPU it will not end
 
 
 def environment_outside() -> dict[str, str]:

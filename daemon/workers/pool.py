@@ -129,7 +129,7 @@ class WorkerPool(threading.Thread):
             self._shared.sinks.on_failure(f"capture processes failed: {error}")
         finally:
             for worker in self._workers:
-                worker.kill()
+                worker.abandon()
             self.ended.set()
             self._close_pipe()
 

@@ -24,6 +24,7 @@ from daemon.clock import Clock
 from daemon.errors import SourceError
 from daemon.frames import Frame
 from daemon.limits import Limits
+from daemon.reaping import reap
 from daemon.signals import held_back
 from daemon.workers.channel import (
     Add,
@@ -261,6 +262,12 @@ class Worker:
         now = self._now
         for run in (*self._closing, *([now] if now else [])):
             run.kill(self._clock.monotonic_ns())
+
+    def abandon(self) -> None:
+        """End the process, whatever it does, and do not wait for that. The last call."""
+        self.kill()
+        for run in (*self._closing, *([self._now] if self._now else [])):
+            reap(run.process, 0)
 
     def receive(self) -> None:
         """What has come, up to a number of packets. A process that talks nonsense is replaced."""

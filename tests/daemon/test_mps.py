@@ -67,7 +67,6 @@ def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
     _wait_for_end(int(control.read_text()))
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # its keeper may outlive `close`
 def test_a_server_that_does_not_end_is_killed(control: Path) -> None:
     """As one may whose client was killed in the middle of its work."""
     program = control.with_name("nvidia-cuda-mps-control")
