@@ -1,4 +1,4 @@
-"""Child processes that may outlive whoever started them."""
+"""Child processes that may end later than they are waited for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 def reap(process: subprocess.Popen[Any], within_s: float) -> None:
     """Wait until a process has ended, so that it leaves no zombie; after that time a thread beside waits on.
 
-    Also one that was killed may take long: the machine is busy, or a driver holds it.
+    A process that was killed may take long, too: the machine is busy, or a driver holds it.
     """
     try:
         process.wait(within_s)

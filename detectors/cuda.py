@@ -196,7 +196,7 @@ class Stream:
 
     @contextmanager
     def capture(self) -> Iterator[list[Graph]]:
-        """What is enqueued within becomes the one graph in the list afterwards, and does not run."""
+        """Work enqueued within does not run: it is the one graph in the list afterwards."""
         graphs: list[Graph] = []
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         _checked(driver.cuStreamBeginCapture(self._stream, mode))

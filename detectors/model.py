@@ -35,8 +35,8 @@ def sha256(content: bytes) -> str:
 def quantised(content: bytes, metadata: Mapping[str, str]) -> str | None:
     """What the quantised layers of an ONNX file compute in, "int8" or "fp8"; None for a float model.
 
-    Who made the file may have written it there; otherwise the name of the operator that all such files have is
-    looked for, which needs no parser.
+    The metadata may say so; otherwise the file is searched for the name of the operator that all such files have,
+    which needs no parser.
     """
     told = metadata.get("lookout.precision")
     if told in ("int8", "fp8"):

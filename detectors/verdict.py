@@ -1,4 +1,4 @@
-"""What is known of the accuracy of a model in lower precision: written by whoever measured it, kept beside the file."""
+"""The accuracy of a model in lower precision, as far as it is known: written by whoever measured it, kept beside the file."""
 
 from __future__ import annotations
 

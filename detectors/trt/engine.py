@@ -112,7 +112,7 @@ class EngineStore:
             return engine, manifest
 
     def entries(self) -> list[Entry]:
-        """What is there, the last used first."""
+        """All engines of the store, the last used first."""
         found = [self._entry(plan) for plan in self.folder.glob("*.plan")]
         return sorted(found, key=lambda entry: entry.used_ns, reverse=True)
 

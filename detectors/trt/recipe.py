@@ -56,7 +56,7 @@ class Recipe:
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a built engine; a JSON file beside it.
+    """The facts of a built engine; a JSON file beside it.
 
     Attributes:
         model: name of the ONNX file.
