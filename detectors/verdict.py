@@ -1,4 +1,4 @@
-"""The accuracy of a model in lower precision, as far as it is known: written by whoever measured it, kept beside the file."""
+"""The accuracy of a model in lower precision, as far as it was measured; kept beside the file."""
 
 from __future__ import annotations
 
