@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import structlog
 
+from daemon import heap
 from daemon.config import SourceConfig
 from daemon.lane import Keep, LaneThread, Pipeline, keep_of
 from daemon.limits import Limits
@@ -150,6 +151,7 @@ class Generation:
                 self._detector.close()
         except Exception:
             log.exception("a detector cannot be closed")
+        heap.tidy()
         self.closed.set()
 
 

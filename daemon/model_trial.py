@@ -13,7 +13,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -103,8 +103,9 @@ def main() -> int:
             error = None
         except DetectorError as failure:
             error = str(failure)
-        answer.write(msgspec.json.encode(_Answer(error)))
-        answer.flush()
+        with suppress(BrokenPipeError):  # nobody waits for it any more
+            answer.write(msgspec.json.encode(_Answer(error)))
+            answer.flush()
         os._exit(0)  # libraries need not be taken down in order
 
 

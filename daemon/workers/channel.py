@@ -181,6 +181,10 @@ class Disown(Told, frozen=True, tag=7):
 ToCapture = Returned | Answer | Share | Stop | Add | Remove | Disown
 
 
+class NoDescriptorError(Exception):
+    """This process has as many as it may have."""
+
+
 class Channel:
     """One end of a socket of packets, each a list of messages. One thread receives; any may send, for the socket takes
     a packet whole.
@@ -196,6 +200,7 @@ class Channel:
         self._decode = msgspec.msgpack.Decoder(list[kind]).decode  # type: ignore[valid-type]
         self._buffer = bytearray(_PACKET_BYTES)
         self._view = memoryview(self._buffer)
+        self._scrap = bytearray(1)
 
     def send(self, messages: Sequence[Told], fd: int | None = None) -> bool:
         """Send one packet, and with it a file descriptor; False if it would have to wait and does not.
@@ -214,14 +219,22 @@ class Channel:
         return True
 
     def receive(self) -> tuple[list[Told], int | None] | None:
-        """One packet and the file descriptor in it; no messages if nothing has come; None if the other end is gone."""
+        """One packet and the file descriptor in it; no messages if nothing has come; None if the other end is gone.
+
+        Raises:
+            NoDescriptorError: for the one that is in the packet. The packet stays: it is the next to be received.
+        """
         fds = array("i")
+        room = socket.CMSG_SPACE(fds.itemsize)
         try:
-            size, extra, _, _ = self.socket.recvmsg_into([self._buffer], socket.CMSG_SPACE(fds.itemsize))
+            size, extra, flags, _ = self.socket.recvmsg_into([self._buffer], room, socket.MSG_PEEK)
         except (BlockingIOError, ConnectionResetError):  # after a reset comes what was sent before, and then the end
             return [], None
         if size == 0:
             return None
+        if flags & socket.MSG_CTRUNC:
+            raise NoDescriptorError
+        self.socket.recv_into(self._scrap)  # takes the packet away, however long it is
         for _, _, data in extra:
             fds.frombytes(data[: fds.itemsize])
         return self._decode(self._view[:size]), fds[0] if fds else None

@@ -6,7 +6,9 @@ import ctypes
 import mmap
 import os
 from collections import deque
-from typing import Any, Protocol
+from ctypes import c_int, c_long, c_size_t, c_void_p
+from functools import cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +59,25 @@ class Mapper(Protocol):
         ...
 
 
+@cache
+def _libc() -> ctypes.CDLL:
+    """`mmap.mmap` keeps a descriptor of its own, of which a process may have too few; the system needs none."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, c_long]
+    libc.mmap.restype = c_void_p
+    libc.munmap.argtypes = [c_void_p, c_size_t]
+    return libc
+
+
+def _map(fd: int, size: int) -> int:
+    """The address of a file's first bytes, shared with all that map them."""
+    address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    if address == c_void_p(-1).value:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return int(address)
+
+
 class HostBlock:
     """See `Block`.
 
@@ -70,14 +91,12 @@ class HostBlock:
         if fd is None:
             self.fd = fd = os.memfd_create("pictures")
             os.ftruncate(fd, size)
-        self._memory = mmap.mmap(fd, size)
-        self._first: Any = ctypes.c_char.from_buffer(self._memory)
-        self.pointer = ctypes.addressof(self._first)
+        self.pointer = _map(fd, size)
 
     def close(self) -> None:
         if self.pointer:
-            self.pointer, self._first = 0, None
-            self._memory.close()
+            _libc().munmap(self.pointer, self.size)
+            self.pointer = 0
             if self.fd is not None:
                 os.close(self.fd)
                 self.fd = None

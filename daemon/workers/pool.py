@@ -30,7 +30,7 @@ _EVERY_S = 0.004  # live: what comes closer together is taken in together, so th
 _ON_CPU = 8  # sources that the CPU decodes in one process
 _NICE = 10
 _FULL = "the GPU has room for {} decoder sessions, which others have"
-_SPARE = 8  # descriptors
+_SPARE = 4  # descriptors: one for memory on its way, and others may be quicker
 _BASE_BYTES = 1 << 30  # that a process whose sources the CPU decodes may take, and as much more for each source:
 _SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures takes so much
 

@@ -1,12 +1,10 @@
-"""Descriptors kept back for the memory that capture processes hand over: without one a process could not go on."""
+"""Descriptors kept back for the memory that capture processes hand over: without one their frames would wait."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-_LENT = 4  # at once; memory takes one for good, and one more on its way
 
 
 class SpareDescriptors:
@@ -21,8 +19,7 @@ class SpareDescriptors:
     def lent(self) -> Iterator[None]:
         """Within, there are descriptors to be had, even where the process has come to its limit."""
         if self._is_short():
-            for _ in range(min(_LENT, len(self._fds))):
-                os.close(self._fds.pop())
+            self.close()
         try:
             yield
         finally:
@@ -30,6 +27,7 @@ class SpareDescriptors:
                 self._refill()
 
     def close(self) -> None:
+        """All of them; those that are missing come back with what is `lent` next."""
         while self._fds:
             os.close(self._fds.pop())
 

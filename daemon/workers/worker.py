@@ -6,7 +6,6 @@ turn.
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
 import signal
@@ -41,6 +40,7 @@ from daemon.workers.channel import (
     FromCapture,
     LeftOut,
     NewBlock,
+    NoDescriptorError,
     Remove,
     Returned,
     Said,
@@ -61,6 +61,7 @@ _PACKETS = 16  # of one process before the others have their turn
 _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
 _CLOSING_MS = 10
 _DEAD_MS = 50
+_SHORT_MS = 50
 _IDLE_MS = 200
 _PAUSED_NS = 5_000_000_000  # between two turns: this process was stopped, or its machine
 _LONGEST_PAUSE = 30  # in units of the first
@@ -148,6 +149,7 @@ class Worker:
         self._pause = limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
+        self._short_ns: int | None = None  # monotonic time at which there was no descriptor for its memory
         self._turned_ns = clock.monotonic_ns()
         self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
             Captured: self._on_captured,
@@ -174,6 +176,8 @@ class Worker:
             return _BUSY_MS
         if self._closing:
             return _CLOSING_MS
+        if self._short_ns is not None:
+            return _SHORT_MS
         return _DEAD_MS if self._dead else _IDLE_MS
 
     @property
@@ -192,8 +196,15 @@ class Worker:
         return not self._stopping
 
     def fileno(self) -> int | None:
-        """Of the socket, None where there is no process."""
-        return self._now.channel.socket.fileno() if self._now else None
+        """Of the socket, None where there is nothing to be read of it now."""
+        if self._now is None or self._is_short:
+            return None
+        return self._now.channel.socket.fileno()
+
+    @property
+    def _is_short(self) -> bool:
+        """There is no descriptor for its memory; what it says waits for a moment."""
+        return self._short_ns is not None and self._clock.monotonic_ns() - self._short_ns < _SHORT_MS * 1e6
 
     def start(self) -> None:
         """A process for the sources that have not ended."""
@@ -283,19 +294,31 @@ class Worker:
                 messages, fd = received
                 if not messages:
                     return
-                run.heard_ns = self._clock.monotonic_ns()
+                run.heard_ns, self._short_ns = self._clock.monotonic_ns(), None
                 for message in messages:
                     if isinstance(message, NewBlock):
                         self._on_new_block(run, message, fd)
                     else:
                         self._handlers[type(message)](run, message)
-            except OSError as error:  # no descriptor is left for memory that it shares
+            except NoDescriptorError:
+                self._on_no_descriptor(run)
+                return
+            except OSError as error:
                 log.error("capture process is replaced", process=self._number, reason=error.strerror)
                 self._replace(run, f"its memory could not be taken: {error.strerror}")
             except Exception as error:
                 log.exception("capture process cannot be understood", process=self._number)
                 self._replace(run, f"{type(error).__name__}: {error}")
             self._hand_over()
+
+    def _on_no_descriptor(self, run: _Run) -> None:
+        """Frames in its new memory, and all that it says after them, wait until there is one."""
+        now = self._clock.monotonic_ns()
+        if self._short_ns is None:
+            log.warning("frames wait for a file descriptor", process=self._number, pid=run.process.pid)
+        self._short_ns = run.heard_ns = now
+        if run.killed_ns is not None:
+            self._on_closed(run)
 
     def _replace(self, run: _Run, problem: str) -> None:
         run.problem = problem
@@ -382,7 +405,7 @@ class Worker:
         """Its socket is closed: it has ended, or is about to."""
         run.channel.close()
         run.closed_ns = self._clock.monotonic_ns()
-        self._now, self.memory = None, 0
+        self._now, self._short_ns, self.memory = None, None, 0
         self._closing.append(run)
         self._bury(run)
 
@@ -519,7 +542,7 @@ class Worker:
 
     def _on_new_block(self, run: _Run, message: NewBlock, fd: int | None) -> None:
         if fd is None:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            raise ValueError("memory without a descriptor")
         try:
             mapper = self.mapper if message.device else self._host
             run.blocks[message.number] = mapper.map(fd, message.size)

@@ -33,15 +33,16 @@ class CpuDetector:
         self._options = options
         content = read(options.path)
         digest = sha256(content)
-        self._session = _session(options)
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        session = _session(options)
+        self._session: ort.InferenceSession | None = session
+        inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
             seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
             raise DetectorError(f"{options.path}: one float input of (batch, 3, height, width) is wanted, got {seen}")
         self.input = inputs[0].name
         self.dtype: np.dtype[Any] = _DTYPES[inputs[0].type]
         self.fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
-        metadata = self._session.get_modelmeta().custom_metadata_map
+        metadata = session.get_modelmeta().custom_metadata_map
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
@@ -75,6 +76,8 @@ class CpuDetector:
 
     def run(self, batch: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """Raw outputs for (b, 3, height, width); releases the interpreter's lock while it computes."""
+        if self._session is None:
+            raise DetectorError(f"{self._options.path} is closed")
         try:
             outputs: list[npt.NDArray[Any]] = self._session.run(None, {self.input: batch})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
@@ -85,7 +88,8 @@ class CpuDetector:
         return HostImage(np.full((height, width, 3), 114, np.uint8))
 
     def close(self) -> None:
-        """onnxruntime frees the session with its last reference."""
+        """Free the session now, whoever still knows this detector; a run under way keeps it for as long."""
+        self._session = None
 
 
 class CpuLane:
@@ -96,7 +100,7 @@ class CpuLane:
         spec = detector.head.spec
         # Padding is written once; a slot is padded again only when a picture of another shape comes.
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
-        self._input = np.full(shape, PAD * spec.scale, dtype=detector.dtype)
+        self._input: npt.NDArray[Any] = np.full(shape, PAD * spec.scale, dtype=detector.dtype)
         self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
@@ -121,7 +125,8 @@ class CpuLane:
         return on_host(image)
 
     def close(self) -> None:
-        """The buffer goes with the lane."""
+        """Free the buffer, whoever still knows this lane."""
+        self._input = self._input[:0].copy()
 
     def _place(self, slot: int, bgr: npt.NDArray[np.uint8]) -> None:
         spec = self._detector.head.spec

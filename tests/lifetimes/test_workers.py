@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from daemon.admission import ALL, Allowance
+from daemon.app import App
 from daemon.client import Subscriber
 from daemon.clock import SystemClock
-from daemon.config import AvConfig, Config, ModelConfig
+from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
 from daemon.errors import PoisonedError, SourceError
 from daemon.limits import Limits
 from daemon.messages import Status, VideoFormat
@@ -26,7 +32,7 @@ from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.workers.channel import Answer, Channel, FromCapture, Share, ToCapture, Uses, pair
 from daemon.workers.sender import Feed, FrameSender
-from tests.lifetimes.cameras import HeldMaker, camera
+from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up
 from tests.support import clips
@@ -259,18 +265,51 @@ def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     assert "no source asks" not in found.reason
 
 
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """Within, peers have taken all that this process may have."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, most))
+        with suppress(OSError):
+            while True:
+                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        yield
+
+
+def add(name: str, rows: list[SourceConfig]) -> list[SourceConfig]:
+    return [*rows, camera(name)]
+
+
+def has_come(app: App, name: str) -> bool:
+    return app.ledger.counts()[name].published > 0
+
+
 def test_memory_is_taken_where_no_descriptor_is_left(tmp_path: Path) -> None:
-    """Peers may take all there are while a camera comes whose pictures need more memory: none is put out for that."""
+    """A camera comes whose pictures need more memory: no other is put out for that, however often it happens."""
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app:
         wait_up(app, "cam")
         before = app.sources.pids
-        soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with ExitStack() as stack:
-            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, most))
-            with suppress(OSError):
-                while True:
-                    stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        with no_descriptors():
+            for number in range(6):
+                name = f"clip-{number}"
+                edit(app, partial(add, name)).result(60)
+                wait_until(partial(has_come, app, name), "its pictures come")
+        assert app.sources.pids == before
+
+
+def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even those that are kept back are gone: what the process says waits, and nothing of it is lost."""
+    monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, capture_logs() as lines:
+        wait_up(app, "cam")
+        before = app.sources.pids
+        with no_descriptors():
             edit(app, lambda rows: [*rows, camera("clip-more")]).result(60)
-            wait_until(lambda: app.ledger.counts()["clip-more"].published > 0, "its pictures come")
+            wait_until(lambda: any("descriptor" in row["event"] for row in lines), "its memory cannot be taken")
+            assert app.ledger.counts()["clip-more"].captured == 0
+        wait_until(lambda: app.ledger.counts()["clip-more"].captured == Clip.FRAMES, "its pictures come")
+        wait_up(app, "cam")
         assert app.sources.pids == before

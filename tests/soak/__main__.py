@@ -205,7 +205,7 @@ class Soak:
         """Let time pass; note how far healthy sources have come."""
         until = monotonic() + seconds
         while monotonic() < until:
-            message = self.metrics.receive(0.2)
+            message = self.metrics.receive(max(0.0, min(0.2, until - monotonic())))
             if isinstance(message, Metrics):
                 self.last = message
             self.race.look(judge=judge)
