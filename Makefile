@@ -15,7 +15,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 # Processes that tests are shared out among, by file: most wait more than they work. 0 for none but make's own.
-WORKERS ?= 3
+WORKERS ?= 4
 # CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
 PIP_ARGS ?=
 
