@@ -268,7 +268,8 @@ class Capture:
                 yield from self._read(reader)
         finally:
             self.format, self.fell_to_cpu = None, False
-            self._admission.leave(self.id)
+            with self._lock:  # as where it enters
+                self._admission.leave(self.id)
             self._new_share = ALL
             self._close(reader)
 
@@ -377,7 +378,8 @@ class Capture:
             SourceError: it may give no frames.
         """
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
-        answer = self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
+        with self._lock:  # its name may be another's in the next moment
+            answer = self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
         if not answer.done():
             answer.add_done_callback(lambda _: self.wake())
             until = self._clock.monotonic_ns() + _ADMISSION_NS

@@ -83,15 +83,24 @@ class HostBlock:
 
     Args:
         fd: of another process's memory; None for new memory.
+
+    Raises:
+        OSError: the system gives no memory, or no descriptor.
     """
 
     def __init__(self, size: int, fd: int | None = None) -> None:
-        self.size = size
+        self.size, self.pointer = size, 0
         self.fd: int | None = None
-        if fd is None:
-            self.fd = fd = os.memfd_create("pictures")
-            os.ftruncate(fd, size)
-        self.pointer = _map(fd, size)
+        if fd is not None:
+            self.pointer = _map(fd, size)
+            return
+        self.fd = os.memfd_create("pictures")
+        try:
+            os.ftruncate(self.fd, size)
+            self.pointer = _map(self.fd, size)
+        except BaseException:
+            os.close(self.fd)
+            raise
 
     def close(self) -> None:
         if self.pointer:

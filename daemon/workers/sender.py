@@ -100,7 +100,11 @@ class Feed:
                 return False
         item: Frame | _Copied = frame
         if isinstance(frame.image, HostImage):
-            lease = self._place_for(frame.image)
+            try:
+                lease = self._place_for(frame.image)
+            except OSError as error:
+                self.dropped("", frame.info.seq, give_up or "superseded")
+                raise SourceError(f"the system gives no memory for its pictures: {error.strerror}") from error
             if lease is None and not self.live:
                 self._wanted = True
                 return False

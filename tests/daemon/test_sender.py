@@ -6,17 +6,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
 
+import numpy as np
 import pytest
 
 from daemon.clock import SystemClock
+from daemon.errors import SourceError
 from daemon.frames import Frame, FrameInfo
 from daemon.leases import Ring
 from daemon.messages import FrameClock
 from daemon.sources.decoding import NoHardware
-from daemon.workers.channel import Captured, Channel, FromCapture, LeftOut, NewBlock, Said, ToCapture, Told, pair
+from daemon.workers.channel import (
+    Captured,
+    CapturedHere,
+    Channel,
+    FromCapture,
+    LeftOut,
+    NewBlock,
+    Said,
+    ToCapture,
+    Told,
+    pair,
+)
 from daemon.workers.memory import HostBlock
 from daemon.workers.sender import Feed, FrameSender
-from detectors.port import DeviceImage
+from detectors.port import DeviceImage, HostImage
+from tests.support.descriptors import no_descriptors
 
 _SIZE = 64
 
@@ -82,10 +96,10 @@ def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
 def _told(messages: list[Told]) -> list[tuple[int, object]]:
     return [
         (message.capture, message.info.seq)
-        if isinstance(message, Captured)
+        if isinstance(message, (Captured, CapturedHere))
         else (message.capture, message.seq if isinstance(message, LeftOut) else "state")
         for message in messages
-        if isinstance(message, (Captured, LeftOut, Said))
+        if isinstance(message, (Captured, CapturedHere, LeftOut, Said))
     ]
 
 
@@ -115,3 +129,17 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
         assert len(daemon.hears(1 + behind)) == 1 + behind
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
+    """The connection ends with the reason, to be tried again; its pictures keep their numbers."""
+    with _handing_over() as (sender, daemon, _):
+        feed = Feed(0, sender, live=True, depth=1, places=4, asks=False)
+        frames = [
+            Frame(FrameInfo("cam", "s", seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4), HostImage(picture))
+            for seq, picture in enumerate([np.zeros((4, 8, 3), np.uint8)] * 2)
+        ]
+        with no_descriptors(), pytest.raises(SourceError, match="no memory for its pictures: Too many open files"):
+            feed.put(frames[0])
+        feed.put(frames[1])
+        assert _told(daemon.hears(2)) == [(0, 0), (0, 1)]

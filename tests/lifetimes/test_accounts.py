@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from daemon.admission import Admission
+from daemon.admission import Admission, Allowance
 from daemon.board import FrameBoard
 from daemon.capture import Capture
 from daemon.client import Subscriber
@@ -252,6 +253,39 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
     ending.join(60)
     assert capture.state == "ended"
     assert said.states[-1] == "ended"
+
+
+class _SharedOut(Admission):
+    """Something happens in the moment in which a source enters."""
+
+    def __init__(self) -> None:
+        super().__init__("degrade", capacity=100.0)
+        self.happens: Callable[[], None] = lambda: None
+
+    def enter(self, *args: Any, **more: Any) -> Future[None]:
+        self.happens()
+        return super().enter(*args, **more)
+
+
+def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
+    """Its successor of the same name, or all others, would have less for ever."""
+    ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
+    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    capture = Capture(STREET, _Once(), board, ledger, Said(), clock, ReconnectConfig(), admission)
+    disowning = threading.Thread(target=capture.disown)
+
+    def disown() -> None:
+        admission.happens = lambda: None
+        disowning.start()
+        disowning.join(0.2)  # it may have to wait until the source has entered
+
+    admission.happens = disown
+    while capture.go_on() is not None:
+        pass
+    disowning.join(60)
+    had: list[Allowance] = []
+    admission.enter("other", 100.0, had.append)
+    assert had[-1].fps == pytest.approx(90.0)  # what there is for one
 
 
 def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:

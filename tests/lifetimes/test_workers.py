@@ -6,9 +6,7 @@ import logging
 import os
 import resource
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,6 +35,7 @@ from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up
 from tests.support import clips
 from tests.support.daemon import is_state, receive_until
+from tests.support.descriptors import no_descriptors
 from tests.support.hardware import CARD, FakeCard, FakeOffer, FakeSession
 from tests.support.seeing import SeeingDetector
 
@@ -239,7 +238,6 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
 
 def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     """The system has no descriptor for it: the source is down with the reason, and up when there is one."""
-    import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running(tmp_path, STREET, limits=Limits(worker_pause=0.05)) as app:
@@ -263,19 +261,6 @@ def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     found = hardware_of(config, info)
     assert isinstance(found, NoHardware)  # here; but it was asked for, and says what is wrong with it
     assert "no source asks" not in found.reason
-
-
-@contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Within, peers have taken all that this process may have."""
-    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 20, most))
-        with suppress(OSError):
-            while True:
-                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
-        yield
 
 
 def add(name: str, rows: list[SourceConfig]) -> list[SourceConfig]:
