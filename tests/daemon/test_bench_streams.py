@@ -26,7 +26,8 @@ def _adds_up(found: Streams) -> None:
     rates = sorted(source.fps for source in found.by_source.values())
     assert (found.source_fps[0], found.source_fps[2]) == pytest.approx((rates[0], rates[-1]))
     assert found.dropped_share == pytest.approx(sum(found.dropped.values()) / max(1, found.captured), abs=1e-5)
-    assert found.latency_ms["p50"] <= found.latency_ms["p99"] <= found.latency_ms["max"]
+    if found.published:  # by a machine that had time for one in the window
+        assert found.latency_ms["p50"] <= found.latency_ms["p99"] <= found.latency_ms["max"]
 
 
 @pytest.mark.parametrize(("paced", "backend"), [(False, "cpu"), (True, "fake")])
