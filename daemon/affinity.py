@@ -8,6 +8,7 @@ docs/performance.md, "The core of the interrupts".
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -68,7 +69,10 @@ class Affinity:
         if avoided or self.avoided:
             try:
                 self._move(self._may_use - avoided)
-            except OSError as error:  # a filter of system calls, or a cpuset that has become another
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # at the next look, then
+                    return
+                # A filter of system calls, or a cpuset that has become another
                 log.warning("cannot keep off these cores: latency suffers", reason=error.strerror)
                 self._most, avoided = 0, frozenset()
         self.avoided = avoided

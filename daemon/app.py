@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
-from daemon import systemd
+from daemon import heap, systemd
 from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.affinity import Affinity
 from daemon.board import FrameBoard
@@ -132,6 +132,7 @@ class App:
         find_hardware: FindHardware,
         sinks: Sequence[RowSink],
     ) -> None:
+        heap.keep_little()
         config, instance = self._config, secrets.token_hex(4)
         if config.http.enabled:
             self._http = _http_server(config.http)
@@ -363,7 +364,12 @@ class App:
             with suppress(DetectorError):  # the reason is told already
                 close()
 
-        closing = Opening("closing", work, lambda _: None, self._clock).start()
+        closing = Opening("closing", work, lambda _: None, self._clock)
+        try:
+            closing.start()
+        except RuntimeError as error:  # the system gives no thread
+            log.warning("left behind: it cannot be closed", reason=str(error))
+            return
         if not closing.done.wait(self._limits.close):
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 

@@ -361,7 +361,8 @@ class Capture:
         if self._aside:
             self._aside.close(reader.close)
         else:
-            reader.close()
+            with self._in_library:
+                reader.close()
 
     def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
         """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""
@@ -476,9 +477,10 @@ class Capture:
         with self._lock:
             if self._in_library.disowned or self._waiting is None:
                 raise _DisownedError
-            if not self._board.put(self._waiting, give_up=self._gives_up if self._stop.is_set else None):
+            frame, self._waiting = self._waiting, None  # what cannot be put for good is counted by the board
+            if not self._board.put(frame, give_up=self._gives_up if self._stop.is_set else None):
+                self._waiting = frame
                 return False
-            self._waiting = None
             return True
 
     def _until(self, due: int) -> Life:

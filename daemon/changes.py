@@ -269,8 +269,12 @@ class Changes(threading.Thread):
         with self._lock:
             if self._parked is not request:  # refused meanwhile, and nobody would take what comes of it
                 raise StoppedError
+            try:
+                opening.start()
+            except RuntimeError as error:
+                self._parked = None
+                raise DetectorError(f"no thread can be started to open the model: {error}") from error
             request.opened_for, request.opening = new, opening
-            opening.start()
 
     def _prepare(self, new: Config, stop: Stop) -> Generation:
         """In the opening's thread."""

@@ -68,7 +68,6 @@ def cli() -> None:
 @_CONFIG
 def run(config: Path) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
-    from daemon import heap
     from daemon.app import App
     from daemon.config import Config, load
     from daemon.kept import Kept
@@ -82,7 +81,6 @@ def run(config: Path) -> int:
         return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
 
     leave_no_core()
-    heap.return_large_blocks()
     loaded = read()
     stop, running, asked = Stop(), list[App](), Stop()
 

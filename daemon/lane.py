@@ -115,11 +115,14 @@ class LaneThread(threading.Thread):
         if not frames:
             return
         taken = self._to.clock.monotonic_ns()
+        wanted = [self._filters.get(frame.info.source) for frame in frames]  # a source may go while it is looked at
         try:
             found, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
                 return  # the time to stop was over: the frames are counted
-            kept = [self._keep(frame, seen, lane) for frame, seen in zip(frames, found)]
+            kept = [keep(seen) if keep else seen for keep, seen in zip(wanted, found)]
+            for frame, seen in zip(frames, kept):
+                self._to.look(frame, seen, lane)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
@@ -128,13 +131,6 @@ class LaneThread(threading.Thread):
         rows = zip(frames, kept)
         self._to.outbox.put([Result(frame.info, found, taken, times, self._served) for frame, found in rows])
         board.release(batch)
-
-    def _keep(self, frame: Frame, found: Detections, lane: Lane) -> Detections:
-        """What the frame's source wants of what was found."""
-        keep = self._filters.get(frame.info.source)  # none if the source has gone meanwhile
-        kept = keep(found) if keep else found
-        self._to.look(frame, kept, lane)
-        return kept
 
     def _close(self, lane: Lane) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import select
 import sys
 import threading
 from collections.abc import Iterator
@@ -107,16 +108,32 @@ class LogFile:
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
-        self._lost = 0
+        self._lost, self._break = 0, ""  # after a line that was written in part
 
     def write(self, text: str) -> int:
         excuse = f"{self._lost} log lines could not be written here\n" if self._lost else ""
+        data = (self._break + excuse + text).encode()
+        start = 0
         try:
-            self._file.write((excuse + text).encode())
-            self._lost = 0
-        except (OSError, ValueError):  # no room, or closed
+            for start in range(0, len(data), select.PIPE_BUF):
+                self._check_takes()
+                self._file.write(data[start : start + select.PIPE_BUF])
+            self._lost, self._break = 0, ""
+        except (OSError, ValueError):  # no room, nobody reads, or closed
             self._lost += 1
+            self._break = "\n" if start else self._break
         return len(text)
+
+    def _check_takes(self) -> None:
+        """A pipe that nobody reads would block whoever logs, and with them all others.
+
+        Raises:
+            BlockingIOError: nothing can be written now; never of a file on a disk.
+        """
+        poller = select.poll()
+        poller.register(self._file, select.POLLOUT)
+        if not poller.poll(0):
+            raise BlockingIOError
 
     def flush(self) -> None:
         """Every line is written at once."""

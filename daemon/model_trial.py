@@ -55,9 +55,17 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
         DetectorError: it cannot be used, or the process ended.
         StoppedError: it was killed.
     """
-    reading, writing = os.pipe()
+    try:
+        reading, writing = os.pipe()
+    except OSError as error:
+        raise _no_trial(options, error) from error
     with os.fdopen(reading, "rb") as answers:
-        process = _start(_Orders(backend, options, log), writing)
+        try:
+            process = _start(_Orders(backend, options, log), writing)
+        except OSError as error:  # no descriptor, or no process may be had
+            raise _no_trial(options, error) from error
+        finally:
+            os.close(writing)
         try:
             while process.poll() is None:
                 if stop.wait(_POLL_S):
@@ -76,6 +84,10 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
         raise DetectorError(f"model {options.path}: the process that tried it {how}")
 
 
+def _no_trial(options: Options, error: OSError) -> DetectorError:
+    return DetectorError(f"model {options.path}: no process can be started to try it: {error.strerror}")
+
+
 def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
     fd = os.memfd_create("orders")
     try:
@@ -88,7 +100,6 @@ def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
             )
     finally:
         os.close(fd)
-        os.close(writing)
 
 
 def main() -> int:

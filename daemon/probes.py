@@ -190,9 +190,10 @@ class GpuReader(threading.Thread):
             self._answered.clear()
             self._since_ns = self._clock.monotonic_ns()
             self._asked.ring()
-        if self._clock.wait(self._answered, timeout_s) or self._since_ns is None:
+        answered, since = self._clock.wait(self._answered, timeout_s), self._since_ns
+        if answered or since is None:
             return self._found
-        seconds = (self._clock.monotonic_ns() - self._since_ns) / 1e9
+        seconds = (self._clock.monotonic_ns() - since) / 1e9
         if self.reason is None:
             log.warning("NVML does not answer: there are no figures of GPUs until it does")
         self.reason = f"NVML has not answered for {seconds:.1f} s"

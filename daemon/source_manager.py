@@ -33,6 +33,7 @@ from daemon.workers.remote import RemoteCapture
 log = structlog.get_logger(__name__)
 MakeSource = Callable[[SourceConfig, Hardware], Source]
 _POLL_S = 0.05
+_LAST_S = 0.5  # that a source which was to end has where all are to
 _TRIED = NoHardware("this is only to see whether it can be made")
 
 
@@ -177,11 +178,13 @@ class SourceManager:
         for capture in leaving:
             self._ask_to_end(capture)
         self._wait_for(leaving, self._limits.remove)
-        late = [capture for capture in leaving if not capture.ended]
-        for capture in late:
-            log.warning("a source does not end: left behind", source=capture.id)
+        if self._stop.is_set:  # most end at once all the same
+            self._wait_for(leaving, _LAST_S, whatever=True)
+        for capture in (late := [capture for capture in leaving if not capture.ended]):
+            if not self._stop.is_set:
+                log.warning("a source does not end: left behind", source=capture.id)
             if isinstance(capture, Capture):
-                capture.disown()
+                capture.disown("stopped" if self._stop.is_set else None)
             elif isinstance(capture, RemoteCapture):
                 self._pool.disown(capture)
         self._wait_for(late, self._limits.settle)
@@ -259,11 +262,15 @@ class SourceManager:
             capture.stop("removed")
             capture.wake()
 
-    def _wait_for(self, captures: Sequence[AnyCapture], seconds: float) -> None:
-        """Until they have ended, for so many seconds at most, or until all sources are told to end."""
+    def _wait_for(self, captures: Sequence[AnyCapture], seconds: float, *, whatever: bool = False) -> None:
+        """Until they have ended, for so many seconds at most, or until all sources are told to end.
+
+        Args:
+            whatever: even if they are.
+        """
         until = self._clock.monotonic_ns() + round(seconds * 1e9)
         for capture in captures:
-            while not (capture.ended or self._stop.is_set or self._clock.monotonic_ns() >= until):
+            while not (capture.ended or (self._stop.is_set and not whatever) or self._clock.monotonic_ns() >= until):
                 self._clock.wait(capture.end, _POLL_S)
 
     def _renew(self, capture: Capture) -> None:

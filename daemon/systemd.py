@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
+from contextlib import suppress
+from functools import cache
 
 
 def notify(state: str) -> None:
@@ -14,9 +15,24 @@ def notify(state: str) -> None:
         return
     if address.startswith("@"):  # an abstract socket
         address = "\0" + address[1:]
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    with suppress(OSError):
+        try:
+            _sender(address).sendall(state.encode())
+        except OSError:  # whoever listened there has begun anew
+            _sender.cache_clear()
+            _sender(address).sendall(state.encode())
+
+
+@cache
+def _sender(address: str) -> socket.socket:
+    """Kept, so that a sign of life needs no descriptor that there may not be."""
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
         sender.connect(address)
-        sender.sendall(state.encode())
+    except OSError:
+        sender.close()
+        raise
+    return sender
 
 
 def watchdog_s() -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from array import array
 from collections.abc import Sequence
@@ -234,10 +235,22 @@ class Channel:
             return None
         if flags & socket.MSG_CTRUNC:
             raise NoDescriptorError
-        self.socket.recv_into(self._scrap)  # takes the packet away, however long it is
         for _, _, data in extra:
             fds.frombytes(data[: fds.itemsize])
-        return self._decode(self._view[:size]), fds[0] if fds else None
+        try:
+            self._take_away()
+            return self._decode(self._view[:size]), fds[0] if fds else None
+        except BaseException:
+            for fd in fds:
+                os.close(fd)
+            raise
+
+    def _take_away(self) -> None:
+        """The packet that was looked at, however long it is."""
+        try:
+            self.socket.recv_into(self._scrap)
+        except ConnectionResetError:  # the other end has gone since; that is told once
+            self.socket.recv_into(self._scrap)
 
     def close(self) -> None:
         self.socket.close()

@@ -82,7 +82,9 @@ class WorkerConfig:
 
 def main() -> int:
     leave_to_the_daemon()
-    channel = Channel(socket.socket(fileno=int(sys.argv[1])), ToCapture)
+    end = socket.socket(fileno=int(sys.argv[1]))
+    end.set_inheritable(False)  # a process that a library starts must not keep it open
+    channel = Channel(end, ToCapture)
     with os.fdopen(int(sys.argv[2]), "rb") as file:
         config: WorkerConfig = pickle.load(file)  # noqa: S301 - from the daemon, which started this
     os.nice(config.niceness)

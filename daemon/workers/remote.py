@@ -40,6 +40,11 @@ class RemoteCapture:
         """Nothing more comes of it."""
         return self.end.is_set
 
+    @property
+    def goes_on(self) -> bool:
+        """Where its process dies, another is to read it."""
+        return self.broken is None and not self.leaving
+
     def cancel(self) -> None:
         """It has not begun, and will not."""
         self.state = "ended"

@@ -209,7 +209,9 @@ class Worker:
     def start(self) -> None:
         """A process for the sources that have not ended."""
         self._due_ns = None
-        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.broken is None]
+        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.goes_on]
+        if not tasks:
+            return
         try:
             self._now = self._spawn(replace(self._config, tasks=tasks))
         except OSError as error:  # no descriptor, or no process may be had
@@ -239,17 +241,14 @@ class Worker:
     def remove(self, capture: RemoteCapture) -> None:
         """Ask one source to end."""
         capture.leaving = True
-        if self._now and capture.broken is None:
+        if self._now and capture.number in self._now.captures:
             self._now.unsent.append(Remove(capture.number))
-        else:
-            self._end(capture, None)
 
     def disown(self, capture: RemoteCapture) -> None:
         """It was asked to end and has not: nothing that still comes of it counts.
 
         A process that has no other source is ended, and with it the library that does not return.
         """
-        self._to.admission.leave(capture.id)
         self._end(capture, None, "left behind: its process does not answer for it")
         run = self._now
         if run and self._captures:
@@ -312,12 +311,12 @@ class Worker:
             self._hand_over()
 
     def _on_no_descriptor(self, run: _Run) -> None:
-        """Frames in its new memory, and all that it says after them, wait until there is one."""
-        now = self._clock.monotonic_ns()
+        """Frames in its new memory, and all that it says after them, wait until there is one, or the process is given
+        up: what it says behind them, if only that it is alive, cannot be heard."""
         if self._short_ns is None:
             log.warning("frames wait for a file descriptor", process=self._number, pid=run.process.pid)
-        self._short_ns = run.heard_ns = now
-        if run.killed_ns is not None:
+        self._short_ns = self._clock.monotonic_ns()
+        if run.killed_ns is not None or run.process.poll():
             self._on_closed(run)
 
     def _replace(self, run: _Run, problem: str) -> None:
@@ -343,12 +342,17 @@ class Worker:
                 run.heard_ns = now
             self._tell(run)
             self._check(run)
-        if self._due_ns is not None and now >= self._due_ns:
+        if self._due_ns is not None and now >= self._due_ns and self._has_room():
             self.start()
+
+    def _has_room(self) -> bool:
+        """A new process may send all that a process may: where no frame may be lost, none of the last one's waits."""
+        return self._config.live or all(self._to.board.is_settled(row.id) for row in self._captures.values())
 
     def _end_broken(self) -> None:
         """The last frame's message comes before the word that there are no more."""
-        for capture in [row for row in self._captures.values() if row.broken is not None]:
+        reading = self._now.captures if self._now else ()
+        for capture in [row for row in self._captures.values() if not (row.goes_on or row.number in reading)]:
             if self._stopping or self._to.board.is_settled(capture.id):
                 self._end(capture, capture.broken)
 
@@ -398,8 +402,12 @@ class Worker:
         has_begun = run.heard_ns > run.started_ns
         limit = self._limits.worker_silence if has_begun else self._limits.worker_start
         if run.killed_ns is None and now - run.heard_ns > limit * 1e9:
-            run.problem = run.problem or f"no sign of life for {limit:.0f} s"
+            short = self._short_ns is not None
+            what = "no file descriptor for its memory" if short else "no sign of life"
+            run.problem = run.problem or f"{what} for {limit:.0f} s"
             run.kill(now)
+        elif run.killed_ns is not None and now - run.killed_ns > self._limits.worker_exit * 1e9:
+            self._on_closed(run)  # a thread that the system holds, or a process of a library's, keeps the socket open
 
     def _on_closed(self, run: _Run) -> None:
         """Its socket is closed: it has ended, or is about to."""
@@ -433,28 +441,29 @@ class Worker:
                 self._pause = self._limits.worker_pause
             log.error("capture process ended", process=self._number, reason=how)
             self._put_off(lost, f"the process that read it ended ({how})")
-        elif self._due_ns is None and not self._now and any(row.broken is None for row in self._captures.values()):
+        elif self._due_ns is None and not self._now and any(row.goes_on for row in self._captures.values()):
             self.start()
 
     def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
         """Until a process can be started again."""
         for capture in captures:
             self._to.admission.leave(capture.id)
-            if self._stopping or capture.leaving:
+            if self._stopping:
                 self._end(capture, None)
-            elif capture.once and capture.seq > capture.first:
+            elif not capture.leaving and capture.once and capture.seq > capture.first:
                 # Played in part: to start again would publish the same frames twice.
                 capture.broken = reason
-            else:
+            elif not capture.leaving:
                 capture.state, capture.format = "down", None
                 self._to.announce(capture.id, None, "down", reason, self._pause, None)
-        if any(capture.broken is None for capture in self._captures.values()):
+        if any(capture.goes_on for capture in self._captures.values()):
             self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
             self._pause = min(_LONGEST_PAUSE * self._limits.worker_pause, self._pause * 2)
 
     def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
         """It ends without a word of its own."""
         del self._captures[capture.number]
+        self._to.admission.leave(capture.id)
         capture.state, capture.failure, capture.format = "ended", failure, None
         self._to.announce(capture.id, None, "ended", failure or reason, None, None)
         capture.end.set()

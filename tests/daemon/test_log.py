@@ -60,3 +60,27 @@ def test_a_standard_error_without_room_stops_nobody(tmp_path: Path) -> None:
     lost, line = path.read_text().splitlines()
     assert lost == "2 log lines could not be written here"
     assert json.loads(line)["event"] == "source down"
+
+
+def test_a_standard_error_that_nobody_reads_stops_nobody() -> None:
+    """A terminal that is held, a container runtime that blocks: lines are lost, and counted when it is read again."""
+    before = os.dup(2)
+    reading, writing = os.pipe()
+    written = 0
+    try:
+        with logging(LogConfig(format="json")):
+            os.dup2(writing, 2)
+            for written in range(1, 5000):
+                structlog.get_logger().info("metrics", filler="x" * 5000 if written % 100 == 0 else "")
+            heard = os.read(reading, 1 << 20)
+            structlog.get_logger().info("last")
+            heard += os.read(reading, 1 << 20)
+    finally:
+        os.dup2(before, 2)
+        for file in (before, reading, writing):
+            os.close(file)
+        structlog.reset_defaults()
+    lines = heard.decode().splitlines()
+    (lost,) = [int(line.split()[0]) for line in lines if "could not be written here" in line]
+    assert 0 < lost < written
+    assert '"last"' in lines[-1]

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +31,15 @@ def camera(id: str) -> AvConfig:
 
 
 def make(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
-    """By id: `unmade` cannot be made in a capture process; `lingers` closes its process's socket, and goes on, when the
-    file LINGER is there; others are held as long as the file HANG-ID is there."""
+    """By id: `unmade` cannot be made in a capture process; `heir` leaves its process's socket to another, until the
+    file HEIR goes; `lingers` closes it, and goes on, when the file LINGER is there; others are held as long as the
+    file HANG-ID is there."""
     if not isinstance(config, AvConfig):
         return make_source(config, hardware)
     if config.id == "unmade" and IN_WORKER:
         raise RuntimeError("this source cannot be made here")
+    if config.id == "heir":
+        return Camera(lambda: _leave_an_heir(folder / "HEIR"))
     if config.id == "lingers":
         return Camera(lambda: _linger(folder))
     if config.id.startswith("clip"):
@@ -67,6 +71,17 @@ def _hang(file: Path) -> None:
     while file.exists():
         hung.touch()
         pause.wait(0.005)
+
+
+def _leave_an_heir(file: Path) -> None:
+    """Once: a process that has all that this one has, and does nothing."""
+    if file.exists():
+        return
+    file.touch()
+    if os.fork() == 0:
+        while file.exists():
+            time.sleep(0.01)
+        os._exit(0)
 
 
 def _linger(folder: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import signal
+import socket
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -28,7 +30,7 @@ from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.pool import Pool, Shown
-from daemon.workers.channel import Answer, Channel, FromCapture, Share, ToCapture, Uses, pair
+from daemon.workers.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
 from daemon.workers.sender import Feed, FrameSender
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
@@ -236,6 +238,48 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
     theirs.close()
 
 
+class _Reset(socket.socket):
+    """The other end goes, with something unread, between the look at a packet and its being taken."""
+
+    def recvmsg_into(self, *args: Any) -> Any:
+        found = super().recvmsg_into(*args)
+        for other in others:
+            other.close()
+        others.clear()
+        return found
+
+
+others: list[socket.socket] = []
+
+
+def test_what_a_process_said_before_its_end_is_heard() -> None:
+    mine, theirs = pair()
+    end = _Reset(fileno=mine.detach())
+    end.setblocking(False)
+    channel, process = Channel(end, FromCapture), Channel(theirs, ToCapture)
+    process.send([Uses(1)])
+    process.send([Failed("the reason")])
+    channel.send([Stop()])  # unread
+    others.append(theirs)
+    heard: list[object] = []
+    while (received := channel.receive()) is not None:
+        heard += received[0]
+    assert heard == [Uses(1), Failed("the reason")]
+    channel.close()
+
+
+def test_a_dead_process_whose_socket_stays_open_is_replaced(tmp_path: Path) -> None:
+    """Something that a library started has it still, as a thread would that the system holds."""
+    limits = Limits(worker_silence=1.0, worker_exit=0.2, worker_pause=0.02)
+    with running(tmp_path, camera("heir"), config={"capture_processes": 1}, limits=limits) as app:
+        wait_until((tmp_path / "HEIR").exists, "its socket has an heir")
+        (before,) = app.sources.pids
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: before not in app.sources.pids, "it is found dead")
+        wait_up(app, "heir")
+        (tmp_path / "HEIR").unlink()
+
+
 def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     """The system has no descriptor for it: the source is down with the reason, and up when there is one."""
 
@@ -284,6 +328,24 @@ def test_memory_is_taken_where_no_descriptor_is_left(tmp_path: Path) -> None:
         assert app.sources.pids == before
 
 
+def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end lies behind what cannot be taken."""
+    monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, capture_logs() as lines:
+        wait_up(app, "cam")
+        (before,) = app.sources.pids
+        with no_descriptors():
+            edit(app, partial(add, "clip-more")).result(60)
+            wait_until(lambda: any("descriptor" in row["event"] for row in lines), "its memory cannot be taken")
+            os.kill(before, signal.SIGKILL)
+            wait_until(lambda: state_of(app, "cam") == "down", "it is found dead")
+        wait_until(partial(has_come, app, "clip-more"), "its pictures come")
+        wait_up(app, "cam")
+
+
 def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even those that are kept back are gone: what the process says waits, and nothing of it is lost."""
     monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
@@ -292,7 +354,7 @@ def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.Monkey
         wait_up(app, "cam")
         before = app.sources.pids
         with no_descriptors():
-            edit(app, lambda rows: [*rows, camera("clip-more")]).result(60)
+            edit(app, partial(add, "clip-more")).result(60)
             wait_until(lambda: any("descriptor" in row["event"] for row in lines), "its memory cannot be taken")
             assert app.ledger.counts()["clip-more"].captured == 0
         wait_until(lambda: app.ledger.counts()["clip-more"].captured == Clip.FRAMES, "its pictures come")
