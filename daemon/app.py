@@ -19,7 +19,7 @@ from daemon.affinity import Affinity
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture_port import CaptureSinks
-from daemon.changes import Changes, OpenDetector
+from daemon.changes import Changes, KeepSources, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, HttpConfig, ModelConfig
 from daemon.decoder_rate import DecoderRate
@@ -494,9 +494,11 @@ class App:
         """As it is now."""
         return self._changes.config
 
-    def reload(self, read: Callable[[Config], Config], *, from_file: bool = False) -> Future[Change]:
+    def reload(
+        self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
+    ) -> Future[Change]:
         """Go over to another configuration; see `daemon.changes.Changes.ask`."""
-        return self._changes.ask(read, reloads=from_file)
+        return self._changes.ask(read, reloads=from_file, keep=keep)
 
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""

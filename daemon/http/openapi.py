@@ -72,7 +72,7 @@ def _operation(summary: str, responses: dict[str, Any], *, body: bool = False, p
     operation: dict[str, Any] = {"summary": summary, "responses": {**responses, **_wrong(401, 403)}}
     if body or persist:
         operation["parameters"] = [_parameter("persist", "query", {"type": "boolean"})]
-        operation["responses"] |= _wrong(400, 503)
+        operation["responses"] |= _wrong(400, 422, 503, 504)
     if body:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref("Source")}}}
     return operation
