@@ -27,7 +27,7 @@ from detectors.port import Detector, DetectorError, Lane
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
 
-Look = Callable[[Frame, Detections, Lane], None]
+Look = Callable[[Frame, Detections, Lane, tuple[str, ...]], None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pipeline:
     """The parts that a lane takes from and hands over to.
 
     Attributes:
-        look: sees each frame and what was found in it, before it is handed over.
+        look: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
         on_failure: told why a lane cannot go on.
     """
 
@@ -45,7 +45,7 @@ class Pipeline:
     clock: Clock
     watchdog: Watchdog
     on_failure: Callable[[str], None]
-    look: Look = lambda _frame, _found, _lane: None
+    look: Look = lambda _frame, _found, _lane, _labels: None
 
 
 class LaneThread(threading.Thread):
@@ -133,7 +133,7 @@ class LaneThread(threading.Thread):
         """What the frame's source wants of what was found."""
         keep = self._filters.get(frame.info.source)  # none if the source has gone meanwhile
         kept = keep(found) if keep else found
-        self._to.look(frame, kept, lane)
+        self._to.look(frame, kept, lane, self._served.labels)
         return kept
 
     def _close(self, lane: Lane) -> None:

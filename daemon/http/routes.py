@@ -137,9 +137,8 @@ class Routes:
         if not source.enabled:
             raise HTTPException(409, f"the source {source.id!r} is disabled: PUT it with enabled: true")
         boxes = request.query_params.get("boxes", "false").lower() in ("1", "true", "yes")
-        labels = self._app.model.labels if boxes else None
         try:
-            picture = await run_in_threadpool(self._app.snapshots.take, source.id, _SNAPSHOT_S, labels)
+            picture = await run_in_threadpool(self._app.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
         except LookoutError as error:
             raise HTTPException(504, str(error)) from error
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import cv2
 import httpx
+import msgspec
 import pytest
 
 from daemon.app import App
@@ -20,7 +24,11 @@ from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
+from detectors.fake.detector import FakeDetector
+from detectors.port import Options
 from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Camera
+from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, config_of, edit, running, wait_up
 from tests.support.ports import free_port
 
@@ -54,6 +62,9 @@ class Served:
             self.making()
         return make_source(config, hardware)
 
+    def snapshot(self, id: str) -> httpx.Response:
+        return self.client.get(f"/api/v1/sources/{id}/snapshot.jpg?boxes=true")
+
     def add_garden(self) -> httpx.Response:
         return self.client.post("/api/v1/sources?persist=true", json=_GARDEN)
 
@@ -61,6 +72,23 @@ class Served:
     def kept(self) -> list[str]:
         """Ids of the sources in the file."""
         return [row["id"] for row in json.loads(self.file.read_text())["sources"]]
+
+
+def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a snapshot is asked for."""
+    taking, take = threading.Event(), app.snapshots.take
+
+    def noted(*args: Any, **more: Any) -> bytes:
+        taking.set()
+        return take(*args, **more)
+
+    monkeypatch.setattr(app.snapshots, "take", noted)
+    return taking
+
+
+def _settle(app: App) -> None:
+    """Until each frame that was captured is out."""
+    wait_until(lambda: all(count.in_flight == 0 for count in app.ledger.counts().values()), "all frames are out")
 
 
 def _ids(app: App) -> list[str]:
@@ -104,3 +132,53 @@ def test_a_change_that_cannot_be_persisted_is_not_made(tmp_path: Path) -> None:
         assert served.client.post("/api/v1/sources", json=_GARDEN).status_code == 201
         wait_up(app, "street", "garden")
         assert app.problems() == []
+
+
+class Named(FakeDetector):
+    """Its labels have the model's name in them.
+
+    Attributes:
+        closed: set when it is, after its last batch.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.closed = threading.Event()
+        labels = tuple(f"{options.path.name}-{label}" for label in self.info.labels)
+        self.info = dataclasses.replace(self.info, labels=labels)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is swapped while the picture is waited for."""
+    texts, put_text = list[str](), cv2.putText
+    opened: list[Named] = []
+
+    def open_detector(_: object, options: Options) -> Named:
+        opened.append(Named(options))
+        return opened[-1]
+
+    def noted(picture: Any, text: str, *args: Any) -> Any:
+        texts.append(text)
+        return put_text(picture, text, *args)
+
+    monkeypatch.setattr(cv2, "putText", noted)
+    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    served, library = Served(tmp_path / "sources.json"), Gate()
+    parts = {"open_detector": open_detector, "make_source": lambda _, __: Camera(library)}
+    with served.running(tmp_path, STREET, **parts) as app, ThreadPoolExecutor(1) as beside:
+        wait_up(app, "street")
+        library.close()
+        library.wait_for_one()
+        _settle(app)
+        taking = _note_of_takes(app, monkeypatch)
+        answer = beside.submit(served.snapshot, "street")
+        assert taking.wait(_PATIENCE_S)
+        model = msgspec.structs.replace(app.config.model, path=Path("other"))
+        app.reload(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
+        assert opened[0].closed.wait(_PATIENCE_S)
+        library.open()
+        assert answer.result(_PATIENCE_S).status_code == 200
+        assert texts == ["other-dark 1.00"]
