@@ -60,7 +60,7 @@ CUT_SHORT = 5  # when a lossless replay was asked to end before its recordings h
 _POLL_S = 0.05
 
 # Shares of the time to stop: when each step must have ended.
-_SOURCES_END, _LANES_END, _SENT, _REPORTED = 0.5, 0.65, 0.75, 0.85
+_SOURCES_END, _LANES_END, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
@@ -305,6 +305,7 @@ class App:
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self._changes.stop()
+        self.snapshots.end()
         was_ready, self.is_ready = self.is_ready, False
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
@@ -322,7 +323,7 @@ class App:
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
         if self._http:
-            self._http.stop(left(_REPORTED))
+            self._http.stop(min(self._limits.requests, left(_SERVED)))
         self._monitor.stop(left(_REPORTED))
         self._publisher.stop(left(1.0))
         self._close_rest()

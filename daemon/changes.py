@@ -19,7 +19,7 @@ import structlog
 from daemon import systemd
 from daemon.clock import Clock
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lane import Keep
 from daemon.lanes import Generation, Lanes
 from daemon.opening import Opening
@@ -35,13 +35,8 @@ log = structlog.get_logger(__name__)
 OpenDetector = Callable[[Backend, Options], Detector]
 TryModel = Callable[[Backend, Options, LogConfig, Stop], None]
 KeepSources = Callable[[Sequence[SourceConfig]], None]
-_STOPPING = "the daemon is stopping"
 _MOST_LEFT = 3  # models that were given up and still have not come to an end
 _LOOK_S = 0.5
-
-
-class StoppingError(LookoutError):
-    """A change is not made, because the daemon is stopping."""
 
 
 @dataclass
@@ -115,7 +110,7 @@ class Changes(threading.Thread):
         request = _Request(read, reloads, keep)
         with self._lock:
             if self._stopping.is_set:
-                request.future.set_exception(StoppingError(_STOPPING))
+                request.future.set_exception(StoppingError())
             else:
                 self._waiting.append(request)
                 self._called.notify()
@@ -147,7 +142,7 @@ class Changes(threading.Thread):
             self._parked = None
             self._called.notify()
         for request in refused:
-            self._give_up(request, StoppingError(_STOPPING))
+            self._give_up(request, StoppingError())
 
     def run(self) -> None:
         with self._watchdog.pulse(self.name, vital=False) as pulse:
@@ -184,7 +179,7 @@ class Changes(threading.Thread):
         try:
             change = self._go_over(request)
         except (LookoutError, DetectorError, StoppedError) as error:
-            self._refuse(request, StoppingError(_STOPPING) if isinstance(error, StoppedError) else error)
+            self._refuse(request, StoppingError() if isinstance(error, StoppedError) else error)
         except Exception as error:
             log.exception("reload failed in a way that is not foreseen")
             self._refuse(request, error)

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from daemon.errors import LookoutError
+from daemon.errors import LookoutError, StoppingError
 from daemon.frames import Frame
 from daemon.stop import Stop
 from detectors.detections import Detections
@@ -40,6 +40,15 @@ class Snapshots:
     def __init__(self) -> None:
         self._requests: dict[str, list[_Request]] = {}
         self._lock = threading.Lock()
+        self._ended = False
+
+    def end(self) -> None:
+        """Answer all that wait, and whoever comes later, that the daemon is stopping."""
+        with self._lock:
+            self._ended = True
+            waiting, self._requests = self._requests, {}
+        for request in (request for requests in waiting.values() for request in requests):
+            request.done.set()
 
     def look(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
         """Called by lanes for each frame."""
@@ -65,16 +74,21 @@ class Snapshots:
             boxes: draw what was found.
 
         Raises:
+            StoppingError: the daemon is stopping.
             LookoutError: none came in time, or it cannot be had.
         """
         request = _Request()
         with self._lock:
+            if self._ended:
+                raise StoppingError
             self._requests.setdefault(source, []).append(request)
         if not request.done.wait(timeout_s):
             self._withdraw(source, request)
         if request.failure:
             raise LookoutError(f"a frame of {source} came, but cannot be read: {request.failure}")
         if request.picture is None or request.found is None:
+            if self._ended:
+                raise StoppingError
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
         picture = _draw(request.picture, request.found, request.labels) if boxes else request.picture
         encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()

@@ -54,7 +54,7 @@ def document() -> dict[str, Any]:
                 "parameters": [_parameter("id", "path", {"type": "string"})],
                 "get": {
                     **_operation("Its next frame", {"200": {"description": "JPEG", "content": {"image/jpeg": {}}},
-                                                    **_wrong(404, 504)}),
+                                                    **_wrong(404, 409, 503, 504)}),
                     "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
                 },
             },

@@ -15,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemon.changes import KeepSources, StoppingError
+from daemon.changes import KeepSources
 from daemon.config import Config, HttpConfig, SourceConfig, check
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, knows, source_from
@@ -139,6 +139,8 @@ class Routes:
         boxes = request.query_params.get("boxes", "false").lower() in ("1", "true", "yes")
         try:
             picture = await run_in_threadpool(self._app.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
+        except StoppingError as error:
+            raise HTTPException(503, str(error)) from error
         except LookoutError as error:
             raise HTTPException(504, str(error)) from error
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})

@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.changes import StoppingError
 from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.limits import Limits
 from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
@@ -239,7 +238,7 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp_path: Path) -> None:
-    """D21: it is open by then, and so is the one that stays."""
+    """It is open by then; the one that stays goes on."""
     models = Models()
     models.gate.open()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,11 +17,17 @@ import cv2
 import httpx
 import msgspec
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig
 from daemon.http import routes
+from daemon.http.server import HttpServer
 from daemon.kept import Kept
+from daemon.limits import Limits
 from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
@@ -35,6 +43,7 @@ from tests.support.ports import free_port
 _TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests
 _GARDEN = {"id": "garden", "type": "synthetic", "fps": 50, "width": 16, "height": 16}
 _PATIENCE_S = 60.0
+_AMPLE = Limits(stop=20)  # for a crowded machine to answer in
 
 
 class Served:
@@ -96,7 +105,7 @@ def _ids(app: App) -> list[str]:
 
 
 def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: Path) -> None:
-    """D21: it is asked for while the change is made, and reads the file that the change has written."""
+    """It is asked for while the change is made, and reads the file that the change has written."""
     served = Served(tmp_path / "sources.json")
     with served.running(tmp_path, STREET) as app, ThreadPoolExecutor(1) as beside:
         served.making.close()
@@ -122,7 +131,7 @@ def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, mon
 
 
 def test_a_change_that_cannot_be_persisted_is_not_made(tmp_path: Path) -> None:
-    """D21: such as on a full disk."""
+    """Such as on a full disk."""
     served = Served(tmp_path / "missing" / "sources.json")
     with served.running(tmp_path, STREET) as app:
         answer = served.add_garden()
@@ -182,3 +191,79 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         library.open()
         assert answer.result(_PATIENCE_S).status_code == 200
         assert texts == ["other-dark 1.00"]
+
+
+def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whoever would have had to wait for a minute; and so is one that is asked for later."""
+    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    served, library = Served(tmp_path / "sources.json"), Gate()
+    with (
+        served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        wait_up(app, "street")
+        library.close()
+        library.wait_for_one()
+        _settle(app)
+        taking = _note_of_takes(app, monkeypatch)
+        answer = beside.submit(served.snapshot, "street")
+        assert taking.wait(_PATIENCE_S)
+        stopping = threading.Thread(target=app.stop)
+        stopping.start()
+        found = answer.result(_PATIENCE_S)  # while the camera still blocks in its library
+        assert (found.status_code, found.json()["error"]) == (503, "the daemon is stopping")
+        assert served.snapshot("street").status_code == 503
+        library.open()
+        stopping.join(_PATIENCE_S)
+        assert not stopping.is_alive()
+
+
+def test_open_requests_leave_the_other_parts_their_time_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that waits for a change that hangs, which the end of the daemon does not cut short."""
+    given, stop = list[float](), HttpServer.stop
+
+    def noted(server: HttpServer, timeout_s: float) -> None:
+        given.append(timeout_s)
+        stop(server, timeout_s)
+
+    monkeypatch.setattr(HttpServer, "stop", noted)
+    served = Served(tmp_path / "sources.json")
+    with ThreadPoolExecutor(1) as beside, served.running(tmp_path, STREET, limits=_AMPLE) as app:
+        served.making.close()
+        beside.submit(served.add_garden)
+        served.making.wait_for_one()
+        assert app.stop() == 0
+        assert given
+        assert max(given) <= _AMPLE.requests
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on, `wait_closed` waits for every connection; here it does so in older ones, too."""
+    asked = threading.Event()
+
+    async def endless(_: Request) -> Response:
+        async def zeros() -> AsyncIterator[bytes]:
+            while True:
+                asked.set()
+                yield bytes(1 << 20)
+
+        return StreamingResponse(zeros())
+
+    monkeypatch.setattr(asyncio.base_events.Server, "wait_closed", _wait_for_all)
+    server = HttpServer(HttpConfig(enabled=True, port=free_port()))
+    server.serve(Starlette(routes=[Route("/", endless)]))
+    with socket.create_connection(("127.0.0.1", server.port), _PATIENCE_S) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.wait(_PATIENCE_S)
+        server.stop(_PATIENCE_S)
+        assert not server.is_alive()
+
+
+async def _wait_for_all(server: Any) -> None:
+    """As Python 3.12 has it."""
+    while server._waiters is not None:  # it is closed, and its last connection has gone
+        await asyncio.sleep(0.01)
