@@ -19,7 +19,7 @@ from daemon.affinity import Affinity
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture_port import CaptureSinks
-from daemon.changes import Changes, OpenDetector
+from daemon.changes import Changes, KeepSources, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, HttpConfig, ModelConfig
 from daemon.decoder_rate import DecoderRate
@@ -60,7 +60,7 @@ CUT_SHORT = 5  # when a lossless replay was asked to end before its recordings h
 _POLL_S = 0.05
 
 # Shares of the time to stop: when each step must have ended.
-_SOURCES_END, _LANES_END, _SENT, _REPORTED = 0.5, 0.65, 0.75, 0.85
+_SOURCES_END, _LANES_END, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
 FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
@@ -306,6 +306,7 @@ class App:
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self._changes.stop()
+        self.snapshots.end()
         was_ready, self.is_ready = self.is_ready, False
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
@@ -323,7 +324,7 @@ class App:
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
         if self._http:
-            self._http.stop(left(_REPORTED))
+            self._http.stop(min(self._limits.requests, left(_SERVED)))
         self._monitor.stop(left(_REPORTED))
         self._publisher.stop(left(1.0))
         self._close_rest()
@@ -500,9 +501,11 @@ class App:
         """As it is now."""
         return self._changes.config
 
-    def reload(self, read: Callable[[Config], Config], *, from_file: bool = False) -> Future[Change]:
+    def reload(
+        self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
+    ) -> Future[Change]:
         """Go over to another configuration; see `daemon.changes.Changes.ask`."""
-        return self._changes.ask(read, reloads=from_file)
+        return self._changes.ask(read, reloads=from_file, keep=keep)
 
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""

@@ -18,8 +18,8 @@ import structlog
 
 from daemon import systemd
 from daemon.clock import Clock
-from daemon.config import Config, LogConfig, ModelConfig
-from daemon.errors import ConfigError, LookoutError
+from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lane import Keep
 from daemon.lanes import Generation, Lanes
 from daemon.opening import Opening
@@ -34,13 +34,9 @@ from detectors.port import Detector, DetectorError, Options
 log = structlog.get_logger(__name__)
 OpenDetector = Callable[[Backend, Options], Detector]
 TryModel = Callable[[Backend, Options, LogConfig, Stop], None]
-_STOPPING = "the daemon is stopping"
+KeepSources = Callable[[Sequence[SourceConfig]], None]
 _MOST_LEFT = 3  # models that were given up and still have not come to an end
 _LOOK_S = 0.5
-
-
-class StoppingError(LookoutError):
-    """A change is not made, because the daemon is stopping."""
 
 
 @dataclass
@@ -50,11 +46,13 @@ class _Request:
     Attributes:
         read: makes the new one from the one that is.
         reloads: it reads the file again, which the service manager is told of.
+        keep: writes the new sources where they outlive the process, None for nowhere.
         opening: the model that it waits for, and the configuration it was opened for.
     """
 
     read: Callable[[Config], Config]
     reloads: bool
+    keep: KeepSources | None = None
     future: Future[Change] = field(default_factory=Future)
     opening: Opening[Generation] | None = None
     opened_for: Config | None = None
@@ -96,20 +94,23 @@ class Changes(threading.Thread):
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
 
-    def ask(self, read: Callable[[Config], Config], *, reloads: bool = False) -> Future[Change]:
+    def ask(
+        self, read: Callable[[Config], Config], *, reloads: bool = False, keep: KeepSources | None = None
+    ) -> Future[Change]:
         """Go over to another configuration: sources that are the same do not notice. Returns at once, raises nothing.
 
         Args:
             read: makes the new one from the one that is; it may be called again later, for a model that takes long.
             reloads: it reads the file again.
+            keep: writes the new sources where they outlive the process; what it raises refuses the change.
 
         Returns:
             What has changed. If it cannot be done nothing has, and the error is a LookoutError or DetectorError.
         """
-        request = _Request(read, reloads)
+        request = _Request(read, reloads, keep)
         with self._lock:
             if self._stopping.is_set:
-                request.future.set_exception(StoppingError(_STOPPING))
+                request.future.set_exception(StoppingError())
             else:
                 self._waiting.append(request)
                 self._called.notify()
@@ -141,7 +142,7 @@ class Changes(threading.Thread):
             self._parked = None
             self._called.notify()
         for request in refused:
-            self._give_up(request, StoppingError(_STOPPING))
+            self._give_up(request, StoppingError())
 
     def run(self) -> None:
         with self._watchdog.pulse(self.name, vital=False) as pulse:
@@ -178,7 +179,7 @@ class Changes(threading.Thread):
         try:
             change = self._go_over(request)
         except (LookoutError, DetectorError, StoppedError) as error:
-            self._refuse(request, StoppingError(_STOPPING) if isinstance(error, StoppedError) else error)
+            self._refuse(request, StoppingError() if isinstance(error, StoppedError) else error)
         except Exception as error:
             log.exception("reload failed in a way that is not foreseen")
             self._refuse(request, error)
@@ -196,12 +197,14 @@ class Changes(threading.Thread):
                 self._open(request, new)
                 return None
             captures = [self._sources.make(source) for source in (*change.changed, *change.added)]
-            if generation and change.model:
-                filters = generation.filters_of(new.active)
-                adopted, generation = generation, None
-            else:
-                filters = self._lanes.filters_of([*change.added, *change.changed, *change.wishes])
-                adopted = None
+            adopted = generation if change.model else None
+            wishes = [*change.added, *change.changed, *change.wishes]
+            filters = adopted.filters_of(new.active) if adopted else self._lanes.filters_of(wishes)
+            if request.keep:
+                # The last that may be refused, and before any change behind this one: a reload reads what is written.
+                request.keep(new.sources)
+            if adopted:
+                generation = None
         finally:
             if generation:  # for a model that is not wanted any more
                 generation.retire()

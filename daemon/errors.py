@@ -9,6 +9,13 @@ class LookoutError(Exception):
     """An error a user can cause and mend; the command line prints it and exits with 2."""
 
 
+class StoppingError(LookoutError):
+    """What is asked for is not done, because the daemon is stopping."""
+
+    def __init__(self) -> None:
+        super().__init__("the daemon is stopping")
+
+
 class ConfigError(LookoutError):
     """The configuration cannot be used; the text names the key."""
 

@@ -27,7 +27,7 @@ from detectors.port import Detector, DetectorError, Lane
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
 
-Look = Callable[[Frame, Detections, Lane], None]
+Look = Callable[[Frame, Detections, Lane, tuple[str, ...]], None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pipeline:
     """The parts that a lane takes from and hands over to.
 
     Attributes:
-        look: sees each frame and what was found in it, before it is handed over.
+        look: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
         on_failure: told why a lane cannot go on.
     """
 
@@ -45,7 +45,7 @@ class Pipeline:
     clock: Clock
     watchdog: Watchdog
     on_failure: Callable[[str], None]
-    look: Look = lambda _frame, _found, _lane: None
+    look: Look = lambda _frame, _found, _lane, _labels: None
 
 
 class LaneThread(threading.Thread):
@@ -122,7 +122,7 @@ class LaneThread(threading.Thread):
                 return  # the time to stop was over: the frames are counted
             kept = [keep(seen) if keep else seen for keep, seen in zip(wanted, found)]
             for frame, seen in zip(frames, kept):
-                self._to.look(frame, seen, lane)
+                self._to.look(frame, seen, lane, self._served.labels)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")

@@ -11,6 +11,7 @@ class Limits:
 
     Attributes:
         stop: from a signal until the publisher ends. Each part that is closed after that has `close` more.
+        requests: of that, for open requests over HTTP to be answered; those that are not are cut off.
         remove: for a removed source to end. Its library has limits of its own, 5 s by default.
         settle: for a stopped source's last frame to be on its way, before the source says `ended`.
         worker_exit: between a capture process closing its socket and its exit; after it, the process is killed.
@@ -24,6 +25,7 @@ class Limits:
     """
 
     stop: float = 5.0
+    requests: float = 0.5
     remove: float = 7.0
     settle: float = 2.0
     worker_exit: float = 2.0

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from daemon.errors import LookoutError
+from daemon.errors import LookoutError, StoppingError
 from daemon.frames import Frame
 from daemon.stop import Stop
 from detectors.detections import Detections
@@ -21,11 +21,16 @@ _BOX = (66, 200, 255)
 
 @dataclass(eq=False)
 class _Request:
-    """Somebody waits for a source's next frame."""
+    """Somebody waits for a source's next frame.
+
+    Attributes:
+        labels: of the model that found what was found: another may take over before the picture is drawn.
+    """
 
     done: Stop = field(default_factory=Stop)
     picture: npt.NDArray[np.uint8] | None = None
     found: Detections | None = None
+    labels: tuple[str, ...] = ()
     failure: str | None = None
 
 
@@ -35,8 +40,17 @@ class Snapshots:
     def __init__(self) -> None:
         self._requests: dict[str, list[_Request]] = {}
         self._lock = threading.Lock()
+        self._ended = False
 
-    def look(self, frame: Frame, found: Detections, lane: Lane) -> None:
+    def end(self) -> None:
+        """Answer all that wait, and whoever comes later, that the daemon is stopping."""
+        with self._lock:
+            self._ended = True
+            waiting, self._requests = self._requests, {}
+        for request in (request for requests in waiting.values() for request in requests):
+            request.done.set()
+
+    def look(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
         """Called by lanes for each frame."""
         if not self._requests:
             return
@@ -50,28 +64,33 @@ class Snapshots:
         except DetectorError as error:
             failure = str(error)
         for request in requests:
-            request.picture, request.found, request.failure = picture, found, failure
+            request.picture, request.found, request.labels, request.failure = picture, found, labels, failure
             request.done.set()
 
-    def take(self, source: str, timeout_s: float, labels: tuple[str, ...] | None) -> bytes:
+    def take(self, source: str, timeout_s: float, *, boxes: bool) -> bytes:
         """A JPEG of the source's next frame.
 
         Args:
-            labels: of the model, to draw boxes with; None for none.
+            boxes: draw what was found.
 
         Raises:
+            StoppingError: the daemon is stopping.
             LookoutError: none came in time, or it cannot be had.
         """
         request = _Request()
         with self._lock:
+            if self._ended:
+                raise StoppingError
             self._requests.setdefault(source, []).append(request)
         if not request.done.wait(timeout_s):
             self._withdraw(source, request)
         if request.failure:
             raise LookoutError(f"a frame of {source} came, but cannot be read: {request.failure}")
         if request.picture is None or request.found is None:
+            if self._ended:
+                raise StoppingError
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
-        picture = request.picture if labels is None else _draw(request.picture, request.found, labels)
+        picture = _draw(request.picture, request.found, request.labels) if boxes else request.picture
         encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
         return encoded
 

@@ -54,7 +54,7 @@ def document() -> dict[str, Any]:
                 "parameters": [_parameter("id", "path", {"type": "string"})],
                 "get": {
                     **_operation("Its next frame", {"200": {"description": "JPEG", "content": {"image/jpeg": {}}},
-                                                    **_wrong(404, 504)}),
+                                                    **_wrong(404, 409, 503, 504)}),
                     "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
                 },
             },
@@ -72,7 +72,7 @@ def _operation(summary: str, responses: dict[str, Any], *, body: bool = False, p
     operation: dict[str, Any] = {"summary": summary, "responses": {**responses, **_wrong(401, 403)}}
     if body or persist:
         operation["parameters"] = [_parameter("persist", "query", {"type": "boolean"})]
-        operation["responses"] |= _wrong(400, 503)
+        operation["responses"] |= _wrong(400, 422, 503, 504)
     if body:
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref("Source")}}}
     return operation

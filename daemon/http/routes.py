@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import TimeoutError as LateError
 from pathlib import Path
@@ -16,9 +15,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemon.changes import StoppingError
+from daemon.changes import KeepSources
 from daemon.config import Config, HttpConfig, SourceConfig, check
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, knows, source_from
@@ -48,7 +47,6 @@ class Routes:
         self._app, self._config, self._exposition = app, config, exposition
         self._kept, self._read = kept, read
         self._token = config.secret()
-        self._keeping = threading.Lock()
 
     def starlette(self) -> Starlette:
         own = self._authorised
@@ -139,9 +137,10 @@ class Routes:
         if not source.enabled:
             raise HTTPException(409, f"the source {source.id!r} is disabled: PUT it with enabled: true")
         boxes = request.query_params.get("boxes", "false").lower() in ("1", "true", "yes")
-        labels = self._app.model.labels if boxes else None
         try:
-            picture = await run_in_threadpool(self._app.snapshots.take, source.id, _SNAPSHOT_S, labels)
+            picture = await run_in_threadpool(self._app.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
+        except StoppingError as error:
+            raise HTTPException(503, str(error)) from error
         except LookoutError as error:
             raise HTTPException(504, str(error)) from error
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
@@ -162,17 +161,12 @@ class Routes:
         def read(now: Config) -> Config:
             return check(msgspec.structs.replace(now, sources=edit(list(now.sources))), may_be_empty=True)
 
-        await self._wait(read)
-        if keep and self._kept:
-            await run_in_threadpool(self._keep, self._kept)
+        await self._wait(read, keep=self._kept.write if keep and self._kept else None)
 
-    def _keep(self, kept: Kept) -> None:
-        """One at a time, so that the last to write has the latest."""
-        with self._keeping:
-            kept.write(self._app.config.sources)
-
-    async def _wait(self, read: Callable[[Config], Config], *, from_file: bool = False) -> Any:
-        future = self._app.reload(read, from_file=from_file)
+    async def _wait(
+        self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
+    ) -> Any:
+        future = self._app.reload(read, from_file=from_file, keep=keep)
         try:
             return await run_in_threadpool(future.result, _PATIENCE_S)
         except LateError as error:

@@ -21,6 +21,7 @@ log = structlog.get_logger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what peers do wrong is not for an operator
 _MOST_AT_ONCE = 512  # connections; whoever comes then is told 503
 _KEEP_ALIVE_S = 10
+_LAST_ANSWERS_S = 0.2  # for requests that are open when it stops; from Python 3.12 on uvicorn has no other end to that
 
 
 class HttpServer(threading.Thread):
@@ -50,6 +51,7 @@ class HttpServer(threading.Thread):
             proxy_headers=False,
             limit_concurrency=_MOST_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_LAST_ANSWERS_S,  # type: ignore[arg-type]  # asyncio takes parts of seconds
             h11_max_incomplete_event_size=16 << 10,
             http="h11",
             ws="none",
@@ -75,12 +77,14 @@ class HttpServer(threading.Thread):
     async def _serve(self, server: uvicorn.Server) -> None:
         asyncio.get_running_loop().set_exception_handler(_troubled)
         await server.serve(sockets=[self._socket])
+        for connection in [*server.server_state.connections]:
+            connection.transport.abort()  # its client does not read what is left to be sent
+        await asyncio.sleep(0)  # in which they close
 
     def stop(self, timeout_s: float) -> None:
-        """Let go of the port, within the time."""
+        """Let go of the port, within the time; a connection whose request is still open by then is cut off."""
         if self._server:
             self._server.should_exit = True
-            self._server.force_exit = True
         if self.ident is not None:
             self.join(timeout_s)
         self._socket.close()

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from daemon.app import App
-from daemon.changes import Changes, StoppingError
+from daemon.changes import Changes
+from daemon.errors import StoppingError
 from daemon.metrics import Ledger
 from daemon.workers.memory import Borrowed
 from daemon.workers.worker import Worker

@@ -127,7 +127,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
 
-    def look(_frame: Frame, _found: object, _lane: object) -> None:
+    def look(_frame: Frame, _found: object, _lane: object, _labels: object) -> None:
         raise RuntimeError("a picture of no size")
 
     watchdog = Watchdog(30, clock, lambda _: None)
@@ -145,15 +145,15 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
 def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
     """D18: one goes away while the other still waits."""
     snapshots, answers = Snapshots(), list[bytes]()
-    waiting = threading.Thread(target=lambda: answers.append(snapshots.take("cam", 60, None)))
+    waiting = threading.Thread(target=lambda: answers.append(snapshots.take("cam", 60, boxes=False)))
     waiting.start()
     with pytest.raises(LookoutError, match="is it up"):
-        snapshots.take("cam", 0.01, None)
+        snapshots.take("cam", 0.01, boxes=False)
 
     def look() -> bool:
         frame = _frame("cam", 0)
         (found,), _ = _NOTHING.detect([frame.image])
-        snapshots.look(frame, found, _NOTHING)
+        snapshots.look(frame, found, _NOTHING, ())
         return bool(answers)
 
     wait_until(look, "the other has its picture")

@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.changes import StoppingError
 from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.limits import Limits
 from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
@@ -236,6 +235,25 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         wait_up(app, "street", "garden")
         wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
         assert app.problems() == []
+
+
+def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp_path: Path) -> None:
+    """It is open by then; the one that stays goes on."""
+    models = Models()
+    models.gate.open()
+
+    def keep(_: object) -> None:
+        raise ConfigError("http.sources_file: cannot be written")
+
+    def weaker(now: Any) -> Any:
+        return msgspec.structs.replace(now, sources=[msgspec.structs.replace(STREET, confidence=0.01)])
+
+    with running(tmp_path, STREET, open_detector=models) as app:
+        with pytest.raises(ConfigError, match="cannot be written"):
+            app.reload(weaker, keep=keep).result(60)
+        assert app.config.sources == [STREET]
+        wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
+        wait_up(app, "street")
 
 
 def test_an_error_that_is_not_foreseen_changes_nothing_either(tmp_path: Path) -> None:

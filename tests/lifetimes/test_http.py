@@ -1,0 +1,269 @@
+"""Requests over HTTP beside changes that take long, and beside the end of the daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cv2
+import httpx
+import msgspec
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from daemon.app import App
+from daemon.config import HttpConfig, SourceConfig
+from daemon.http import routes
+from daemon.http.server import HttpServer
+from daemon.kept import Kept
+from daemon.limits import Limits
+from daemon.redact import Secret
+from daemon.sources.decoding import Hardware
+from daemon.sources.factory import make_source
+from daemon.sources.port import Source
+from detectors.fake.detector import FakeDetector
+from detectors.port import Options
+from tests.lifetimes.gate import Gate
+from tests.lifetimes.parts import Camera
+from tests.lifetimes.rig import wait_until
+from tests.lifetimes.running import STREET, config_of, edit, running, wait_up
+from tests.support.ports import free_port
+
+_TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests
+_GARDEN = {"id": "garden", "type": "synthetic", "fps": 50, "width": 16, "height": 16}
+_PATIENCE_S = 60.0
+_AMPLE = Limits(stop=20)  # for a crowded machine to answer in
+
+
+class Served:
+    """A daemon with the interface and a file for what is persisted; making the source `garden` may be held."""
+
+    def __init__(self, file: Path) -> None:
+        self.port, self.file, self.making = free_port(), file, Gate()
+        self.http = HttpConfig(enabled=True, port=self.port, token=Secret(_TOKEN), sources_file=file)
+        headers = {"Authorization": f"Bearer {_TOKEN}"}
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=_PATIENCE_S)
+
+    @contextmanager
+    def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[App]:
+        """Whose configuration file names these sources."""
+        whole = config_of(*sources, http=self.http)
+        parts = {"make_source": self._make, "read": lambda: Kept(self.file).over(whole), **more}
+        with self.client, running(folder, *sources, config={"http": self.http}, **parts) as app:
+            try:
+                yield app
+            finally:
+                self.making.open()
+
+    def _make(self, config: SourceConfig, hardware: Hardware) -> Source:
+        if config.id == "garden":
+            self.making()
+        return make_source(config, hardware)
+
+    def snapshot(self, id: str) -> httpx.Response:
+        return self.client.get(f"/api/v1/sources/{id}/snapshot.jpg?boxes=true")
+
+    def add_garden(self) -> httpx.Response:
+        return self.client.post("/api/v1/sources?persist=true", json=_GARDEN)
+
+    @property
+    def kept(self) -> list[str]:
+        """Ids of the sources in the file."""
+        return [row["id"] for row in json.loads(self.file.read_text())["sources"]]
+
+
+def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a snapshot is asked for."""
+    taking, take = threading.Event(), app.snapshots.take
+
+    def noted(*args: Any, **more: Any) -> bytes:
+        taking.set()
+        return take(*args, **more)
+
+    monkeypatch.setattr(app.snapshots, "take", noted)
+    return taking
+
+
+def _settle(app: App) -> None:
+    """Until each frame that was captured is out."""
+    wait_until(lambda: all(count.in_flight == 0 for count in app.ledger.counts().values()), "all frames are out")
+
+
+def _ids(app: App) -> list[str]:
+    return [source.id for source in app.config.sources]
+
+
+def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: Path) -> None:
+    """It is asked for while the change is made, and reads the file that the change has written."""
+    served = Served(tmp_path / "sources.json")
+    with served.running(tmp_path, STREET) as app, ThreadPoolExecutor(1) as beside:
+        served.making.close()
+        answer = beside.submit(served.add_garden)
+        served.making.wait_for_one()
+        reload = app.reload_file()
+        served.making.open()
+        reload.result(_PATIENCE_S)
+        assert answer.result(_PATIENCE_S).status_code == 201
+        assert _ids(app) == served.kept == ["street", "garden"]
+
+
+def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_PATIENCE_S", 0.01)
+    served = Served(tmp_path / "sources.json")
+    with served.running(tmp_path, STREET) as app:
+        served.making.close()
+        answer = served.add_garden()
+        assert (answer.status_code, answer.json()["error"]) == (504, "it takes longer than a minute, and goes on")
+        served.making.open()
+        edit(app, lambda rows: rows).result(_PATIENCE_S)  # stands behind it
+        assert _ids(app) == served.kept == ["street", "garden"]
+
+
+def test_a_change_that_cannot_be_persisted_is_not_made(tmp_path: Path) -> None:
+    """Such as on a full disk."""
+    served = Served(tmp_path / "missing" / "sources.json")
+    with served.running(tmp_path, STREET) as app:
+        answer = served.add_garden()
+        assert answer.status_code == 422
+        assert "cannot be written" in answer.json()["error"]
+        assert _ids(app) == [capture.id for capture in app.sources.captures] == ["street"]
+        assert served.client.post("/api/v1/sources", json=_GARDEN).status_code == 201
+        wait_up(app, "street", "garden")
+        assert app.problems() == []
+
+
+class Named(FakeDetector):
+    """Its labels have the model's name in them.
+
+    Attributes:
+        closed: set when it is, after its last batch.
+    """
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.closed = threading.Event()
+        labels = tuple(f"{options.path.name}-{label}" for label in self.info.labels)
+        self.info = dataclasses.replace(self.info, labels=labels)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is swapped while the picture is waited for."""
+    texts, put_text = list[str](), cv2.putText
+    opened: list[Named] = []
+
+    def open_detector(_: object, options: Options) -> Named:
+        opened.append(Named(options))
+        return opened[-1]
+
+    def noted(picture: Any, text: str, *args: Any) -> Any:
+        texts.append(text)
+        return put_text(picture, text, *args)
+
+    monkeypatch.setattr(cv2, "putText", noted)
+    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    served, library = Served(tmp_path / "sources.json"), Gate()
+    parts = {"open_detector": open_detector, "make_source": lambda _, __: Camera(library)}
+    with served.running(tmp_path, STREET, **parts) as app, ThreadPoolExecutor(1) as beside:
+        wait_up(app, "street")
+        library.close()
+        library.wait_for_one()
+        _settle(app)
+        taking = _note_of_takes(app, monkeypatch)
+        answer = beside.submit(served.snapshot, "street")
+        assert taking.wait(_PATIENCE_S)
+        model = msgspec.structs.replace(app.config.model, path=Path("other"))
+        app.reload(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
+        assert opened[0].closed.wait(_PATIENCE_S)
+        library.open()
+        assert answer.result(_PATIENCE_S).status_code == 200
+        assert texts == ["other-dark 1.00"]
+
+
+def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, whoever would have had to wait for a minute; and so is one that is asked for later."""
+    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    served, library = Served(tmp_path / "sources.json"), Gate()
+    with (
+        served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        wait_up(app, "street")
+        library.close()
+        library.wait_for_one()
+        _settle(app)
+        taking = _note_of_takes(app, monkeypatch)
+        answer = beside.submit(served.snapshot, "street")
+        assert taking.wait(_PATIENCE_S)
+        stopping = threading.Thread(target=app.stop)
+        stopping.start()
+        found = answer.result(_PATIENCE_S)  # while the camera still blocks in its library
+        assert (found.status_code, found.json()["error"]) == (503, "the daemon is stopping")
+        assert served.snapshot("street").status_code == 503
+        library.open()
+        stopping.join(_PATIENCE_S)
+        assert not stopping.is_alive()
+
+
+def test_open_requests_leave_the_other_parts_their_time_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that waits for a change that hangs, which the end of the daemon does not cut short."""
+    given, stop = list[float](), HttpServer.stop
+
+    def noted(server: HttpServer, timeout_s: float) -> None:
+        given.append(timeout_s)
+        stop(server, timeout_s)
+
+    monkeypatch.setattr(HttpServer, "stop", noted)
+    served = Served(tmp_path / "sources.json")
+    with ThreadPoolExecutor(1) as beside, served.running(tmp_path, STREET, limits=_AMPLE) as app:
+        served.making.close()
+        beside.submit(served.add_garden)
+        served.making.wait_for_one()
+        assert app.stop() == 0
+        assert given
+        assert max(given) <= _AMPLE.requests
+
+
+def test_a_client_that_does_not_read_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From Python 3.12 on, `wait_closed` waits for every connection; here it does so in older ones, too."""
+    asked = threading.Event()
+
+    async def endless(_: Request) -> Response:
+        async def zeros() -> AsyncIterator[bytes]:
+            while True:
+                asked.set()
+                yield bytes(1 << 20)
+
+        return StreamingResponse(zeros())
+
+    monkeypatch.setattr(asyncio.base_events.Server, "wait_closed", _wait_for_all)
+    server = HttpServer(HttpConfig(enabled=True, port=free_port()))
+    server.serve(Starlette(routes=[Route("/", endless)]))
+    with socket.create_connection(("127.0.0.1", server.port), _PATIENCE_S) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert asked.wait(_PATIENCE_S)
+        server.stop(_PATIENCE_S)
+        assert not server.is_alive()
+
+
+async def _wait_for_all(server: Any) -> None:
+    """As Python 3.12 has it."""
+    while server._waiters is not None:  # it is closed, and its last connection has gone
+        await asyncio.sleep(0.01)
