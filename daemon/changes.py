@@ -151,7 +151,7 @@ class Changes(threading.Thread):
                 request = self._next()
                 pulse.beat()
                 if request:
-                    self._handle(request)
+                    self._deal_with(request)
                 with self._lock:
                     self._working = False
 
@@ -171,7 +171,7 @@ class Changes(threading.Thread):
             self._check_parked(parked)
         return None
 
-    def _handle(self, request: _Request) -> None:
+    def _deal_with(self, request: _Request) -> None:
         if not request.opening and not request.future.set_running_or_notify_cancel():
             return
         if request.reloads and not request.opening:
