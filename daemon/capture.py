@@ -131,7 +131,7 @@ class Capture:
         # For the state, and for whoever takes the source from this capture: frames change hands with it held.
         self._lock = threading.Lock()
         self._state: State = "connecting"
-        self._last_ns = 0
+        self._last_ns = clock.monotonic_ns()
         self._in_library = _InLibrary(self._lock)
         self._waiting: Frame | None = None  # for room on the board
         self._gave = False  # this connection, a picture

@@ -255,6 +255,19 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
     assert said.states[-1] == "ended"
 
 
+def test_a_source_that_has_not_begun_is_not_stalled() -> None:
+    """The monitor looks at one that was added just now, on a machine that has been up for a day."""
+    said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
+    clock.advance(86_400)
+    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    capture = Capture(STREET, _Once(), board, ledger, said, clock, ReconnectConfig(), Admission())
+    capture.check_stalled(5.0)
+    assert said.states == []
+    clock.advance(3_600)
+    capture.check_stalled(5.0)
+    assert said.states == ["stalled"]
+
+
 class _SharedOut(Admission):
     """Something happens in the moment in which a source enters."""
 

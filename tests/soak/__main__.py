@@ -442,10 +442,13 @@ def main() -> int:
         soak = Soak(Path(folder), stack, args.seed, args.minutes, args.backend)
         began = monotonic()
         soak.look(8, judge=False)
-        # Libraries' buffers grow to the worst that they have seen, which is peers by the thousand.
+        # Libraries' buffers grow to the worst that they have seen, which is peers by the thousand, and models.
         part = args.minutes / 5
         for trouble in soak.troubles * (2 if part >= 1 else 1):
             trouble()
+        if soak.has_time:
+            for _ in range(10):
+                soak.swap_model()
         for _ in range(40):
             soak.flood()
         soak.look(8, judge=False)
