@@ -35,7 +35,7 @@ def main() -> None:
     for name, symbols in (_SYMBOLS | _PARSERS if major == "8" else _SYMBOLS).items():
         library = folder / f"lib{name}.so.{major}"
         source = "".join(f"void* {symbol}(void) {{ return 0; }}\n" for symbol in symbols.split())
-        own = library.with_suffix(f".{os.getpid()}")  # another process may load or make the same one now
+        own = folder / f".{os.getpid()}-{name}"  # another process may look for, load or make the same one now
         command = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-x", "c", "-", "-o", str(own)]
         subprocess.run(command, input=source.encode(), check=True)
         own.rename(library)
