@@ -18,6 +18,7 @@ from daemon.limits import Limits
 from daemon.sources.decoding import NoHardware
 from daemon.stop import Stop
 from daemon.watchdog import Watchdog
+from daemon.workers.channel import NoDescriptorError
 from daemon.workers.memory import Mapper
 from daemon.workers.process import WorkerConfig
 from daemon.workers.remote import RemoteCapture
@@ -266,13 +267,23 @@ class WorkerPool(threading.Thread):
         workers = {fd: worker for worker in self._workers if (fd := worker.fileno()) is not None}
         for fd in workers:
             poller.register(fd, select.POLLIN)
+        self._spares.refill()
         came = poller.poll(min([_IDLE_MS, *(worker.look_again_ms for worker in self._workers)]))
         for fd, _ in came:
             if fd == self._wake:
                 with suppress(BlockingIOError):
                     os.read(self._wake, 4096)
             else:
-                with self._spares.lent():
-                    workers[fd].receive()
+                self._receive(workers[fd])
         if came and self._config.live:
             self._shared.clock.wait(self._ending, _EVERY_S)
+
+    def _receive(self, worker: Worker) -> None:
+        try:
+            worker.receive()
+        except NoDescriptorError:
+            with self._spares.lent():
+                try:
+                    worker.receive()
+                except NoDescriptorError:  # others were quicker
+                    worker.wait_for_descriptor()

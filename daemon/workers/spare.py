@@ -13,33 +13,24 @@ class SpareDescriptors:
     def __init__(self, count: int) -> None:
         self._count = count
         self._fds: list[int] = []
-        self._refill()
+        self.refill()
 
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Within, there are descriptors to be had, even where the process has come to its limit."""
-        if self._is_short():
-            self.close()
+        self.close()
         try:
             yield
         finally:
-            if len(self._fds) < self._count:
-                self._refill()
+            self.refill()
 
-    def close(self) -> None:
-        """All of them; those that are missing come back with what is `lent` next."""
-        while self._fds:
-            os.close(self._fds.pop())
-
-    def _is_short(self) -> bool:
-        try:
-            if self._fds:
-                os.close(os.dup(self._fds[0]))
-        except OSError:
-            return True
-        return False
-
-    def _refill(self) -> None:
+    def refill(self) -> None:
+        """Take what is missing, as far as there is any."""
         with suppress(OSError):  # later, then
             while len(self._fds) < self._count:
                 self._fds.append(os.open(os.devnull, os.O_RDONLY))
+
+    def close(self) -> None:
+        """All of them, until they are refilled."""
+        while self._fds:
+            os.close(self._fds.pop())

@@ -280,7 +280,11 @@ class Worker:
             reap(run.process, 0)
 
     def receive(self) -> None:
-        """What has come, up to a number of packets. A process that talks nonsense is replaced."""
+        """What has come, up to a number of packets. A process that talks nonsense is replaced.
+
+        Raises:
+            NoDescriptorError: for its memory; what it said after that is not received.
+        """
         for _ in range(_PACKETS):
             run = self._now
             if run is None:
@@ -300,8 +304,7 @@ class Worker:
                     else:
                         self._handlers[type(message)](run, message)
             except NoDescriptorError:
-                self._on_no_descriptor(run)
-                return
+                raise
             except OSError as error:
                 log.error("capture process is replaced", process=self._number, reason=error.strerror)
                 self._replace(run, f"its memory could not be taken: {error.strerror}")
@@ -310,9 +313,11 @@ class Worker:
                 self._replace(run, f"{type(error).__name__}: {error}")
             self._hand_over()
 
-    def _on_no_descriptor(self, run: _Run) -> None:
+    def wait_for_descriptor(self) -> None:
         """Frames in its new memory, and all that it says after them, wait until there is one, or the process is given
         up: what it says behind them, if only that it is alive, cannot be heard."""
+        if not (run := self._now):
+            return
         if self._short_ns is None:
             log.warning("frames wait for a file descriptor", process=self._number, pid=run.process.pid)
         self._short_ns = self._clock.monotonic_ns()
