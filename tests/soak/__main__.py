@@ -458,7 +458,9 @@ def main() -> int:
         due = [soak.add_and_remove] * round(20 * part) + [soak.reload] * round(10 * part)
         due += soak.troubles * max(1, round(2 * part))
         soak.chance.shuffle(due)
-        start, until = monotonic(), began + 60 * args.minutes - 15
+        # What went before counts as time of the soak, but of a short one it leaves a quarter.
+        start = monotonic()
+        until = max(began + 60 * args.minutes - 15, start + 15 * args.minutes)
         while monotonic() < until or (due and monotonic() < until + 60 * args.minutes / 4):
             trouble = due.pop() if due else soak.chance.choice(soak.troubles)
             soak.diary.append((monotonic(), trouble.__name__))
