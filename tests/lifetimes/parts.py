@@ -1,4 +1,4 @@
-"""Stand-ins at the daemon's ports that a test can hold: a detector, a probe of GPUs, sources here and in workers."""
+"""Stand-ins at the daemon's ports: a detector, a probe of GPUs, sources here and in workers, which a test can hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
-from daemon.messages import FrameClock, GpuMetrics, VideoFormat
+from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
@@ -87,6 +87,24 @@ class Probe:
 def open_probe(gate: Gate) -> Callable[[Callable[[], Iterable[int]]], Probe]:
     """For `App`."""
     return lambda _pids: Probe(gate)
+
+
+class Said:
+    """What is told of a source."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def __call__(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None,
+        retry_in_s: float | None,
+        format: VideoFormat | None,
+    ) -> None:
+        self.states.append(state)
 
 
 class Camera:

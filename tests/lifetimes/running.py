@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import structlog
+from structlog.testing import capture_logs
 
 from daemon.app import App
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig
@@ -44,6 +47,14 @@ def running(folder: Path, *sources: SourceConfig, config: dict[str, Any] | None 
         yield app
     finally:
         app.stop()
+
+
+@contextmanager
+def warned() -> Iterator[list[MutableMapping[str, Any]]]:
+    """The lines that are logged meanwhile, of warnings and worse."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    with capture_logs() as lines:
+        yield lines
 
 
 def edit(app: App, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:

@@ -19,8 +19,8 @@ from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.errors import LookoutError
 from daemon.frames import Frame, FrameInfo
-from daemon.lane import LaneThread, Pipeline
-from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, State, Status, VideoFormat
+from daemon.lane import Keep, LaneThread, Pipeline
+from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
 from daemon.metrics import MOST_GONE, Ledger, Rows
 from daemon.monitor import Monitor, Subject
 from daemon.outbox import Outbox, Report, Result, Served
@@ -31,6 +31,7 @@ from daemon.stop import Stop
 from daemon.watchdog import Watchdog
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
+from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
@@ -142,6 +143,43 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     assert ledger.totals("cam").detector_error == 1
 
 
+class _Looking(FakeLane):
+    """Something happens while a picture is looked at."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__(0.0, 1.0, lambda _: happens())
+
+
+class _Looks(FakeDetector):
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__(Options(Path("none")))
+        self._happens = happens
+
+    def lane(self) -> FakeLane:
+        return _Looking(self._happens)
+
+
+def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_for() -> None:
+    """What it wants goes with it; its last message is not to have boxes that it never wanted."""
+    ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
+    board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
+    outbox = Outbox(8, ledger, lossless=True)
+    filters: dict[str, Keep | None] = {"cam": Keep(2.0, None)}
+    watchdog = Watchdog(30, clock, lambda _: None)
+    pipeline = Pipeline(board, outbox, ledger, clock, watchdog, failures.append, lambda *_: None)
+    lane = LaneThread("0", _Looks(filters.clear), filters, pipeline, Stop(), lambda: None)
+    ledger.captured("cam")
+    assert board.put(_frame("cam", 0))
+    board.close()
+    lane.go.set()
+    lane.run()
+    (row,) = outbox.take(8, 0)
+    assert isinstance(row, Result)
+    assert len(row.detections) == 0
+    assert filters == {}
+    assert failures == []
+
+
 def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
     """D18: one goes away while the other still waits."""
     snapshots, answers = Snapshots(), list[bytes]()
@@ -199,24 +237,6 @@ class _Once:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-class Said:
-    """What is told of a source."""
-
-    def __init__(self) -> None:
-        self.states: list[str] = []
-
-    def __call__(
-        self,
-        source: str,
-        session: str | None,
-        state: State,
-        reason: str | None,
-        retry_in_s: float | None,
-        format: VideoFormat | None,
-    ) -> None:
-        self.states.append(state)
 
 
 class _Meanwhile(float):

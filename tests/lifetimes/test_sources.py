@@ -22,7 +22,7 @@ from tests.lifetimes.cameras import camera
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Camera
 from tests.lifetimes.rig import wait_until
-from tests.lifetimes.running import STREET, config_of, edit, only, running, state_of, wait_up
+from tests.lifetimes.running import STREET, config_of, edit, only, running, state_of, wait_up, warned
 from tests.support.daemon import receive_until
 
 
@@ -173,6 +173,30 @@ def test_a_source_that_hangs_is_left_behind_and_said_to_have_ended(tmp_path: Pat
         hang.unlink()
         wait_up(app, "street")
         assert app.ledger.counts_of("cam") == counts
+
+
+def test_a_stop_while_a_source_is_removed_calls_nobody_stuck(tmp_path: Path) -> None:
+    """Its library has the time of a stop, and not the minute that a removal gives it: that is no fault of its own."""
+    library = Gate()
+
+    def make(config: SourceConfig, hardware: Any) -> Any:
+        return Camera(library) if config.id == "cam" else make_source(config, hardware)
+
+    cam = msgspec.structs.replace(STREET, id="cam")
+    limits = Limits(remove=60.0)
+    with warned() as lines, running(tmp_path, STREET, cam, make_source=make, limits=limits) as app:
+        wait_up(app, "cam")
+        library.close()
+        library.wait_for_one()
+        change = edit(app, lambda rows: rows[:1])
+        wait_until(lambda: state_of(app, "cam") is None, "it is to end")
+        stopping = threading.Thread(target=app.stop)
+        stopping.start()
+        wait_until(lambda: state_of(app, "street") == "ended", "all are to end")
+        wait_until(change.done, "nobody waits for it any more")
+        library.open()
+        stopping.join(60)
+    assert not [row for row in lines if row.get("source") == "cam"]
 
 
 def test_a_jump_in_a_recordings_time_does_not_hold_it_for_ever() -> None:

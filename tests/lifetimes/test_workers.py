@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 import signal
@@ -16,8 +15,6 @@ from typing import Any
 
 import psutil
 import pytest
-import structlog
-from structlog.testing import capture_logs
 
 from daemon.admission import ALL, Allowance
 from daemon.app import App
@@ -34,7 +31,7 @@ from daemon.workers.channel import Answer, Channel, Failed, FromCapture, Share, 
 from daemon.workers.sender import Feed, FrameSender
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
-from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up
+from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up, warned
 from tests.support import clips
 from tests.support.daemon import is_state, receive_until
 from tests.support.descriptors import no_descriptors
@@ -333,8 +330,7 @@ def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
 ) -> None:
     """Its end lies behind what cannot be taken."""
     monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, capture_logs() as lines:
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")
         (before,) = app.sources.pids
         with no_descriptors():
@@ -349,8 +345,7 @@ def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
 def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even those that are kept back are gone: what the process says waits, and nothing of it is lost."""
     monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, capture_logs() as lines:
+    with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")
         before = app.sources.pids
         with no_descriptors():

@@ -1,0 +1,117 @@
+"""A capture process that dies, and what its source is told and asked for, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from daemon.admission import Admission
+from daemon.board import FrameBoard
+from daemon.capture_port import CaptureSinks
+from daemon.config import LogConfig, ReconnectConfig
+from daemon.limits import Limits
+from daemon.metrics import CAUSES, Ledger
+from daemon.sources.decoding import NoHardware
+from daemon.workers.process import WorkerConfig
+from daemon.workers.remote import RemoteCapture
+from daemon.workers.worker import Worker
+from tests.lifetimes.cameras import camera, make
+from tests.lifetimes.parts import Said
+from tests.lifetimes.rig import wait_until
+from tests.support.clock import ManualClock
+
+
+class End:
+    """The daemon's end of one capture process, which reads `cam` without loss; the test takes the part of lanes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Said()
+        self.board = FrameBoard(["cam"], self.ledger, self.clock, depth=2, max_age_ns=10**9)
+        self.capture = RemoteCapture(camera("cam"), once=False)
+        config = WorkerConfig(
+            make_source=partial(make, folder=folder),
+            offer=NoHardware("none"),
+            live=False,
+            depth=2,
+            places=8,
+            reconnect=ReconnectConfig(),
+            asks=False,
+            stall_after_s=60,
+            settle_s=1,
+            log=LogConfig(),
+        )
+        sinks = CaptureSinks(self.board, self.ledger, self.said, lambda _: None, Admission(), lambda _: None)
+        self.worker = Worker(0, [self.capture], config, sinks, self.clock, Limits(), on_gpu=False)
+
+    def turn_until(self, done: Callable[[], bool], what: str) -> None:
+        def look() -> bool:
+            self.worker.receive()
+            self.worker.turn()
+            return done()
+
+        wait_until(look, what)
+
+    def die(self) -> None:
+        assert self.worker.pid
+        os.kill(self.worker.pid, signal.SIGKILL)
+        self.turn_until(lambda: not self.worker.has_process, "its end is seen")
+
+    @property
+    def captured(self) -> int:
+        return self.ledger.counts()["cam"].captured
+
+    def look_at_all(self) -> None:
+        """As lanes do."""
+        while (batch := self.board.take(1, 0)).frames:
+            assert self.board.claim(batch)
+            self.board.release(batch)
+
+
+@contextmanager
+def one_process(folder: Path) -> Iterator[End]:
+    end = End(folder)
+    end.worker.start()
+    try:
+        yield end
+    finally:
+        end.worker.abandon()
+        end.worker.stop()
+        end.look_at_all()
+        end.turn_until(lambda: end.worker.done, "nothing is left of it")
+
+
+def test_where_no_frame_may_be_lost_the_next_process_waits_for_the_last_ones_frames(tmp_path: Path) -> None:
+    """It may send all that a process may: the board has to have room for that."""
+    with one_process(tmp_path) as end:
+        end.turn_until(lambda: end.captured > 1, "frames come")
+        end.die()
+        end.clock.advance(3600)
+        end.worker.turn()
+        assert not end.worker.has_process
+        end.look_at_all()
+        end.worker.turn()
+        assert end.worker.has_process
+        before = end.captured
+        end.turn_until(lambda: end.captured > before, "its frames come")
+        totals = end.ledger.totals("cam")
+        assert [getattr(totals, cause) for cause in CAUSES] == [0] * len(CAUSES)
+
+
+def test_a_source_that_is_removed_as_its_process_dies_ends_after_its_last_message(tmp_path: Path) -> None:
+    """Nobody starts another process for it."""
+    with one_process(tmp_path) as end:
+        end.turn_until(lambda: end.captured > 1, "frames come")
+        end.worker.remove(end.capture)
+        end.die()
+        end.clock.advance(3600)
+        end.worker.turn()
+        assert not end.capture.ended
+        end.look_at_all()
+        end.worker.turn()
+        assert end.capture.ended
+        assert end.said.states[-1] == "ended"
+        assert not end.worker.has_process
