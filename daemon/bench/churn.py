@@ -30,13 +30,14 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source
 
 _PATIENCE_S = 30.0
+_LOOKS = 10  # at what the process has, in a second
 _PICTURES = (2, 12)  # of a connection, before it breaks
 _RECONNECT = ReconnectConfig(initial_s=0.02, max_s=0.02, factor=1.0)
 
 
 @dataclass(frozen=True)
 class Marks:
-    """What the process has at one moment; gpu_mib of everybody on the GPU."""
+    """What the process has at rest, the least of a second; gpu_mib of everybody on the GPU."""
 
     drops: int
     gpu_mib: float | None
@@ -156,7 +157,6 @@ class _Churning(threading.Thread):
                 self._listen(subscriber, lambda goal=goal: self.drops >= goal)  # type: ignore[misc]
                 self._flag.unlink()
                 self._listen(subscriber, lambda: not self._down)
-                threading.Event().wait(1.0)
                 self.marks.append(self._mark())
 
     def _listen(self, subscriber: Subscriber, done: Callable[[], bool]) -> None:
@@ -174,15 +174,19 @@ class _Churning(threading.Thread):
                 self.problem = f"nothing broke or came back for {_PATIENCE_S:.0f} s after {self.drops} drops"
 
     def _mark(self) -> Marks:
-        used = ProcessProbe(lambda: self._app.pids).read()
+        """The least of a second, for a file may be open for a moment."""
+        probe, looks = ProcessProbe(lambda: self._app.pids), []
+        for _ in range(_LOOKS):
+            threading.Event().wait(1.0 / _LOOKS)
+            looks.append(probe.read())
         found = self._probe.read()
         memory = found[0].memory_used_bytes if found else None
         return Marks(
             drops=self.drops,
             gpu_mib=None if memory is None else round(memory / (1 << 20), 1),
-            rss_mib=round(used.rss_bytes / (1 << 20), 1),
-            threads=used.threads,
-            open_files=used.open_files,
+            rss_mib=round(min(look.rss_bytes for look in looks) / (1 << 20), 1),
+            threads=min(look.threads for look in looks),
+            open_files=min(look.open_files for look in looks),
         )
 
 
