@@ -10,7 +10,7 @@ class LookoutError(Exception):
 
 
 class StoppingError(LookoutError):
-    """What is asked for is not done, because the daemon is stopping."""
+    """The daemon is stopping, and does not do what it is asked for."""
 
     def __init__(self) -> None:
         super().__init__("the daemon is stopping")
