@@ -1,26 +1,63 @@
-"""Credentials are redacted at the door: what prints or logs these values cannot give them away."""
+"""Credentials are redacted at the door: what prints or logs these values cannot give them away.
+
+Nor can a stranger's text do anything to a terminal.
+
+Of a URL only what is known to be harmless is shown. Cameras carry passwords in user names, paths, queries and
+fragments, under names that no list of secrets is long enough for.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from urllib.parse import quote
 
-_SECRET_QUERY = re.compile(r"([?&;][^=&;]*(?:pass|pwd|user|token|key|secret|auth|sig)[^=&;]*=)[^&;]*", re.IGNORECASE)
-_USERINFO = re.compile(r"(\w[\w+.-]*://)[^\s/'\"]*@")
+HIDDEN = "***"
+
+# Keys of queries that choose a stream. Their values are shown where they are short and plain.
+_SHOWN = """
+    action app audio cam camera ch channel channelid channels chn cmd codec compression format fps h height id
+    idc ids inst instance line mode motion multicast nocache num overlays port preset proto profile profileid protocol
+    quality rate resolution size stream streamid streamtype stream_type subtype transport transportmode track trackid
+    type unicast v vcodec video videocodec videokeyframeinterval videoresolution w width x"""
+_HARMLESS = frozenset(_SHOWN.split())
+# Keys that are shown, and their values never; any other key is hidden, too: it may be part of a password.
+_NAMED = """
+    account accesskey access_token api_key apikey auth authbasic code expires hash key login loginpas
+    loginpass loginuse loginuser name nonce pass passwd password psw pswd pw pwd secret session sessionid sig
+    sign signature
+    streamkey token user user_name userid username usr"""
+_SECRET = frozenset(_NAMED.split())
+_HOST = re.compile(r"(?:\[[\w:.%]+\]|[\w.-]+)(?::\d{1,5})?(?=[/?#]|$)")
+_CREDENTIALS = re.compile(r"[^:/?#]*(?:@|:(?!\d{1,5}[/?#]))")
+_ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
+_PLAIN = re.compile(r"[\w.,~-]{0,64}", re.ASCII)
+# A word in one case or CamelCase, and a number no longer than a date; what is long and no such word may be a key.
+_WORD = re.compile(r"(?:[A-Z]{0,4}[a-z]*|[A-Z]?[a-z]{2,}(?:[A-Z]{1,4}|[A-Z][a-z]{2,})*)\d{0,8}", re.ASCII)
+_LONG = 12
+_KEYED = ("rtmp", "rtmps", "rtmpt")  # the path is the application, and behind it the key to publish or to play
+_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+_AROUND = re.compile(r"['\"`<>()\[\]{}:,.;]{0,2}\Z")  # behind a URL in a sentence; more may be a password's end
 
 
 class Secret:
-    """A text that shows itself only through `reveal`."""
+    """A text that shows itself only through `reveal`.
 
-    __slots__ = ("_text",)
+    Args:
+        written: how the configuration has it, where that is another text: `${NAME}` stays `${NAME}`.
+    """
 
-    def __init__(self, text: str) -> None:
+    __slots__ = ("_text", "written")
+
+    def __init__(self, text: str, written: str | None = None) -> None:
         self._text = text
+        self.written = text if written is None else written
 
     def reveal(self) -> str:
         return self._text
 
     def __str__(self) -> str:
-        return "***"
+        return HIDDEN
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -33,7 +70,7 @@ class Secret:
 
 
 class Url(Secret):
-    """A URL or path whose credentials are hidden, the rest not: `rtsp://***@host/stream`."""
+    """A URL or path of which only the harmless is shown: `rtsp://***@host/stream`."""
 
     __slots__ = ()
 
@@ -46,24 +83,98 @@ class Url(Secret):
         scheme, separator, _ = self._text.partition("://")
         return scheme.lower() if separator else ""
 
+    @property
+    def has_credentials(self) -> bool:
+        """A user name or password stands before the host."""
+        return bool(_credentials(self._text))
+
+    def encoded(self) -> str:
+        """The URL with user name and password percent-encoded, as far as they are not."""
+        scheme, separator, rest = self._text.partition("://")
+        credentials = _credentials(self._text)
+        if not credentials:
+            return self._text
+        user, colon, password = credentials.partition(":")
+        return f"{scheme}{separator}{percent_encoded(user)}{colon}{percent_encoded(password)}{rest[len(credentials) :]}"
+
+    def with_credentials(self, user: Secret, password: Secret | None) -> str:
+        """The URL with user name and password, percent-encoded."""
+        scheme, separator, rest = self._text.partition("://")
+        secret = "" if password is None else f":{quote(password.reveal(), safe='')}"
+        return f"{scheme}{separator}{quote(user.reveal(), safe='')}{secret}@{rest}"
+
 
 def redact_url(url: str) -> str:
-    """A URL without user name, password and query values that look secret.
+    """A URL with its host, the harmless parts of its path, and the harmless keys of its query; a path as it is.
 
-    Everything up to the last @ goes, because passwords hold unescaped slashes and at signs.
+    Everything up to the last @ goes, because passwords hold unescaped slashes, at signs and question marks.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator:
+    if not separator or scheme.lower() == "file":
         return url
-    path, query_mark, query = rest.partition("?")
-    _, at, host = path.rpartition("@")
-    if "@" in query and ":" in path:  # a password may have a question mark in it
-        path, query_mark, query = f"***@{query.rpartition('@')[2]}", "", ""
-    elif at:
-        path = f"***@{host}"
-    return scheme + separator + path + _SECRET_QUERY.sub(r"\1***", query_mark + query)
+    credentials, at, rest = rest.rpartition("@")
+    shown = f"{scheme}://"
+    if at and not _CREDENTIALS.match(credentials + at):  # the @ is in a path or query, after a port perhaps
+        return shown + HIDDEN
+    shown += f"{HIDDEN}@" if at else ""
+    host = _HOST.match(rest)
+    if not host:
+        return shown + HIDDEN if rest else shown
+    rest, sharp, _ = rest[host.end() :].partition("#")
+    path, mark, query = rest.partition("?")
+    parts = list(_parts(path, keyed=scheme.lower() in _KEYED))
+    shown += host[0] + "/".join(parts)
+    if mark and parts[-1] == HIDDEN:  # the query may be the rest of it
+        return f"{shown}?{HIDDEN}"
+    if mark:
+        shown += "?" + "&".join(_item(item) for item in re.split("[&;]", query))
+    return shown + f"#{HIDDEN}" if sharp else shown
+
+
+def percent_encoded(text: str) -> str:
+    """For a URL; what is encoded already stays as it is."""
+    return quote(text, safe="%" if _ENCODED.search(text) else "")
 
 
 def scrub(text: str) -> str:
-    """Any text with the user names and passwords of URLs in it hidden: for what libraries say."""
-    return _USERINFO.sub(r"\1***@", text)
+    """Any text with its URLs redacted: for what libraries say."""
+    return _URL.sub(_redact_match, text)
+
+
+def printable(text: str) -> str:
+    """Without what a terminal would obey; a line break is one character like any other."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+
+
+def _credentials(url: str) -> str:
+    """What stands before the host and its @, unescaped or not; empty where that is nothing, or may be a path."""
+    credentials, at, _ = url.partition("://")[2].rpartition("@")
+    return credentials if at and _CREDENTIALS.match(credentials + at) else ""
+
+
+def _redact_match(match: re.Match[str]) -> str:
+    url = _AROUND.sub("", match[0])
+    return redact_url(url) + match[0][len(url) :]
+
+
+def _parts(path: str, *, keyed: bool) -> Iterator[str]:
+    """Of a path, up to the first that may be a secret: what follows may be the rest of it."""
+    for place, part in enumerate(path.split("/")):
+        if not _is_plain(part) or (keyed and place > 1):
+            yield HIDDEN
+            return
+        yield part
+
+
+def _item(item: str) -> str:
+    key, equals, value = item.partition("=")
+    if key.lower() in _HARMLESS and _is_plain(value):
+        return item
+    return f"{key}{equals}{HIDDEN}" if key.lower() in _HARMLESS | _SECRET else HIDDEN
+
+
+def _is_plain(text: str) -> bool:
+    """Short words and numbers; nothing as long and mixed as a key."""
+    return bool(_PLAIN.fullmatch(text)) and not any(
+        len(word) >= _LONG and not _WORD.fullmatch(word) for word in re.split(r"[._,~-]", text)
+    )
