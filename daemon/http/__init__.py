@@ -1,1 +1,28 @@
-"""The HTTP interface: health, metrics for Prometheus, sources at run time. Off unless it is asked for."""
+"""The daemon over HTTP: health, figures, sources and pictures. What it is made of is installed apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daemon.clock import Clock
+from daemon.config import HttpConfig
+from daemon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from daemon.http.access import Access
+    from daemon.http.server import HttpServer
+
+
+def open_http(config: HttpConfig, clock: Clock) -> tuple[HttpServer, Access]:
+    """The server, bound, and who may use it.
+
+    Raises:
+        ConfigError: it cannot be bound, a token cannot be read, or what it needs is not installed.
+    """
+    try:
+        from daemon.http.access import Access
+        from daemon.http.server import HttpServer
+    except ImportError as error:
+        raise ConfigError(f"http needs {error.name}: pip install '.[http]'") from error
+    access = Access(config, clock)
+    return HttpServer(config), access

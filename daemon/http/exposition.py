@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,10 +53,14 @@ class Histograms:
 
 
 class Exposition(Collector):
-    """What a scrape gives: counters as they are now, gauges of the last report."""
+    """What a scrape gives: counters as they are now, gauges of the last report.
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    Args:
+        refused: requests over HTTP.
+    """
+
+    def __init__(self, app: App, refused: Callable[[], int]) -> None:
+        self._app, self._refused = app, refused
         self.histograms = Histograms()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -72,6 +76,12 @@ class Exposition(Collector):
         yield from self._frames()
         yield from self._sources()
         yield self.histograms.family()
+        yield CounterMetricFamily(
+            "lookout_bad_boxes", "Boxes that no picture has, left out.", value=self._app.ledger.bad_boxes
+        )
+        yield CounterMetricFamily(
+            "lookout_http_refused", "Requests without the token they needed.", value=self._refused()
+        )
         yield from self._build()
         if (metrics := self._app.last_metrics) is not None:
             yield from _process(metrics)

@@ -29,6 +29,7 @@ def document() -> dict[str, Any]:
     schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
     schemas["Error"] = _object({"error": {"type": "string"}})
     row, rows = _ref("Row"), {"type": "array", "items": _ref("Row")}
+    patch = {"type": "object", "description": "Keys of a source, by RFC 7396: null is the default."}
     one = "/api/v1/sources/{id}"
     return {
         "openapi": "3.1.0",
@@ -39,15 +40,16 @@ def document() -> dict[str, Any]:
             "/ready": {"get": _health("Frames come")},
             "/startup": {"get": _health("Started")},
             "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
-            "/openapi.json": {"get": {"summary": "This", "security": [], "responses": {"200": _answer("This", {})}}},
+            "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
             "/api/v1/sources": {
                 "get": _operation("The sources", {"200": _answer("All", rows)}),
-                "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409, 413, 422)}, body=True),
+                "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
             },
             one: {
                 "parameters": [_parameter("id", "path", {"type": "string"})],
                 "get": _operation("A source", {"200": _answer("It", row), **_wrong(404)}),
-                "put": _operation("Change it", {"200": _answer("It", row), **_wrong(404, 409, 413, 422)}, body=True),
+                "put": _operation("Replace it", {"200": _answer("It", row)}, body=_ref("Source"), tag=True),
+                "patch": _operation("Change some of its keys", {"200": _answer("It", row)}, body=patch, tag=True),
                 "delete": _operation("Remove it", {"204": {"description": "Gone"}, **_wrong(404, 409)}, persist=True),
             },
             f"{one}/snapshot.jpg": {
@@ -68,13 +70,29 @@ def document() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operation(summary: str, responses: dict[str, Any], *, body: bool = False, persist: bool = False) -> dict[str, Any]:
+def _operation(
+    summary: str,
+    responses: dict[str, Any],
+    *,
+    body: dict[str, Any] | None = None,
+    persist: bool = False,
+    tag: bool = False,
+) -> dict[str, Any]:
+    """Args:
+    body: schema of what is sent.
+    persist: the change may be written down; it may where there is a body.
+    tag: the change may be bound to what the source was.
+    """
     operation: dict[str, Any] = {"summary": summary, "responses": {**responses, **_wrong(401, 403)}}
     if body or persist:
         operation["parameters"] = [_parameter("persist", "query", {"type": "boolean"})]
         operation["responses"] |= _wrong(400, 422, 503, 504)
+    if tag:
+        operation["parameters"].append(_parameter("If-Match", "header", {"type": "string"}))
+        operation["responses"] |= _wrong(404, 409, 412)
     if body:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref("Source")}}}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        operation["responses"] |= _wrong(408, 413, 415)
     return operation
 
 

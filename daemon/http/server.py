@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,13 +14,15 @@ import uvicorn
 
 from daemon.config import HttpConfig
 from daemon.errors import ConfigError
+from daemon.http.connections import bounded
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 log = structlog.get_logger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what peers do wrong is not for an operator
-_MOST_AT_ONCE = 512  # connections; whoever comes then is told 503
+_MOST_AT_ONCE = 512  # connections; fewer where the process may open few files
+_SHARE_OF_FILES = 4
 _KEEP_ALIVE_S = 10
 _LAST_ANSWERS_S = 0.2  # for requests that are open when it stops; from Python 3.12 on uvicorn has no other end to that
 
@@ -49,11 +52,10 @@ class HttpServer(threading.Thread):
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            limit_concurrency=_MOST_AT_ONCE,
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_LAST_ANSWERS_S,  # type: ignore[arg-type]  # asyncio takes parts of seconds
             h11_max_incomplete_event_size=16 << 10,
-            http="h11",
+            http=bounded(min(_MOST_AT_ONCE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)),
             ws="none",
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
@@ -97,7 +99,8 @@ def _troubled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None
 
 def _bind(config: HttpConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio switches off Nagle's algorithm, which costs 40 ms an answer, where it is told that this is TCP.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((config.host, config.port))

@@ -26,36 +26,7 @@ from daemon.messages import Detections, Status
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.ports import free_port
-
-TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
-_HEADERS = {"Authorization": f"Bearer {TOKEN}"}
-
-
-def _street(name: str, **more: object) -> dict[str, object]:
-    return {"id": name, "type": "synthetic", "width": 160, "height": 96, "fps": 10, **more}
-
-
-class Served:
-    """A daemon with the interface, and a client that has the token."""
-
-    def __init__(self, folder: Path, http: dict[str, object] | None = None, **config: object) -> None:
-        self.port = free_port()
-        whole = {
-            "sources": [_street("street-0"), _street("street-1")],
-            "model": {"path": str(DEMO_MODEL), "backend": "fake"},
-            "http": {"enabled": True, "port": self.port, "token": TOKEN, **(http or {})},
-            "monitor": {"interval_s": 0.5},
-            **config,
-        }
-        self.lookout = Lookout(folder, whole)
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.client = httpx.Client(base_url=self.url, headers=_HEADERS, timeout=PATIENCE_S)
-        with self.lookout.subscribe() as subscriber:
-            receive_until(subscriber, has_seen(1, "street-0", "street-1"))
-
-    def close(self) -> None:
-        self.client.close()
-        self.lookout.close()
+from tests.support.served import HEADERS, TOKEN, Served, street
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +69,9 @@ def test_a_daemon_without_frames_is_not_ready(tmp_path: Path) -> None:
 def test_who_has_no_token_does_nothing(served: Served, header: str | None) -> None:
     headers = {b"Authorization": header.encode()} if header else {}
     with httpx.Client(base_url=served.url) as client:
-        for method, path in (("GET", "/api/v1/sources"), ("GET", "/metrics"), ("GET", "/api/v1/config"),
-                             ("DELETE", "/api/v1/sources/street-0"), ("POST", "/api/v1/reload")):  # fmt: skip
+        one = "/api/v1/sources/street-0"
+        for method, path in (("GET", "/api/v1/sources"), ("GET", "/api/v1/config"), ("GET", f"{one}/snapshot.jpg"),
+                             ("PUT", one), ("PATCH", one), ("DELETE", one), ("POST", "/api/v1/reload")):  # fmt: skip
             assert client.request(method, path, headers=headers).status_code == 401
 
 
@@ -108,13 +80,13 @@ def test_a_source_is_added_changed_looked_at_and_removed(served: Served) -> None
     client = served.client
     with served.lookout.subscribe() as subscriber:
         receive_until(subscriber, lambda message: isinstance(message, Detections) and message.source == "street-1")
-        assert client.post("/api/v1/sources", json=_street("new")).status_code == 201
+        assert client.post("/api/v1/sources", json=street("new")).status_code == 201
         messages = receive_until(subscriber, is_state("new", "up"))
         row = client.get("/api/v1/sources/new").json()
         assert (row["state"], row["config"]["fps"], row["format"]["width"]) == ("up", 10.0, 160)
         assert {row["config"]["id"] for row in client.get("/api/v1/sources").json()} == {"street-0", "street-1", "new"}
-        assert client.post("/api/v1/sources", json=_street("new")).status_code == 409
-        assert client.put("/api/v1/sources/new", json=_street("new", width=320)).status_code == 200
+        assert client.post("/api/v1/sources", json=street("new")).status_code == 409
+        assert client.put("/api/v1/sources/new", json=street("new", width=320)).status_code == 200
         messages += receive_until(subscriber, lambda row: isinstance(row, Detections) and row.image.width == 320)
         plain, drawn = (
             cv2.imdecode(np.frombuffer(client.get(f"/api/v1/sources/new/snapshot.jpg{query}").content, np.uint8), 1)
@@ -136,17 +108,17 @@ def test_a_source_is_added_changed_looked_at_and_removed(served: Served) -> None
 def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
     """It may be looked at, enabled and removed; and it is disabled once more without harm."""
     client, one = served.client, "/api/v1/sources/resting"
-    assert client.post("/api/v1/sources", json=_street("resting")).status_code == 201
+    assert client.post("/api/v1/sources", json=street("resting")).status_code == 201
     for _ in range(2):
-        answer = client.put(one, json=_street("resting", enabled=False))
+        answer = client.put(one, json=street("resting", enabled=False))
         assert (answer.status_code, answer.json()["state"]) == (200, "disabled")
     assert client.get(one).json()["state"] == "disabled"
-    assert "PUT" in client.get(f"{one}/snapshot.jpg").json()["error"]
-    assert "PUT changes it" in client.post("/api/v1/sources", json=_street("resting")).json()["error"]
+    assert "PATCH" in client.get(f"{one}/snapshot.jpg").json()["error"]
+    assert "PUT or PATCH changes it" in client.post("/api/v1/sources", json=street("resting")).json()["error"]
     with served.lookout.subscribe() as subscriber:
-        assert client.put(one, json=_street("resting")).status_code == 200
+        assert client.put(one, json=street("resting")).status_code == 200
         receive_until(subscriber, is_state("resting", "up"))
-    assert client.put(one, json=_street("resting", enabled=False)).status_code == 200
+    assert client.put(one, json=street("resting", enabled=False)).status_code == 200
     assert client.delete(one).status_code == 204
     assert client.get(one).status_code == 404
 
@@ -157,7 +129,11 @@ def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
         (b"{", 422, "not JSON"),
         (b"[]", 422, "is an object"),
         (b"[" * 60_000, 422, "not JSON"),
-        (b'{"id": "x", "type": "webcam"}', 422, "av, camera and synthetic"),
+        (b'{"id": "x", "type": "webcam"}', 422, "av, camera, synthetic"),
+        (b'{"id": "..", "type": "synthetic"}', 422, "means a folder"),
+        (b'{"id": "x", "type": "av", "url": "rtsp://***@cam/1"}', 422, "url: *** stands for what is there now"),
+        (b'{"id": "x", "type": "synthetic", "width": 9999, "height": 9999}', 422, "4.2 megapixels at 60"),
+        (b'{"id": "x", "type": "synthetic", "fps": 5e-324}', 422, "between 0.001 and 1000"),
         (b'{"id": "x/y", "type": "synthetic"}', 422, "letters"),
         (b'{"id": "x", "type": "synthetic", "fps": -1}', 422, "fps"),
         (b'{"id": "x", "type": "synthetic", "labels": ["zebra"]}', 422, "zebra"),
@@ -172,7 +148,7 @@ def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
     ],
 )
 def test_what_may_not_be_added(served: Served, body: bytes, code: int, words: str) -> None:
-    answer = served.client.post("/api/v1/sources", content=body)
+    answer = served.client.post("/api/v1/sources", content=body, headers={"Content-Type": "application/json"})
     assert answer.status_code == code
     assert words in answer.json()["error"]
 
@@ -180,7 +156,7 @@ def test_what_may_not_be_added(served: Served, body: bytes, code: int, words: st
 def test_there_is_a_most(tmp_path: Path) -> None:
     served = Served(tmp_path, {"max_sources": 3})
     try:
-        codes = [served.client.post("/api/v1/sources", json=_street(f"more-{n}")).status_code for n in range(3)]
+        codes = [served.client.post("/api/v1/sources", json=street(f"more-{n}")).status_code for n in range(3)]
         assert codes == [201, 409, 409]
     finally:
         served.close()
@@ -192,7 +168,7 @@ def test_what_is_persisted_is_there_after_a_restart(tmp_path: Path) -> None:
     served = Served(tmp_path, {"sources_file": str(file)})
     camera = {"id": "camera", "type": "av", "url": f"rtsp://viewer:hunter2@127.0.0.1:{free_port()}/x"}
     try:
-        assert served.client.post("/api/v1/sources", json=_street("for-now")).status_code == 201
+        assert served.client.post("/api/v1/sources", json=street("for-now")).status_code == 201
         assert served.client.delete("/api/v1/sources/for-now").status_code == 204
         assert served.client.post("/api/v1/sources?persist=true", json=camera).status_code == 201
         shown = served.client.get("/api/v1/sources").text + served.client.get("/api/v1/config").text
@@ -364,7 +340,7 @@ def test_the_description_is_true(served: Served) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 case = strategy.example()
-            headers = dict(_HEADERS) if chance.random() < 0.9 else {}
+            headers = dict(HEADERS) if chance.random() < 0.9 else {}
             answer = case.call(headers=headers)
             seen += 1
             expected = {503, 504} if operation.path.endswith("snapshot.jpg") else set()

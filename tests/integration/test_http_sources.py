@@ -1,0 +1,168 @@
+"""Sources over HTTP: read, changed in part, put back, and never a password lost or shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.daemon import is_state, receive_until, wait_until
+from tests.support.ports import free_port
+from tests.support.served import Served, street
+
+_PASSWORD = "hunter2-of-the-camera"  # noqa: S105 - of these tests
+_OF_THE_FILE = "hunter3-of-the-environment"
+
+
+def _cameras(port: int) -> list[dict[str, object]]:
+    """As config.yaml has them; nobody listens there."""
+    return [
+        {"id": "in-url", "type": "av", "url": f"rtsp://viewer:{_PASSWORD}@127.0.0.1:{port}/one"},
+        {"id": "in-query", "type": "av", "url": f"http://127.0.0.1:{port}/v?pwd={_PASSWORD}&channel=1"},
+        {"id": "beside", "type": "av", "url": f"rtsp://127.0.0.1:{port}/one", "user": "viewer", "password": _PASSWORD},
+        {"id": "option", "type": "av", "url": f"rtsp://127.0.0.1:{port}/one", "options": {"headers": _PASSWORD}},
+        {"id": "named", "type": "av", "url": f"rtsp://viewer:${{LOOKOUT_TEST_PW}}@127.0.0.1:{port}/one"},
+    ]
+
+
+_CAMERAS = ("in-url", "in-query", "beside", "option", "named")
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("sources") / "sources.json"
+
+
+@pytest.fixture(scope="module")
+def served(file: Path) -> Iterator[Served]:
+    os.environ["LOOKOUT_TEST_PW"] = _OF_THE_FILE
+    sources = [street("street-0"), street("street-1"), *_cameras(free_port())]
+    try:
+        with Served(file.parent, {"sources_file": str(file)}, sources=sources) as served:
+            yield served
+            assert served.lookout.stop() == 0
+            log = served.lookout.log()
+            assert [word for word in ("Traceback", _PASSWORD, _OF_THE_FILE) if word in log] == []
+    finally:
+        del os.environ["LOOKOUT_TEST_PW"]
+
+
+def _kept(file: Path) -> dict[str, dict[str, Any]]:
+    return {row["id"]: row for row in json.loads(file.read_text())["sources"]}
+
+
+@pytest.mark.parametrize("id", _CAMERAS)
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_what_is_read_may_be_put_back(served: Served, file: Path, id: str, method: str) -> None:
+    """With one key changed: the password is what it was, and is nowhere to be seen; ${NAME} stays ${NAME}."""
+    one = f"/api/v1/sources/{id}"
+    before = served.client.get(one)
+    body = before.json()["config"]
+    confidence = 0.25 if body["confidence"] != 0.25 else 0.5
+    body["confidence"] = confidence
+    answer = served.client.request(method, f"{one}?persist=true", json=body)
+    assert (answer.status_code, answer.json()["config"]["confidence"]) == (200, confidence)
+    row = next(row for row in _cameras(0) if row["id"] == id)
+    text = json.dumps(_kept(file)[id])
+    secret = "${LOOKOUT_TEST_PW}" if id == "named" else _PASSWORD
+    assert secret in text
+    assert "***" not in text
+    assert set(row) <= set(_kept(file)[id])
+    shown = before.text + answer.text + served.client.get("/api/v1/config").text
+    assert _PASSWORD not in shown
+    assert _OF_THE_FILE not in shown + file.read_text()
+
+
+def test_another_path_of_the_same_camera_needs_no_password(served: Served, file: Path) -> None:
+    one = "/api/v1/sources/in-url"
+    url = served.client.get(one).json()["config"]["url"]
+    assert url.startswith("rtsp://***@127.0.0.1:")
+    answer = served.client.patch(f"{one}?persist=true", json={"url": url.replace("/one", "/two")})
+    assert answer.json()["config"]["url"] == url.replace("/one", "/two")
+    kept = _kept(file)["in-url"]["url"]
+    assert kept == url.replace("***", f"viewer:{_PASSWORD}").replace("/one", "/two")
+
+
+@pytest.mark.parametrize(
+    ("id", "change", "words"),
+    [
+        ("in-url", {"url": "rtsp://***@evil.example/one"}, "is not sent to another host"),
+        ("in-url", {"url": "rtsp://***@127.0.0.1:1/one"}, "is not sent to another host"),
+        ("in-url", {"url": "http://***@127.0.0.1/one"}, "is not sent to another host"),
+        ("in-query", {"url": "http://evil.example/v?pwd=***&channel=1"}, "stands for what is there now"),
+        ("in-query", {"url": "http://127.0.0.1/v?pwd=***&channel=2"}, "stands for what is there now"),
+        ("beside", {"url": "rtsp://evil.example/one"}, "there is none for this host"),
+        ("option", {"url": "rtsp://evil.example/one"}, "there is none for this host"),
+        ("in-url", {"password": "***"}, "password: *** stands for what is there now"),
+        ("in-url", {"url": "rtsp://${HOME}@evil.example/one"}, "may not read the environment"),
+        ("in-url", {"options": {"headers": "x"}}, "options: FFmpeg's own are not taken"),
+        ("in-url", {"type": "synthetic"}, "type: cannot be patched"),
+        ("in-url", {"fps": 5}, "did you mean `max_fps`?"),
+        ("street-0", {"id": "other"}, "id: 'other' is not 'street-0'"),
+        ("street-0", {"width": 9999, "height": 9999}, "megapixels"),
+    ],
+)
+def test_a_secret_goes_nowhere_else(served: Served, id: str, change: dict[str, object], words: str) -> None:
+    before = served.client.get(f"/api/v1/sources/{id}").json()["config"]
+    answer = served.client.patch(f"/api/v1/sources/{id}", json=change)
+    assert (answer.status_code, words in answer.json()["error"]) == (422, True), answer.text
+    assert served.client.get(f"/api/v1/sources/{id}").json()["config"] == before
+
+
+def test_a_key_is_changed_and_set_back(served: Served) -> None:
+    one = "/api/v1/sources/patched"
+    assert served.client.post("/api/v1/sources", json=street("patched", confidence=0.5)).status_code == 201
+    with served.lookout.subscribe("status", sources=("patched",)) as subscriber:
+        assert served.client.patch(one, json={"enabled": False}).json()["state"] == "disabled"
+        assert served.client.patch(one, json={"enabled": True, "confidence": None}).status_code == 200
+        receive_until(subscriber, is_state("patched", "up"))
+    config = served.client.get(one).json()["config"]
+    assert (config["enabled"], config["confidence"], config["width"]) == (True, None, 160)
+    assert served.client.delete(one).status_code == 204
+    assert served.client.patch(one, json={"enabled": True}).status_code == 404
+
+
+def test_a_change_of_what_was_changed_meanwhile_is_refused(served: Served) -> None:
+    """With If-Match; the tag of a source tells nothing of its secrets to who compares."""
+    one = "/api/v1/sources/street-1"
+    tag = served.client.get(one).headers["ETag"]
+    assert served.client.get(one).headers["ETag"] == tag
+    changed = served.client.patch(one, json={"confidence": 0.3}, headers={"If-Match": tag})
+    assert (changed.status_code, changed.headers["ETag"] != tag) == (200, True)
+    late = served.client.patch(one, json={"confidence": 0.4}, headers={"If-Match": tag})
+    assert (late.status_code, late.json()["error"]) == (412, "the source was changed meanwhile: GET it again")
+    assert served.client.get(one).json()["config"]["confidence"] == 0.3
+    again = served.client.patch(one, json={"confidence": None}, headers={"If-Match": changed.headers["ETag"]})
+    assert again.status_code == 200
+
+
+def test_many_at_once_do_not_pass_the_limit(tmp_path: Path) -> None:
+    with Served(tmp_path, {"max_sources": 8}) as served, ThreadPoolExecutor(40) as clients:
+        posts = [
+            clients.submit(served.client.post, "/api/v1/sources", json=street(f"more-{number}")) for number in range(40)
+        ]
+        codes = sorted(post.result().status_code for post in posts)
+        assert codes == [201] * 6 + [409] * 34
+        assert len(served.client.get("/api/v1/sources").json()) == 8
+
+
+def test_it_is_said_whose_sources_count(tmp_path: Path) -> None:
+    """At the start, at a reload, by `/api/v1/config`: those of config.yaml are not used any more."""
+    file = tmp_path / "sources.json"
+    words = "the configuration file's are not used"
+    with Served(tmp_path, {"sources_file": str(file)}) as served:
+        assert served.client.get("/api/v1/config").json()["sources_from"] is None
+        assert served.client.patch("/api/v1/sources/street-0?persist=true", json={"confidence": 0.4}).status_code == 200
+        assert served.client.get("/api/v1/config").json()["sources_from"] == str(file)
+        assert words not in served.lookout.log()
+        assert served.client.post("/api/v1/reload").status_code == 200
+        wait_until(lambda: words in served.lookout.log(), "the reload says so")
+        assert served.lookout.stop() == 0
+    with Served(tmp_path, {"sources_file": str(file)}) as again:
+        assert words in again.lookout.log()
+        assert again.client.get("/api/v1/sources/street-0").json()["config"]["confidence"] == 0.4

@@ -1,0 +1,57 @@
+"""A daemon with the HTTP interface, and a client that has the token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until
+from tests.support.ports import free_port
+
+TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def street(name: str, **more: object) -> dict[str, object]:
+    """A drawn source."""
+    return {"id": name, "type": "synthetic", "width": 160, "height": 96, "fps": 10, **more}
+
+
+class Served:
+    """Of two streets, unless it is told of others.
+
+    Args:
+        http: beside the port and the token.
+        config: the rest of it.
+    """
+
+    def __init__(self, folder: Path, http: dict[str, object] | None = None, **config: object) -> None:
+        self.port = free_port()
+        whole = {
+            "sources": [street("street-0"), street("street-1")],
+            "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+            "http": {"enabled": True, "port": self.port, "token": TOKEN, **(http or {})},
+            "monitor": {"interval_s": 0.5},
+            **config,
+        }
+        self.lookout = Lookout(folder, whole)
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = self.client_with(TOKEN)
+        with self.lookout.subscribe() as subscriber:
+            receive_until(subscriber, has_seen(1, "street-0", "street-1"))
+
+    def client_with(self, token: str | None) -> httpx.Client:
+        """Of whoever has this token, or none."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
+
+    def close(self) -> None:
+        self.client.close()
+        self.lookout.close()
+
+    def __enter__(self) -> Served:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
