@@ -41,7 +41,7 @@ RUN python3 -m venv /opt/lookout \
 FROM ${PYTHON_BASE} AS cpu
 LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on the CPU" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0 AND GPL-3.0-or-later"
 RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/* \
  && python3 -m pip uninstall --yes pip \
  && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
@@ -62,7 +62,7 @@ CMD ["run", "-c", "/etc/lookout/config.yaml"]
 FROM ${CUDA_BASE} AS gpu
 LABEL org.opencontainers.image.title="Lookout" \
       org.opencontainers.image.description="Video in, YOLO detections out over ZeroMQ; on an NVIDIA GPU" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0 AND GPL-3.0-or-later"
 RUN apt-get update && apt-get install -y --no-install-recommends python3 tini && rm -rf /var/lib/apt/lists/* \
  && useradd --system --uid 10001 --user-group --groups video --no-create-home lookout \
  && install -d -o 10001 -g 10001 /var/cache/lookout /var/lib/lookout

@@ -9,6 +9,7 @@
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
 # make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
 # make lock      the hashes of what container images install
+# make sbom      what is installed here, for who must know (CycloneDX)
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -30,7 +31,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test speed long lint format schemas soak image lock install uninstall clean
+.PHONY: demo run bench test speed long lint format schemas soak image lock sbom install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -71,14 +72,22 @@ image: $(VENV)/dev
 lock: $(VENV)/dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	@for target in "cpu --extra http" "gpu --extra http --extra gpu"; do set -- $$target; name=$$1; shift; \
-	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --python-version 3.12 --no-emit-index-url --quiet \
-	    --python-platform x86_64-manylinux_2_28 --custom-compile-command "make lock" -o requirements/$$name.lock; done
+	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --universal --python-version 3.10 --quiet \
+	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
+
+sbom: $(VENV)/base
+	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
+	@build/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
+	  -o build/sbom.cdx.json $(BIN)/python
+	@echo build/sbom.cdx.json
 
 install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Lookout needs Python 3.10 or later"; exit 2; }
 	@install -d -m 755 $(HOME_DIR) $(ETC_DIR)/models $(UNIT_DIR)
 	@[ -x $(HOME_DIR)/bin/python ] || $(PYTHON) -m venv $(HOME_DIR)
 	@$(HOME_DIR)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade '.[$(EXTRAS)]'
+	@[ -z "$(DESTDIR)" ] || grep -rlIF "$(HOME_DIR)" $(HOME_DIR)/bin $(HOME_DIR)/pyvenv.cfg | \
+	  xargs -r sed -i "s|$(HOME_DIR)|/opt/lookout|g"  # where it will lie
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
 	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment

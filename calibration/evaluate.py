@@ -48,7 +48,7 @@ def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
     except ImportError as error:
-        raise DetectorError("pycocotools is not installed: pip install 'lookoutd[calibrate]'") from error
+        raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
     content = _read(annotations)
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         truth = COCO()

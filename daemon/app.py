@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -21,9 +22,11 @@ from daemon.capacity import measure_detector
 from daemon.capture_port import CaptureSinks
 from daemon.changes import Changes, KeepSources, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
-from daemon.config import Config, HttpConfig, ModelConfig
+from daemon.config import Config, ModelConfig
 from daemon.decoder_rate import DecoderRate
-from daemon.errors import ConfigError, LookoutError
+from daemon.errors import LookoutError
+from daemon.gpus import name_visible
+from daemon.http import open_http
 from daemon.lane import Pipeline
 from daemon.lanes import Lanes
 from daemon.limits import Limits
@@ -45,10 +48,11 @@ from daemon.sources.factory import make_source
 from daemon.stop import Stop, StoppedError
 from daemon.tuning import allow_many_files, tune_the_interpreter
 from daemon.watchdog import Stuck, Watchdog
-from detectors.factory import open_detector, passed_over
+from detectors.factory import gpus, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
 if TYPE_CHECKING:
+    from daemon.http.access import Access
     from daemon.http.server import HttpServer
 
 log = structlog.get_logger(__name__)
@@ -133,16 +137,20 @@ class App:
         sinks: Sequence[RowSink],
     ) -> None:
         heap.keep_little()
+        allow_many_files()  # capture processes, started from here, have it too
         config, instance = self._config, secrets.token_hex(4)
+        access = None
         if config.http.enabled:
-            self._http = _http_server(config.http)
+            self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
         self._publisher = Publisher(
             config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail, self._watchdog
         )
         undo.callback(self._publisher.stop, 0.0)
-        if _may_use_gpu(config.model) and config.gpu.mps == "auto" and processes_wished(config) > 1:
-            self._share_gpu(undo)
+        if _may_use_gpu(config.model):
+            self._name_gpus(undo)
+            if config.gpu.mps == "auto" and processes_wished(config) > 1:
+                self._share_gpu(undo)
         detector = self._open(open_detector)
         closing = ExitStack()
         closing.callback(detector.close)
@@ -176,12 +184,13 @@ class App:
             self._lanes,
             open_detector,
             try_model if usual else None,
+            partial(self._renew_secrets, access),
             self._clock,
             self._watchdog,
             self._fail,
         )
-        if self._http:
-            self._offer_http(self._http)
+        if self._http and access:
+            self._offer_http(self._http, access)
         self._changes.start()
 
     @property
@@ -252,7 +261,6 @@ class App:
                     self._begin()
 
     def _begin(self) -> None:
-        allow_many_files()  # capture processes, started from here, have it too
         self._log_model()
         self._watchdog.start()
         self._lanes.start(self._stop)
@@ -420,6 +428,13 @@ class App:
         if info.startup:
             log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
 
+    def _name_gpus(self, undo: ExitStack) -> None:
+        """Before anybody uses one."""
+        if gpus():
+            reason = self._in_time(undo, "asking for the names of GPUs", name_visible)
+            if reason:
+                log.warning("GPUs have no names: figures may be of others", reason=reason)
+
     def _share_gpu(self, undo: ExitStack) -> None:
         """Before anybody uses it, so that capture processes and lanes run on it side by side."""
         mps = self._mps = self._in_time(undo, "starting MPS", Mps)
@@ -441,6 +456,7 @@ class App:
             lanes=info.lanes,
             batch=board.max_batch,
             gather=info.gpu is not None,
+            patient=[source.id for source in self._config.active if source.is_patient],
         )
 
     def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[RowSink]) -> Monitor:
@@ -482,15 +498,15 @@ class App:
 
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
-    def _offer_http(self, server: HttpServer) -> None:
+    def _offer_http(self, server: HttpServer, access: Access) -> None:
         from daemon.http.exposition import Exposition
         from daemon.http.routes import Routes
         from daemon.kept import Kept
 
         http = self._config.http
-        exposition = Exposition(self)
+        exposition = Exposition(self, lambda: access.refused)
         kept = Kept(http.sources_file) if http.sources_file else None
-        routes = Routes(self, http, exposition, kept, self._read)
+        routes = Routes(self, http, access, exposition, kept, self._read)
         self._monitor.add_sink(exposition.histograms.take)
         server.serve(routes.starlette())
 
@@ -510,6 +526,20 @@ class App:
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""
         return self._changes.ask_to_reload(lambda _: self._read())
+
+    def _renew_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
+        """Read keys and tokens again; what comes back makes them the ones that count.
+
+        Raises:
+            ConfigError: one cannot be read.
+        """
+        renewals = [self._publisher.renew_clients(), *([access.renew(new.http)] if access else [])]
+
+        def renew() -> None:
+            for each in renewals:
+                each()
+
+        return renew
 
     @staticmethod
     def _age() -> dict[str, float]:
@@ -550,11 +580,3 @@ _USUAL_DETECTOR = open_detector
 
 def _may_use_gpu(model: ModelConfig) -> bool:
     return model.backend in ("auto", "trt")
-
-
-def _http_server(config: HttpConfig) -> HttpServer:
-    try:
-        from daemon.http.server import HttpServer
-    except ImportError as error:
-        raise ConfigError(f"http needs {error.name}: pip install 'lookoutd[http]'") from error
-    return HttpServer(config)

@@ -18,6 +18,7 @@ from daemon.clock import Clock
 from daemon.frames import Frame
 from daemon.metrics import Ledger
 
+PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 Cause = Literal["shutdown", "removed"]
 """Why a frame that waits for room is given up."""
 
@@ -45,12 +46,14 @@ class _Queue:
         gone: the source was removed while it was in flight.
         wanted: its thread waits for room, or for its last frame to be on its way.
         wake: tells its thread that there is.
+        replaces: a newer frame takes the place of an older one.
     """
 
-    __slots__ = ("frames", "gone", "in_flight", "wake", "wanted")
+    __slots__ = ("frames", "gone", "in_flight", "replaces", "wake", "wanted")
 
-    def __init__(self) -> None:
+    def __init__(self, *, replaces: bool) -> None:
         self.frames: deque[Frame] = deque()
+        self.replaces = replaces
         self.in_flight = self.gone = self.wanted = False
         self.wake: Callable[[], None] = lambda: None
 
@@ -73,6 +76,7 @@ class FrameBoard:
             a source is in flight once, and a batch with one frame of each would leave nothing to the others.
         batch: frames that are taken at once, at most; None for what the lane asks for.
         gather: a batch takes so little time that waiting for one is worth it; it is not where it is lossless.
+        patient: live: sources that wait for lanes all the same, such as recordings that are played as fast as can be.
 
     Attributes:
         live: newer frames replace older ones.
@@ -89,6 +93,7 @@ class FrameBoard:
         lanes: int = 1,
         batch: int | None = None,
         gather: bool = False,
+        patient: Iterable[str] = (),
     ) -> None:
         self._batch = batch
         self._gather = gather and depth is None
@@ -99,18 +104,27 @@ class FrameBoard:
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._lanes = lanes
         self._lock = threading.Lock()
-        self._queues = {source: _Queue() for source in sources}
-        self._most_sources = self._share()
+        self._queues: dict[str, _Queue] = {}
+        self._most_sources = 0
         # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
         self._in_hand: dict[Batch, None] = {}  # taken, and not claimed yet
         self._closed = False
+        patient = set(patient)
+        for source in sources:
+            self.add(source, patient=source in patient)
 
-    def add(self, source: str) -> None:
-        """Frames of a source will come."""
+    def add(self, source: str, *, patient: bool = False) -> None:
+        """Frames of a source will come.
+
+        Args:
+            patient: see above.
+        """
         with self._lock:
-            self._queues.setdefault(source, _Queue()).gone = False
+            replaces = self.live and not patient
+            queue = self._queues.setdefault(source, _Queue(replaces=replaces))
+            queue.gone, queue.replaces = False, replaces
             self._most_sources = self._share()
 
     def remove(self, source: str) -> None:
@@ -136,14 +150,16 @@ class FrameBoard:
         """Whom to tell when a source that had no room has some, or is settled; returns at once."""
         self._queues[source].wake = wake
 
-    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
-        """Leave a frame; False if there is no room for it now, which is only so where it is lossless.
+    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
+        """Leave a frame; False if there is no room for it now.
 
         Args:
             give_up: where there is no room, drop it for this cause.
+            hold_ns: a frame that was captured less than this before is not replaced yet: cameras with B-frames send
+                several at once, and a lane that has nothing else to do takes them one after the other.
         """
         with self._lock:
-            return self._put(frame, give_up=give_up)
+            return self._put(frame, give_up=give_up, hold_ns=hold_ns)
 
     def put_all(self, frames: Iterable[Frame]) -> None:
         """Leave several at once; those that there is no room for are dropped."""
@@ -173,7 +189,7 @@ class FrameBoard:
                 del ready[source]
                 queue = self._queues[source]
                 frame = queue.frames.popleft()
-                if self._is_stale(frame):
+                if queue.replaces and self._is_stale(frame):
                     self._ledger.drop(frame.info, "stale")
                 else:
                     frames.append(frame)
@@ -261,15 +277,18 @@ class FrameBoard:
             self._ready.clear()
             self._filled.notify_all()
 
-    def _put(self, frame: Frame, *, give_up: Cause | None) -> bool:
+    def _put(self, frame: Frame, *, give_up: Cause | None, hold_ns: int = 0) -> bool:
         source = frame.info.source
         queue = self._queues.get(source)
         if self._closed or queue is None or queue.gone:
             self._ledger.drop(frame.info, "shutdown" if self._closed else "removed")
             return True
-        if self.live and queue.frames:
+        if queue.replaces and queue.frames:
+            if not give_up and self._clock.monotonic_ns() - queue.frames[-1].info.captured_ns < hold_ns:
+                queue.wanted = True
+                return False
             self._ledger.drop(queue.frames.popleft().info, "superseded")
-        elif len(queue.frames) >= self._depth:
+        elif len(queue.frames) >= self._depth_of(queue):
             if give_up:
                 self._ledger.drop(frame.info, give_up)
             queue.wanted = not give_up
@@ -292,8 +311,11 @@ class FrameBoard:
 
     def _tell(self, queue: _Queue) -> None:
         """A thread that is woken for room finds some for several frames."""
-        if len(queue.frames) <= self._depth // 2:
+        if len(queue.frames) <= self._depth_of(queue) // 2:
             queue.moved()
 
+    def _depth_of(self, queue: _Queue) -> int:
+        return PATIENT_DEPTH if self.live and not queue.replaces else self._depth
+
     def _is_stale(self, frame: Frame) -> bool:
-        return self.live and self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns
+        return self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns

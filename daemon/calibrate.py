@@ -7,7 +7,6 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -26,7 +25,7 @@ from daemon.page import check_pages, number, write_pages
 from daemon.probes import open_gpu_probe
 from daemon.redact import Url
 from daemon.sources.factory import make_source
-from detectors.factory import Backend, availability, open_detector
+from detectors.factory import Backend, best_backend, open_detector
 from detectors.port import on_host
 
 _CONFIGS = (".yaml", ".yml")
@@ -67,7 +66,7 @@ def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
     check_pages()
     began = monotonic()
     if backend == "auto":
-        backend = cast("Backend", next(row.backend for row in availability() if row.available))
+        backend = best_backend()
     wishes = replace(wishes, backend=backend)
     if wishes.labelled:
         gathering = replace(gathering, held_out=0)

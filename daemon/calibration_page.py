@@ -146,7 +146,7 @@ def _drawn(outcome: Outcome) -> list[tuple[str, str]]:
     try:
         from daemon import calibration_plots as plots
     except ImportError as error:
-        raise LookoutError(f"reports need {error.name}: pip install 'lookoutd[calibrate]'") from error
+        raise LookoutError(f"reports need {error.name}: pip install '.[calibrate]'") from error
     drawn = [("tradeoff", plots.tradeoff(outcome))]
     drawn += [(f"layers-{trial.precision}", plots.layers(trial)) for trial in outcome.trials if trial.costs]
     drawn += [(f"path-{trial.precision}", plots.path(trial, outcome)) for trial in outcome.trials if trial.steps]

@@ -38,6 +38,8 @@ _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it
 # is left alone before it is replaced.
 _LONG = 15
 _ADMISSION_NS = 10_000_000_000  # for the answer whether the source may give frames
+_BURST_NS = 25_000_000  # less than what is taken for falling behind
+_MOST_IN_BURST = 4  # pictures; of more the newest is wanted
 _LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
 
 
@@ -137,6 +139,8 @@ class Capture:
         self._gave = False  # this connection, a picture
         self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
         self._decode = 0  # ns, of the picture loaded last
+        self._burst_ns = self._held_ns = 0  # within which pictures belong together; see `FrameBoard.put`
+        self._burst = (0, 0)  # when the last picture of one was captured, and how many there were
         self.go_on: Callable[[], int | None] = partial(next, self.life(), None)
 
     @property
@@ -232,7 +236,11 @@ class Capture:
         while not self._stop.is_set:
             try:
                 yield from self.connection()
-                return
+                if not self._source.goes_on or self._stop.is_set:
+                    return
+                if self._gave:
+                    continue
+                reason = "a recording without a picture"
             except SourceError as error:
                 reason = str(error)
             except (_DisownedError, PoisonedError):
@@ -242,7 +250,9 @@ class Capture:
                     raise PoisonedError(str(error)) from error
                 log.exception("source failed in a way that is not foreseen", source=self.id)
                 reason = f"unexpected {type(error).__name__}: see the log"
-            if self._source.once and self._seq > self._first_seq:
+            if self._source.goes_on:
+                self.failure = reason = f"passed over: {reason}"
+            elif self._source.once and self._seq > self._first_seq:
                 # Played in part: to start again would publish the same frames twice.
                 self.failure = reason
                 return
@@ -392,6 +402,7 @@ class Capture:
             return False
         answer.result()
         self.format = reader.format
+        self._burst_ns = min(_BURST_NS, round(0.5e9 / (reader.format.fps or 1.0)))
         self.fell_to_cpu = self.asks_gpu and reader.format.decoder != NVDEC
         return True
 
@@ -442,10 +453,18 @@ class Capture:
             if self._in_library.disowned:
                 raise _DisownedError
             frame = Frame(self._captured(picture, image, behind), image)
-            if self._board.put(frame):
+            self._hold(picture, frame.info.captured_ns)
+            if self._board.put(frame, hold_ns=self._held_ns):
                 return True
             self._waiting = frame
             return False
+
+    def _hold(self, picture: Picture, now: int) -> None:
+        """How long a picture is to wait for one before it that came in the same burst."""
+        last, count = self._burst
+        count = count + 1 if now - last < self._burst_ns else 1
+        self._burst = now, count
+        self._held_ns = self._burst_ns if picture.in_burst and count <= _MOST_IN_BURST else 0
 
     def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
         """The account and the times of a picture that is captured now."""
@@ -464,12 +483,13 @@ class Capture:
             width=image.width,
             height=image.height,
             behind=behind,
+            pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
         )
 
     def _wait_for_room(self) -> Life:
         self._held = True
         while not self._leave_waiting():
-            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+            yield self._clock.monotonic_ns() + (self._held_ns or _LOOK_AGAIN_NS)
         self._held, self._last_ns = False, self._clock.monotonic_ns()
 
     def _leave_waiting(self) -> bool:
@@ -478,7 +498,8 @@ class Capture:
             if self._in_library.disowned or self._waiting is None:
                 raise _DisownedError
             frame, self._waiting = self._waiting, None  # what cannot be put for good is counted by the board
-            if not self._board.put(frame, give_up=self._gives_up if self._stop.is_set else None):
+            give_up = self._gives_up if self._stop.is_set else None
+            if not self._board.put(frame, give_up=give_up, hold_ns=self._held_ns):
                 self._waiting = frame
                 return False
             return True

@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 OpenDetector = Callable[[Backend, Options], Detector]
 TryModel = Callable[[Backend, Options, LogConfig, Stop], None]
 KeepSources = Callable[[Sequence[SourceConfig]], None]
+RenewSecrets = Callable[[Config], Callable[[], None]]
 _MOST_LEFT = 3  # models that were given up and still have not come to an end
 _LOOK_S = 0.5
 
@@ -63,6 +64,7 @@ class Changes(threading.Thread):
 
     Args:
         try_model: tries a model where it can be killed, None to open it at once.
+        renew_secrets: reads keys and tokens again with the file; what it returns makes them count.
         on_failure: told when a change broke off half way, which nothing that can be foreseen does.
 
     Attributes:
@@ -76,6 +78,7 @@ class Changes(threading.Thread):
         lanes: Lanes,
         open_detector: OpenDetector,
         try_model: TryModel | None,
+        renew_secrets: RenewSecrets,
         clock: Clock,
         watchdog: Watchdog,
         on_failure: Callable[[str], None],
@@ -83,7 +86,7 @@ class Changes(threading.Thread):
         super().__init__(name="changes", daemon=True)
         self.config = config
         self._sources, self._lanes, self._clock = sources, lanes, clock
-        self._open_detector, self._try_model = open_detector, try_model
+        self._open_detector, self._try_model, self._renew_secrets = open_detector, try_model, renew_secrets
         self._watchdog, self._on_failure = watchdog, on_failure
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for its model
@@ -200,6 +203,7 @@ class Changes(threading.Thread):
             adopted = generation if change.model else None
             wishes = [*change.added, *change.changed, *change.wishes]
             filters = adopted.filters_of(new.active) if adopted else self._lanes.filters_of(wishes)
+            renew = self._renew_secrets(new) if request.reloads else None
             if request.keep:
                 # The last that may be refused, and before any change behind this one: a reload reads what is written.
                 request.keep(new.sources)
@@ -208,6 +212,8 @@ class Changes(threading.Thread):
         finally:
             if generation:  # for a model that is not wanted any more
                 generation.retire()
+        if renew:
+            renew()
         self._commit(new, change, captures, filters, adopted)
         return change
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
 
@@ -12,13 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from daemon.appending import AppendedFile
 from daemon.capacity import Demand, Limits, cores, loads, measure_detector, verdict
+from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
-from daemon.errors import DecodeError, SourceError
+from daemon.errors import ConfigError, DecodeError, SourceError
+from daemon.http import open_http
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import bus_bytes_per_s, open_gpu_probe
+from daemon.publisher import try_endpoint
 from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
@@ -49,10 +55,17 @@ class Opened:
     problem: str | None = None
 
 
-def check(config: Config) -> int:
-    """Print what would happen; the exit code is 0 only if all of it would go well."""
+def check(config: Config, *, ports: bool = True) -> int:
+    """Print what would happen; the exit code is 0 only if all of it would go well.
+
+    Args:
+        ports: try those that are published and served on, which a daemon that runs with this configuration has.
+    """
     console = Console()
     with ExitStack() as stack:
+        problems = [*_unusable(config, ports=ports)]
+        for problem in problems:
+            console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
@@ -63,14 +76,45 @@ def check(config: Config) -> int:
             opened = list(pool.map(lambda source: open_once(source, hardware), config.active))
         console.print(_source_table(opened))
         for row in opened:
+            for note in row.format.notes if row.format else ():
+                console.print(f"{row.source.id}: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
             _check_load(config, detector, offer, opened, console)
-        problem = any(row.problem for row in opened)
+        failed = bool(problems) or any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before what they lie in is released
-    return 0 if detector and not problem else 2
+    return 0 if detector and not failed else 2
+
+
+def _unusable(config: Config, *, ports: bool) -> Iterator[str]:
+    """Why `run` could not begin, model and sources apart."""
+    parts: list[Callable[[], object]] = [
+        lambda: _append_to(config.log.file, "log.file"),
+        lambda: _append_to(config.monitor.frames_file, "monitor.frames_file"),
+    ]
+    if ports:
+        parts.append(lambda: try_endpoint(config.publisher))
+        if config.http.enabled:
+            parts.append(lambda: open_http(config.http, SystemClock())[0].stop(0.0))
+    for part in parts:
+        try:
+            part()
+        except ConfigError as error:
+            yield str(error)
+
+
+def _append_to(path: Path | None, key: str) -> None:
+    if path is None:
+        return
+    there = path.exists()
+    try:
+        AppendedFile(path).close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be written: {error.strerror}") from error
 
 
 def open_once(config: SourceConfig, hardware: Hardware) -> Opened:
@@ -209,6 +253,11 @@ def _memory_table(info: ModelInfo, config: Config) -> Table:
     return table
 
 
+def _aspect_of(format: VideoFormat) -> str:
+    """Of its pixels, where they are not square."""
+    return "" if format.pixel_aspect == 1 else f", pixels {format.pixel_aspect:g}:1"
+
+
 def _source_table(opened: list[Opened]) -> Table:
     table = Table("source", "", "codec", "size", "fps", "decoder", "first frame", title="Sources", title_justify="left")
     for row in opened:
@@ -216,7 +265,7 @@ def _source_table(opened: list[Opened]) -> Table:
             table.add_row(row.source.id, "[red]failed[/red]")
             continue
         fps = "?" if row.format.fps is None else f"{row.format.fps:.2f}"
-        size = f"{row.format.width}x{row.format.height}"
+        size = f"{row.format.width}x{row.format.height}" + _aspect_of(row.format)
         first = f"{(row.first_frame_s or 0) * 1000:.0f} ms"
         table.add_row(row.source.id, "[green]ok[/green]", row.format.codec, size, fps, row.format.decoder, first)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Sequence
 from contextlib import closing
@@ -43,14 +44,31 @@ def invoke(args: Sequence[str]) -> int:
         return USER_ERROR
     except click.ClickException as error:
         return _complain(error.format_message())
-    except (LookoutError, DetectorError) as error:
-        return _complain(str(error))
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:  # `lookout watch | head`
         sys.stderr.close()
         return 0
+    except (LookoutError, DetectorError, OSError, RuntimeError, MemoryError, ImportError) as error:
+        words = _words_of(error)
+        if words is None:
+            raise
+        return _complain(words)
     return code if isinstance(code, int) else 0
+
+
+def _words_of(error: Exception) -> str | None:
+    """For a person, of what a person can mend; None of anything else."""
+    number = getattr(error, "errno", None)
+    if isinstance(error, LookoutError | DetectorError):
+        return str(error)
+    if number in (errno.EMFILE, errno.ENFILE):
+        return "the system gives no more open files: raise the limit (`ulimit -n`, LimitNOFILE)"
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or "failed to map segment" in str(error):
+        return "the system gives no more memory: stop something else, or raise the limit (`ulimit -v`, MemoryMax)"
+    if "can't start new thread" in str(error):
+        return "the system gives no more threads: raise their limit, or memory's (`ulimit -u`, `ulimit -v`, TasksMax)"
+    return None
 
 
 def _complain(text: str) -> int:
@@ -69,19 +87,22 @@ def cli() -> None:
 def run(config: Path) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
     from daemon.app import App
-    from daemon.config import Config, load
-    from daemon.kept import Kept
+    from daemon.config import Config
+    from daemon.kept import Kept, load_whole, tell_whose_sources
     from daemon.log import logging
     from daemon.signals import stopping_on_signals
     from daemon.stop import Stop, StoppedError
     from daemon.tuning import leave_no_core
 
     def read() -> Config:
-        found = load(config)
-        return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
+        found = load_whole(config)
+        tell_whose_sources(found)
+        return found
 
     leave_no_core()
-    loaded = read()
+    loaded = load_whole(config)
+    if loaded.http.sources_file:
+        Kept(loaded.http.sources_file).tidy()
     stop, running, asked = Stop(), list[App](), Stop()
 
     def reload() -> None:
@@ -90,6 +111,7 @@ def run(config: Path) -> int:
             app.reload_file()
 
     with stopping_on_signals(stop.set, reload), logging(loaded.log):
+        tell_whose_sources(loaded)
         try:
             app = App(loaded, stop=stop, read=read)
         except StoppedError:
@@ -102,14 +124,18 @@ def run(config: Path) -> int:
 
 @cli.command()
 @_CONFIG
-def check(config: Path) -> int:
+@click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
+def check(config: Path, running: bool) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.check import check as run_check
-    from daemon.config import LogConfig, load
+    from daemon.config import LogConfig
+    from daemon.kept import load_whole, tell_whose_sources
     from daemon.log import logging
 
     with logging(LogConfig(format="console")):
-        return run_check(load(config))
+        loaded = load_whole(config)
+        tell_whose_sources(loaded)
+        return run_check(loaded, ports=not running)
 
 
 @cli.command()
@@ -145,6 +171,8 @@ def watch(
     from daemon import watch as watching
     from daemon.client import Subscriber
 
+    if not (once or as_json or sys.stdout.isatty()):
+        raise LookoutError("the table is for terminals, and this is none: use --json")
     kinds = ("detections",) if once else ("detections", "status", "metrics")
     keys = {"server_key": server_key, "secret_key": secret_key}
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
@@ -291,7 +319,7 @@ def calibrate(
         from daemon.calibrate import Gathering
         from daemon.calibrate import calibrate as run_calibrate
     except ImportError as error:
-        raise LookoutError(f"{error.name} is not installed: pip install 'lookoutd[calibrate]'") from error
+        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
@@ -16,20 +15,21 @@ import yaml
 from daemon.admission import Mode
 from daemon.errors import ConfigError
 from daemon.messages import Encoding, is_port
-from daemon.redact import Secret, Url
+from daemon.redact import Secret, Url, percent_encoded
+from daemon.validation import convert, is_secret, read_yaml, strings
 from detectors.factory import Backend
 from detectors.port import Precision
 
-PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
-PositiveFloat = Annotated[float, msgspec.Meta(gt=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
+Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1000)]  # frames a second
+Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
 SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
-
-
-_LEAST_TOKEN = 16
+Role = Literal["view", "operate"]
+Turn = Literal[0, 90, 180, 270]  # degrees clockwise
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,12 +41,12 @@ class ModelConfig(Section, frozen=True):
     backend: Backend = "auto"
     head: str = "auto"
     labels: str | None = None
-    input_size: tuple[PositiveInt, PositiveInt] | None = None
+    input_size: tuple[Pixels, Pixels] | None = None
     confidence: Unit = 0.25
     iou: Unit = 0.45
-    max_detections: PositiveInt = 300
+    max_detections: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 300
     max_batch: Annotated[int, msgspec.Meta(ge=1, le=256)] = 8
-    threads: Annotated[int, msgspec.Meta(ge=0)] = 0
+    threads: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 0
     precision: Precision = "auto"
     builder_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 3
     cache: Path | None = None
@@ -54,9 +54,9 @@ class ModelConfig(Section, frozen=True):
 
 
 class GpuConfig(Section, frozen=True):
-    device: Annotated[int, msgspec.Meta(ge=0)] = 0
-    memory_limit_mib: PositiveInt | None = None
-    frame_size: tuple[PositiveInt, PositiveInt] = (1920, 1080)
+    device: Annotated[int, msgspec.Meta(ge=0, le=255)] = 0
+    memory_limit_mib: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] | None = None
+    frame_size: tuple[Pixels, Pixels] = (1920, 1080)
     mps: Literal["auto", "off"] = "auto"
     avoid_interrupts: bool = True
 
@@ -64,13 +64,18 @@ class GpuConfig(Section, frozen=True):
 class SourceBase(Section, frozen=True):
     id: SourceId
     enabled: bool = True
-    max_fps: PositiveFloat | None = None
+    max_fps: Rate | None = None
     labels: list[str] | None = None
     confidence: Unit | None = None
 
     @property
     def asks_gpu(self) -> bool:
         """It is to be decoded on the GPU, if that can be."""
+        return False
+
+    @property
+    def is_patient(self) -> bool:
+        """It waits for lanes, live or not: played as fast as it can be, it would replace most of its own frames."""
         return False
 
     @property
@@ -81,18 +86,31 @@ class SourceBase(Section, frozen=True):
 
 class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     url: Url
+    user: Secret | None = None
+    password: Secret | None = None
     pace: Pace = "realtime"
     loop: bool = False
-    transport: Literal["tcp", "udp"] = "tcp"
-    open_timeout_s: PositiveFloat = 5.0
-    read_timeout_s: PositiveFloat = 5.0
+    kind: Literal["auto", "recording", "live"] = "auto"
+    transport: Literal["auto", "tcp", "udp"] = "auto"
+    open_timeout_s: Seconds = 5.0
+    read_timeout_s: Seconds = 5.0
+    rotate: Literal["auto"] | Turn = "auto"
     decode: Decode = "auto"
-    decode_threads: PositiveInt = 1
-    options: dict[str, str] = {}
+    decode_threads: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    options: dict[str, Secret] = {}
+
+    @property
+    def address(self) -> str:
+        """The URL or path that is opened, with user name and password percent-encoded. It is a secret."""
+        return self.url.encoded() if self.user is None else self.url.with_credentials(self.user, self.password)
 
     @property
     def asks_gpu(self) -> bool:
         return self.decode != "cpu"
+
+    @property
+    def is_patient(self) -> bool:
+        return self.pace == "fast"
 
     @property
     def patience_s(self) -> float:
@@ -101,37 +119,42 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
 
 class CameraConfig(SourceBase, frozen=True, tag="camera"):
     device: int | str = 0
-    width: PositiveInt | None = None
-    height: PositiveInt | None = None
-    fps: PositiveFloat | None = None
+    width: Pixels | None = None
+    height: Pixels | None = None
+    fps: Rate | None = None
+    rotate: Turn = 0
     fourcc: Annotated[str, msgspec.Meta(min_length=4, max_length=4)] | None = None
 
 
 class SyntheticConfig(SourceBase, frozen=True, tag="synthetic"):
-    width: Annotated[int, msgspec.Meta(ge=1, le=16384)] = 640
-    height: Annotated[int, msgspec.Meta(ge=1, le=16384)] = 360
-    fps: PositiveFloat = 30.0
+    width: Pixels = 640
+    height: Pixels = 360
+    fps: Rate = 30.0
     objects: Annotated[int, msgspec.Meta(ge=0, le=64)] = 5
-    seed: Annotated[int, msgspec.Meta(ge=0)] = 0
-    frames: PositiveInt | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)] = 0
+    frames: Annotated[int, msgspec.Meta(ge=1, le=1 << 48)] | None = None
     pace: Pace = "realtime"
+
+    @property
+    def is_patient(self) -> bool:
+        return self.pace == "fast"
 
 
 SourceConfig = AvConfig | CameraConfig | SyntheticConfig
 
 
 class ReconnectConfig(Section, frozen=True):
-    initial_s: PositiveFloat = 0.5
-    max_s: PositiveFloat = 4.0
-    factor: Annotated[float, msgspec.Meta(ge=1)] = 2.0
+    initial_s: Seconds = 0.5
+    max_s: Seconds = 4.0
+    factor: Annotated[float, msgspec.Meta(ge=1, le=100)] = 2.0
     jitter: Unit = 0.2
 
 
 class BoardConfig(Section, frozen=True):
     mode: Literal["live", "lossless"] = "live"
-    max_age_ms: PositiveFloat = 1000.0
-    depth: PositiveInt = 16
-    max_batch: PositiveInt | None = None
+    max_age_ms: Annotated[float, msgspec.Meta(ge=1, le=3_600_000)] = 1000.0
+    depth: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 16
+    max_batch: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
 
 
 class CurveConfig(Section, frozen=True):
@@ -143,18 +166,26 @@ class CurveConfig(Section, frozen=True):
 class PublisherConfig(Section, frozen=True):
     endpoint: str = "tcp://127.0.0.1:5556"
     encoding: Encoding = "json"
-    high_water_mark: PositiveInt = 1000
-    outbox: PositiveInt = 1024
-    wait_for_subscriber_s: Seconds = 0.0
+    high_water_mark: Count = 1000
+    outbox: Count = 1024
+    max_subscribers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
+    wait_for_subscriber_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     allow_plaintext: bool = False
     curve: CurveConfig | None = None
 
 
 class MonitorConfig(Section, frozen=True):
     interval_s: Annotated[float, msgspec.Meta(gt=0, le=60)] = 10.0  # every frame of it is held, for percentiles
-    stall_after_s: PositiveFloat = 2.0
-    stuck_after_s: PositiveFloat = 30.0
+    stall_after_s: Seconds = 2.0
+    stuck_after_s: Seconds = 30.0
     frames_file: Path | None = None
+
+
+class TokenConfig(Section, frozen=True):
+    name: SourceId
+    role: Role = "view"
+    token: Secret | None = None
+    token_file: Path | None = None
 
 
 class HttpConfig(Section, frozen=True):
@@ -163,30 +194,13 @@ class HttpConfig(Section, frozen=True):
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9105
     token: Secret | None = None
     token_file: Path | None = None
+    tokens: list[TokenConfig] = []
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    max_sources: PositiveInt = 256
+    max_sources: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 256
     schemes: tuple[str, ...] = ("rtsp", "rtsps", "http", "https", "rtmp", "rtmps")
     allow_local: bool = False
     sources_file: Path | None = None
-
-    def secret(self) -> Secret | None:
-        """The token, wherever it is.
-
-        Raises:
-            ConfigError: its file cannot be read, or it is too short to be one.
-        """
-        token = self.token
-        if self.token_file is not None:
-            try:
-                token = Secret(self.token_file.read_text(encoding="utf-8").strip())
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"http.token_file: {self.token_file} cannot be read: {error}") from error
-        if token is not None and len(token.reveal()) < _LEAST_TOKEN:
-            raise ConfigError(
-                f"http.token: is shorter than {_LEAST_TOKEN} characters: `openssl rand -hex 32` makes one"
-            )
-        return token
 
 
 class LogConfig(Section, frozen=True):
@@ -239,19 +253,18 @@ def load(path: Path) -> Config:
 
 def parse(text: str) -> Config:
     """A configuration from YAML text; see `load`."""
-    try:
-        raw = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader, see below
-    except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
+    raw = read_yaml(text, _Loader)
     if not isinstance(raw, dict):
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
         raw["admission"] = "off"
     if isinstance(raw.get("gpu"), dict) and raw["gpu"].get("mps") is False:
         raw["gpu"]["mps"] = "off"
-    for where in _environment_outside_secrets(raw):
-        raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
-    return check(_convert(raw, Config))
+    for where, value in strings(raw):
+        if _ENVIRONMENT.search(value) and not is_secret(where, raw, Config):
+            raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
+    found: Config = convert(raw, Config, _hook)
+    return check(found)
 
 
 def source_of(raw: object) -> SourceConfig:
@@ -260,8 +273,8 @@ def source_of(raw: object) -> SourceConfig:
     Raises:
         ConfigError: with the key.
     """
-    found: SourceConfig = _convert(raw, SourceConfig)  # type: ignore[arg-type]
-    _check_id(found.id, "id")
+    found: SourceConfig = convert(raw, SourceConfig, _hook)
+    _check_source(found, "")
     return found
 
 
@@ -269,12 +282,15 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     """What types cannot say: ids, references between keys, and what would be unsafe."""
     if not config.active and not may_be_empty:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for index, source in enumerate(config.sources):
-        _check_id(source.id, f"sources[{index}].id")
-        if source.id in seen:
+        _check_source(source, f"sources[{index}].")
+        other = seen.get(source.id.lower())
+        if other == source.id:
             raise ConfigError(f"sources[{index}].id: {source.id!r} is used twice; each source needs its own")
-        seen.add(source.id)
+        if other is not None:
+            raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
+        seen[source.id.lower()] = source.id
     if config.reconnect.max_s < config.reconnect.initial_s:
         raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
     if config.admission != "off" and config.board.mode == "lossless":
@@ -284,9 +300,25 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     return config
 
 
-def _check_id(id: str, where: str) -> None:
+def _check_source(source: SourceConfig, where: str) -> None:
+    id = source.id
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", id):
-        raise ConfigError(f"{where}: {id!r} may hold letters, digits, '_', '.' and '-' only")
+        raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
+    if not id.strip("."):
+        raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
+    if isinstance(source, AvConfig):
+        _check_credentials(source, where)
+    elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:
+        raise ConfigError(f"{where}device: is a URL, and not a camera of this machine: set type: av and url")
+
+
+def _check_credentials(source: AvConfig, where: str) -> None:
+    if source.password is not None and source.user is None:
+        raise ConfigError(f"{where}password: wants a user, too")
+    if source.user is not None and not source.url.scheme:
+        raise ConfigError(f"{where}user: is for URLs; {source.url} is a path")
+    if source.user is not None and source.url.has_credentials:
+        raise ConfigError(f"{where}user: the URL has a user name as well: write one of them")
 
 
 def _check_http(http: HttpConfig) -> None:
@@ -296,9 +328,14 @@ def _check_http(http: HttpConfig) -> None:
         raise ConfigError("http: set one of token and token_file")
     if (http.tls_certificate is None) != (http.tls_key is None):
         raise ConfigError("http: tls_certificate and tls_key go together")
-    has_token = http.token is not None or http.token_file is not None
-    if not _is_loopback(f"{http.host}:0") and not has_token:
-        raise ConfigError(f"http.host: {http.host} can be reached by the whole network: set http.token or token_file")
+    for index, row in enumerate(http.tokens):
+        if (row.token is None) == (row.token_file is None):
+            raise ConfigError(f"http.tokens[{index}]: set one of token and token_file")
+        if row.name in [other.name for other in http.tokens[:index]]:
+            raise ConfigError(f"http.tokens[{index}].name: {row.name!r} is used twice")
+    has_token = http.token is not None or http.token_file is not None or http.tokens
+    if not is_loopback(http.host) and not has_token:
+        raise ConfigError(f"http.host: {http.host} can be reached by the whole network: set http.token or tokens")
 
 
 def _check_publisher(publisher: PublisherConfig) -> None:
@@ -313,17 +350,17 @@ def _check_publisher(publisher: PublisherConfig) -> None:
         raise ConfigError(
             "publisher.curve: set one of secret_key and secret_key_file (`lookout keys new` makes a pair)"
         )
-    if scheme == "tcp" and not curve and not publisher.allow_plaintext and not _is_loopback(address):
+    if scheme == "tcp" and not curve and not publisher.allow_plaintext and not is_loopback(address.rpartition(":")[0]):
         raise ConfigError(
             f"publisher.endpoint: {publisher.endpoint} can be read by the whole network: set publisher.curve "
             "(`lookout keys new` makes keys), or allow_plaintext: true if that is meant"
         )
 
 
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, and can be reached from nowhere else."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host in ("localhost", "lo")
 
@@ -332,11 +369,11 @@ def _anchor(config: Config, folder: Path) -> Config:
     """Relative paths made absolute."""
 
     def at(path: Path | None) -> Path | None:
-        return None if path is None else folder / path
+        return None if path is None else _absolute(folder, path)
 
     labels = config.model.labels
     if labels not in (None, "coco"):
-        labels = str(folder / str(labels))
+        labels = str(_absolute(folder, Path(str(labels))))
     publisher = config.publisher
     if publisher.curve:
         curve = msgspec.structs.replace(
@@ -344,7 +381,7 @@ def _anchor(config: Config, folder: Path) -> Config:
         )
         publisher = msgspec.structs.replace(publisher, curve=curve)
     sources = [
-        msgspec.structs.replace(source, url=Url(str(folder / source.url.reveal())))
+        msgspec.structs.replace(source, url=Url(str(_absolute(folder, Path(source.url.reveal())))))
         if isinstance(source, AvConfig) and not source.url.scheme
         else source
         for source in config.sources
@@ -352,7 +389,7 @@ def _anchor(config: Config, folder: Path) -> Config:
     return msgspec.structs.replace(
         config,
         model=msgspec.structs.replace(
-            config.model, path=folder / config.model.path, labels=labels, cache=at(config.model.cache)
+            config.model, path=_absolute(folder, config.model.path), labels=labels, cache=at(config.model.cache)
         ),
         sources=sources,
         publisher=publisher,
@@ -360,6 +397,7 @@ def _anchor(config: Config, folder: Path) -> Config:
         http=msgspec.structs.replace(
             config.http,
             token_file=at(config.http.token_file),
+            tokens=[msgspec.structs.replace(row, token_file=at(row.token_file)) for row in config.http.tokens],
             tls_certificate=at(config.http.tls_certificate),
             tls_key=at(config.http.tls_key),
             sources_file=at(config.http.sources_file),
@@ -368,11 +406,15 @@ def _anchor(config: Config, folder: Path) -> Config:
     )
 
 
+def _absolute(folder: Path, path: Path) -> Path:
+    with suppress(RuntimeError):  # nobody of that name
+        path = path.expanduser()
+    return folder / path
+
+
 # --- conversion ------------------------------------------------------------------------------------------
 
-_T = TypeVar("_T")
 _ENVIRONMENT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_SECRET_KEYS = ("url", "secret_key", "token")
 
 
 class _Loader(yaml.SafeLoader):
@@ -386,19 +428,27 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _convert(raw: object, kind: type[_T]) -> _T:
-    try:
-        return msgspec.convert(raw, kind, dec_hook=_hook)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error))) from error
-
-
 def _hook(kind: type, value: object) -> object:
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     if not value:
         raise ValueError("is empty")
-    return kind(_ENVIRONMENT.sub(_from_environment, value)) if issubclass(kind, Secret) else Path(value)
+    if issubclass(kind, Url):
+        return Url(_filled_url(value), value)
+    return kind(_ENVIRONMENT.sub(_from_environment, value), value) if issubclass(kind, Secret) else Path(value)
+
+
+def _filled_url(text: str) -> str:
+    """With the values of ${NAME}, percent-encoded where a URL has credentials, or a query."""
+    behind = text.rfind("@")
+    query = text.find("?", behind + 1)
+
+    def value(match: re.Match[str]) -> str:
+        within = "://" in text and (match.start() < behind or 0 <= query < match.start())
+        found = _from_environment(match)
+        return percent_encoded(found) if within else found
+
+    return _ENVIRONMENT.sub(value, text)
 
 
 def _from_environment(match: re.Match[str]) -> str:
@@ -406,41 +456,3 @@ def _from_environment(match: re.Match[str]) -> str:
     if value is None:
         raise ValueError(f"the environment variable {match[1]} is not set")
     return value
-
-
-def _explain(message: str) -> str:
-    """msgspec's "text - at `$.sources[0].url`" as "sources[0].url: text", with a guess at a misspelt key."""
-    text, _, where = message.partition(" - at `")
-    path = where.rstrip("`").lstrip("$").lstrip(".")
-    unknown = re.search(r"unknown field `(.+)`", text)
-    if unknown:
-        close = difflib.get_close_matches(unknown[1], _known_keys(), n=1)
-        text = f"unknown key `{unknown[1]}`" + (
-            f"; did you mean `{close[0]}`?" if close else "; config.yaml lists every key"
-        )
-    if path == "type" or path.endswith(".type"):
-        text += "; known are av, camera and synthetic"
-    text = text.replace("Object missing required field", "missing key").replace("Object contains", "has")
-    return f"{path}: {text}" if path else text
-
-
-def _known_keys() -> list[str]:
-    pending: list[type[msgspec.Struct]] = [Section]
-    keys: set[str] = set()
-    while pending:
-        kind = pending.pop()
-        keys.update(kind.__struct_fields__)
-        pending.extend(kind.__subclasses__())
-    return sorted(keys | {"type"})
-
-
-def _environment_outside_secrets(value: object, path: str = "") -> Iterator[str]:
-    """Paths of the strings that hold ${NAME} where it is not replaced."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _environment_outside_secrets(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _environment_outside_secrets(item, f"{path}[{index}]")
-    elif isinstance(value, str) and _ENVIRONMENT.search(value) and path.rpartition(".")[2] not in _SECRET_KEYS:
-        yield path

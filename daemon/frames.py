@@ -20,7 +20,8 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
         captured_at: UTC, ns.
         clock: what captured_at is.
         decode: ns spent decoding it and bringing it into the form lanes accept.
-        width, height: pixels.
+        width, height: pixels, upright.
+        pixel_aspect: width of a pixel over its height.
         behind: ns, by which a paced recording gave it later than it was due, or a camera, by its own times, later than
             those that came soonest; 0 where nobody knows.
     """
@@ -36,6 +37,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
     width: int
     height: int
     behind: int = 0
+    pixel_aspect: float = 1.0
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Result, Served
 from daemon.stop import Stop
 from daemon.watchdog import Watchdog
-from detectors.detections import Detections
+from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, Lane
 
 log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class LaneThread(threading.Thread):
             found, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
                 return  # the time to stop was over: the frames are counted
-            kept = [keep(seen) if keep else seen for keep, seen in zip(wanted, found)]
+            kept = [keep(seen) if keep else seen for keep, seen in zip(wanted, self._plausible(found))]
             for frame, seen in zip(frames, kept):
                 self._to.look(frame, seen, lane, self._served.labels)
         except Exception:
@@ -131,6 +131,15 @@ class LaneThread(threading.Thread):
         rows = zip(frames, kept)
         self._to.outbox.put([Result(frame.info, found, taken, times, self._served) for frame, found in rows])
         board.release(batch)
+
+    def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
+        """Boxes that no picture has are left out, counted, and told of once."""
+        good, bad = plausible(found, len(self._served.labels))
+        if bad:
+            if self._to.ledger.bad_boxes == 0:
+                log.error("the model gives boxes that no picture has: they are left out", lane=self.name, first=bad)
+            self._to.ledger.add_bad_boxes(bad)
+        return good
 
     def _close(self, lane: Lane) -> None:
         try:

@@ -8,18 +8,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from daemon.appending import AppendedFile
 from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig
 from daemon.errors import ConfigError
-from daemon.redact import scrub
+from daemon.redact import printable, scrub
 
 _STDERR = 2
 _MOST_KINDS = 10_000  # lines of the limiter's memory
+_LONGEST_NS = 3_600_000_000_000
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -37,8 +40,7 @@ def logging(config: LogConfig) -> Iterator[None]:
 
 def _open(path: Path | None) -> LogFile:
     try:
-        # Without buffers, that would fail later and elsewhere.
-        return LogFile(io.FileIO(path, "a") if path else io.FileIO(_STDERR, "w", closefd=False))
+        return LogFile(AppendedFile(path) if path else StandardError())
     except OSError as error:
         name = f"log.file: {path}" if path else "standard error"
         raise ConfigError(f"{name} cannot be written: {error.strerror}") from error
@@ -69,35 +71,75 @@ def _configure(config: LogConfig, target: LogFile) -> None:
     )
 
 
+@dataclass
+class _Kind:
+    """Lines of one kind about one source.
+
+    Attributes:
+        since: monotonic ns, when its window began.
+        length: of the window, ns.
+        most: that pass in it.
+    """
+
+    since: int
+    length: int
+    most: int
+    count: int = 0
+    held_back: int = 0
+
+
 class RateLimiter:
     """Lets a line of one kind about one source through so often a minute, and says with the next how many it held back.
 
-    A camera that comes and goes must not fill a disk with its lines, nor a warning that comes again and again. Figures
-    and errors without a source always pass.
+    A camera that comes and goes must not fill a disk with its lines, nor a warning that comes again and again: as long
+    as lines are held back one passes, and the time to the next doubles, up to an hour. Figures and errors without a
+    source always pass.
     """
 
-    def __init__(self, clock: Clock, most: int = 30, window_s: float = 60.0) -> None:
+    def __init__(self, clock: Clock, most: int = 10, window_s: float = 60.0) -> None:
         self._clock, self._most, self._window_ns = clock, most, round(window_s * 1e9)
-        self._seen: dict[tuple[str, str], list[int]] = {}  # since when, how many, how many held back
+        self._kinds: dict[tuple[str, str], _Kind] = {}
         self._lock = threading.Lock()
 
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         if method == "debug" or ("source" not in event and method != "warning"):
             return event
-        key, now = (str(event.get("event")), str(event.get("source"))), self._clock.monotonic_ns()
         with self._lock:
-            row = self._seen.get(key)
-            if row is None or now - row[0] >= self._window_ns:
-                held_back = row[2] if row else 0
-                if len(self._seen) >= _MOST_KINDS:
-                    self._seen.clear()
-                self._seen[key] = [now, 1, 0]
-                return {**event, "held_back": held_back} if held_back else event
-            row[1] += 1
-            if row[1] > self._most:
-                row[2] += 1
+            row, held_back = self._row((str(event.get("event")), str(event.get("source"))))
+            row.count += 1
+            if row.count > row.most:
+                row.held_back += 1
                 raise structlog.DropEvent
-        return event
+        return {**event, "held_back": held_back} if held_back else event
+
+    def _row(self, key: tuple[str, str]) -> tuple[_Kind, int]:
+        """The record of this kind of line, and the count of lines held back before the one that is to pass."""
+        now = self._clock.monotonic_ns()
+        row = self._kinds.get(key)
+        if row is None:
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            row = self._kinds[key] = _Kind(now, self._window_ns, self._most)
+        held_back = 0
+        if now - row.since >= row.length:
+            held_back = row.held_back
+            again = held_back and now - row.since < 2 * row.length
+            length, most = (min(2 * row.length, _LONGEST_NS), 1) if again else (self._window_ns, self._most)
+            row = self._kinds[key] = _Kind(now, length, most)
+        return row, held_back
+
+
+class StandardError:
+    """The stream, whatever it is."""
+
+    def __init__(self) -> None:
+        self._file = io.FileIO(_STDERR, "w", closefd=False)
+
+    def current(self) -> io.FileIO:
+        return self._file
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class LogFile:
@@ -106,8 +148,8 @@ class LogFile:
     Standard error is one as well: a disk may be full behind it, or whoever read it be gone.
     """
 
-    def __init__(self, file: io.FileIO) -> None:
-        self._file = file
+    def __init__(self, target: AppendedFile | StandardError) -> None:
+        self._target = target
         self._lost, self._break = 0, ""  # after a line that was written in part
 
     def write(self, text: str) -> int:
@@ -115,23 +157,25 @@ class LogFile:
         data = (self._break + excuse + text).encode()
         start = 0
         try:
+            file = self._target.current()
             for start in range(0, len(data), select.PIPE_BUF):
-                self._check_takes()
-                self._file.write(data[start : start + select.PIPE_BUF])
+                self._check_takes(file)
+                file.write(data[start : start + select.PIPE_BUF])
             self._lost, self._break = 0, ""
         except (OSError, ValueError):  # no room, nobody reads, or closed
             self._lost += 1
             self._break = "\n" if start else self._break
         return len(text)
 
-    def _check_takes(self) -> None:
+    @staticmethod
+    def _check_takes(file: io.FileIO) -> None:
         """A pipe that nobody reads would block whoever logs, and with them all others.
 
         Raises:
             BlockingIOError: nothing can be written now; never of a file on a disk.
         """
         poller = select.poll()
-        poller.register(self._file, select.POLLOUT)
+        poller.register(file, select.POLLOUT)
         if not poller.poll(0):
             raise BlockingIOError
 
@@ -140,11 +184,15 @@ class LogFile:
 
     def close(self) -> None:
         """Later lines are lost."""
-        self._file.close()
+        self._target.close()
 
 
 def _scrub(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Whatever a library put into its error, no user name or password of a URL gets into the log."""
+    """Whatever a library put into its error, no password of a URL gets into the log, and nothing a terminal obeys."""
     first = [key for key in ("at", "level", "event") if key in event]  # where a reader looks first
     ordered = {key: event[key] for key in (*first, *event)}
-    return {key: scrub(value) if isinstance(value, str) else value for key, value in ordered.items()}
+    return {key: _clean(value, key) if isinstance(value, str) else value for key, value in ordered.items()}
+
+
+def _clean(value: str, key: str) -> str:
+    return scrub(value) if key == "exception" else printable(scrub(value))  # which has lines

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -29,8 +29,8 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
     """
 
     label: str
-    class_id: int
-    confidence: float
+    class_id: Annotated[int, msgspec.Meta(ge=0)]
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
     box: tuple[float, float, float, float]
     track_id: int | None = None
 
@@ -47,10 +47,15 @@ class FrameClock(msgspec.Struct, frozen=True, gc=False):
 
 
 class ImageSize(msgspec.Struct, frozen=True, gc=False):
-    """Size of the source's picture, pixels."""
+    """Size of the source's picture, pixels, upright.
+
+    Attributes:
+        pixel_aspect: width of a pixel over its height: a picture of 720x576 is shown 1024 wide if this is 1.422.
+    """
 
     width: int
     height: int
+    pixel_aspect: float = 1.0
 
 
 class Model(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +145,8 @@ class VideoFormat(msgspec.Struct, frozen=True):
     Attributes:
         decoder: what decodes it.
         decoder_reason: why not the GPU, where that was to be taken if it could; null otherwise.
+        pixel_aspect: width of a pixel over its height.
+        notes: what whoever set the source up should know of it, one line each.
     """
 
     codec: str
@@ -148,6 +155,8 @@ class VideoFormat(msgspec.Struct, frozen=True):
     fps: float | None
     decoder: str
     decoder_reason: str | None = None
+    pixel_aspect: float = 1.0
+    notes: tuple[str, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,10 +56,12 @@ class Ledger:
 
     Attributes:
         sources: ids, whose order is the index in the rows.
+        bad_boxes: that models gave, no picture has, and were left out.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
+        self.bad_boxes = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
         self._gone: dict[str, int] = {}  # how often `tidy` has found the source removed, the longest removed first
@@ -81,6 +83,10 @@ class Ledger:
             self._active[source] = None
             self._gone.pop(source, None)
             return self._captured[self._index[source]]
+
+    def add_bad_boxes(self, count: int) -> None:
+        with self._lock:
+            self.bad_boxes += count
 
     def remove(self, source: str) -> None:
         """A source is not there any more."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import structlog
 
 from daemon import heap, systemd
+from daemon.appending import AppendedFile
 from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
@@ -242,16 +242,17 @@ class FrameFile:
         self._encode = msgspec.json.Encoder().encode_lines
         self._lost = 0
         try:
-            self._file = io.FileIO(path, "a")
+            self._file = AppendedFile(path)
         except OSError as error:
             raise ConfigError(f"monitor.frames_file: {path} cannot be written: {error.strerror}") from error
 
     def write(self, rows: Rows) -> None:
         text = self._encode([{"instance": self._instance, **line} for line in describe(rows, self._sources)])
         try:
-            written = self._file.write(text)
+            file = self._file.current()
+            written = file.write(text)
             if written != len(text):  # the disk is full in the middle of a line
-                self._file.truncate(self._file.seek(self._file.tell() - written))
+                file.truncate(file.seek(file.tell() - written))
                 raise OSError(28, "No space left on device")
         except OSError as error:
             if not self._lost:

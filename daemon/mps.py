@@ -22,6 +22,7 @@ from pathlib import Path
 import psutil
 import structlog
 
+from daemon.gpus import name_visible
 from daemon.reaping import reap
 from daemon.signals import held_back, leave_to_the_daemon
 
@@ -52,6 +53,8 @@ class Mps:
             return f"{_WHERE} is set: whoever set it has one"
         if shutil.which(_CONTROL) is None:
             return f"{_CONTROL} is not installed"
+        if reason := name_visible():
+            return f"GPUs have no names: {reason}"
         folder = tempfile.mkdtemp(prefix=_PREFIX)
         command = [sys.executable, "-m", __spec__.name, folder]
         with held_back():

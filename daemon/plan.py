@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from daemon.board import PATIENT_DEPTH
 from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.sources.decoding import NoHardware, Offer
@@ -93,7 +94,8 @@ def surfaces_of(config: Config) -> int:
     another process captures it, between the two."""
     if config.capture_processes != 0:
         return 5 if config.board.mode == "live" else config.board.depth + 2
-    waiting = 1 if config.board.mode == "live" else config.board.depth
+    patient = PATIENT_DEPTH if any(source.is_patient for source in config.active) else 1
+    waiting = patient if config.board.mode == "live" else config.board.depth
     return waiting + min(waiting, config.model.max_batch) + 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any, Protocol
 
@@ -12,6 +12,7 @@ import psutil
 import structlog
 
 from daemon.clock import Bell, Clock
+from daemon.gpus import visible
 from daemon.messages import GpuMetrics, ProcessMetrics
 from daemon.stop import Stop
 
@@ -84,25 +85,31 @@ class NoGpu:
 
 
 class NvmlProbe:
-    """Every GPU NVML shows, one value at a time: a GPU that cannot tell one tells the others.
+    """The GPUs that this process sees, one value at a time: a GPU that cannot tell one tells the others.
 
     Args:
         pids: of the daemon's processes, whose GPU memory is told as its own.
+        names: of the GPUs, in the driver's order; None for all, in NVML's.
     """
 
     reason: str | None = None
 
-    def __init__(self, nvml: Any, pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) -> None:
+    def __init__(
+        self,
+        nvml: Any,
+        pids: Callable[[], Iterable[int]] = lambda: [os.getpid()],
+        names: Sequence[str] | None = None,
+    ) -> None:
         self._nvml, self._pids = nvml, pids
-        self._count = int(nvml.nvmlDeviceGetCount())
+        self._gpus: Sequence[str | int] = range(int(nvml.nvmlDeviceGetCount())) if names is None else names
 
     def read(self) -> list[GpuMetrics]:
-        return [self._read(index) for index in range(self._count)]
+        return [self._read(gpu) for gpu in self._gpus]
 
     def close(self) -> None:
         self._nvml.nvmlShutdown()
 
-    def _read(self, index: int) -> GpuMetrics:
+    def _read(self, gpu: str | int) -> GpuMetrics:
         nvml = self._nvml
         reasons: dict[str, str] = {}
 
@@ -113,9 +120,9 @@ class NvmlProbe:
                 reasons[name] = str(error)
                 return None
 
-        handle = ask("name", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+        handle = ask("name", lambda: _handle_of(nvml, gpu))
         if handle is None:  # such as a GPU that has fallen off the bus, or that this user may not open
-            return _unreadable(index, reasons["name"])
+            return _unreadable(gpu, reasons["name"])
         memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
         busy = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
         decoder = ask("decoder_utilisation", lambda: nvml.nvmlDeviceGetDecoderUtilization(handle))
@@ -148,10 +155,14 @@ class NvmlProbe:
         return sum(row.usedGpuMemory or 0 for row in own)
 
 
-def _unreadable(index: int, reason: str) -> GpuMetrics:
+def _handle_of(nvml: Any, gpu: str | int) -> Any:
+    return nvml.nvmlDeviceGetHandleByUUID(gpu) if isinstance(gpu, str) else nvml.nvmlDeviceGetHandleByIndex(gpu)
+
+
+def _unreadable(gpu: str | int, reason: str) -> GpuMetrics:
     """A GPU of which nothing can be told but why."""
     return GpuMetrics(
-        name=f"GPU {index}",
+        name=gpu if isinstance(gpu, str) else f"GPU {gpu}",
         memory_used_bytes=None,
         memory_total_bytes=None,
         process_memory_bytes=None,
@@ -232,7 +243,8 @@ def bus_bytes_per_s(index: int) -> float | None:
     except Exception:  # noqa: BLE001 - without bindings or a driver there is no bus to speak of
         return None
     try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        names = visible()
+        handle = _handle_of(pynvml, names[index] if names and index < len(names) else index)
         generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         lanes = pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
     except pynvml.NVMLError:
@@ -265,13 +277,13 @@ def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) ->
     try:
         import pynvml
     except ImportError:
-        return NoGpu("NVML's bindings are not installed: pip install 'lookoutd[gpu]'")
+        return NoGpu("NVML's bindings are not installed: pip install '.[gpu]'")
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return NoGpu(f"NVML does not start: {error}")
     try:
-        return NvmlProbe(pynvml, pids)
+        return NvmlProbe(pynvml, pids, visible())
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
         return NoGpu(f"NVML does not count the GPUs: {error}")

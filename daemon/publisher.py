@@ -21,6 +21,7 @@ import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
+from daemon.audience import Audience, in_use, matching
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
@@ -50,8 +51,10 @@ _IDLE_S = 0.1
 _MOST = 256  # messages at a time
 _EVERY_S = 0.002  # live: what comes closer together is sent together, so that this thread wakes less often
 _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart
+_MOST_BYTES = 4096  # of a message that comes in; libzmq allocates what a peer announces, before it knows who that is
 _GREET_NS = 20_000_000  # between two looks at who has subscribed
 _LINGER_MS = 1000
+_IN_USE = "is another Lookout running? Stop it, or choose another endpoint"
 _SILENT = logging.getLogger("lookout.gate")  # a peer that is turned away is not for an operator
 _SILENT.setLevel(logging.CRITICAL)
 
@@ -79,12 +82,12 @@ class Publisher(threading.Thread):
         watchdog: Watchdog,
     ) -> None:
         super().__init__(name="publisher", daemon=True)
-        self._outbox, self._ledger, self._clock, self._instance = outbox, ledger, clock, instance
+        self._config, self._outbox, self._ledger, self._clock = config, outbox, ledger, clock
+        self._instance = instance
         self._on_failure, self._watchdog = on_failure, watchdog
         self._encode = encoder(config.encoding)
         self._names: dict[str, bytes] = {}  # topic of each source
         self._index: Counter[bytes] = Counter()
-        self._subscriptions: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
         self._gone: dict[str, None] = {}  # removed sources whose counters are kept, the longest removed first
         self._encoded: list[tuple[bytes, bytes]] = []  # topic and message
@@ -102,6 +105,8 @@ class Publisher(threading.Thread):
             self._zmq.term()
             raise
         self._put = _sender(self._socket)
+        self._peers = Audience(self._socket, clock, config.max_subscribers)
+        self._let_in: set[str] | None = None  # keys, since they were read again
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
     def stop(self, timeout_s: float) -> None:
@@ -113,7 +118,7 @@ class Publisher(threading.Thread):
             self.join(timeout_s)
 
     def metrics(self) -> PublisherMetrics:
-        return PublisherMetrics(len(self._outbox), self._outbox.limit, sum(self._subscriptions.values()))
+        return PublisherMetrics(len(self._outbox), self._outbox.limit, len(self._peers))
 
     def announce(
         self,
@@ -144,6 +149,22 @@ class Publisher(threading.Thread):
     def forget(self, source: str) -> None:
         """A source is gone, and what was announced of it is the past."""
         self._outbox.report(Report(topic("status", source), None, source))
+
+    def renew_clients(self) -> Callable[[], None]:
+        """Read the keys that are let in again; what comes back lets in these and no others, from any thread.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        gate, config = self._gate, self._config
+        keys = _clients(config) if gate else {}
+
+        def renew() -> None:
+            if gate:
+                gate.certs["*"] = keys
+                self._let_in = {key.decode() for key in keys}
+
+        return renew
 
     def run(self) -> None:
         try:
@@ -208,7 +229,7 @@ class Publisher(threading.Thread):
             pts=frame.pts,
             captured_at=frame.captured_at,
             clock=frame.clock,
-            image=ImageSize(frame.width, frame.height),
+            image=ImageSize(frame.width, frame.height, frame.pixel_aspect),
             model=result.served.model,
             detections=boxes,
             latency=latency,
@@ -253,31 +274,39 @@ class Publisher(threading.Thread):
 
     def _greet(self) -> None:
         """Take note of subscriptions, and tell whoever is new the state of each source."""
-        if not self._socket.poll(0, zmq.POLLIN):
-            return
-        fresh = set()
-        while self._socket.poll(0, zmq.POLLIN):
-            event = self._socket.recv(zmq.NOBLOCK)
-            prefix = event[1:]
-            if event[:1] == b"\x01":
-                self._subscriptions[prefix] += 1
-                fresh.add(prefix)
-            elif event[:1] == b"\x00":
-                self._subscriptions[prefix] -= 1
-        self._subscriptions = +self._subscriptions
-        if self._subscriptions:
+        if self._let_in is not None:
+            let_in, self._let_in = self._let_in, None
+            self._peers.cut_off_all_but(let_in)
+        fresh = self._peers.look()
+        if len(self._peers):
             self.audience.set()
         else:
             self.audience.clear()
-        for name, status in self._last_status.items():
-            if any(name.startswith(prefix) for prefix in fresh):
-                self._send(name, _numbered(status, self._index[name]))
+        if fresh:
+            for name in matching([*self._last_status], fresh):
+                self._send(name, _numbered(self._last_status[name], self._index[name]))
 
     def _close(self) -> None:
+        self._peers.close()
         self._socket.close(linger=_LINGER_MS)
         if self._gate:
             self._gate.stop()
         self._zmq.term()
+
+
+def try_endpoint(config: PublisherConfig) -> None:
+    """Bind it, with its keys, and let go of it.
+
+    Raises:
+        ConfigError: see `Publisher`.
+    """
+    with zmq.Context() as context:
+        gate = _gate(context, config)
+        try:
+            _bind(context, config).close(linger=0)
+        finally:
+            if gate:
+                gate.stop()
 
 
 def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
@@ -324,10 +353,13 @@ def _boxes_of(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[
 
 
 def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> zmq.Socket[bytes]:
-    socket = context.socket(zmq.XPUB)
+    if in_use(config.endpoint):
+        raise ConfigError(f"publisher.endpoint: {config.endpoint} is in use; {_IN_USE}")
+    socket = _socket(context)
     try:
         socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscription and its end, not only the first of a topic
         socket.setsockopt(zmq.SNDHWM, config.high_water_mark)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MOST_BYTES)
         socket.setsockopt(zmq.LINGER, _LINGER_MS)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         if config.curve:
@@ -347,24 +379,44 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> z
     return socket
 
 
+def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    try:
+        return context.socket(zmq.XPUB)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, f"publisher: {error.strerror}") from error
+
+
 def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
     """Lets subscribers in by their keys; None where no list of them is given."""
+    if config.curve is None or config.curve.clients is None:
+        return None
+    keys = _clients(config)
+    gate = ThreadAuthenticator(context, log=_SILENT)
+    gate.allow_any = False
+    gate.certs["*"] = keys
+    gate.start()
+    return gate
+
+
+def _clients(config: PublisherConfig) -> dict[bytes, bool]:
+    """The public keys that are let in, as Z85.
+
+    Raises:
+        ConfigError: the folder cannot be read, or holds none.
+    """
     clients = config.curve.clients if config.curve else None
     if clients is None:
-        return None
+        return {}
     try:
-        keys = zmq.auth.load_certificates(clients)
+        keys: dict[bytes, bool] = zmq.auth.load_certificates(clients)
     except (OSError, ValueError) as error:
         raise ConfigError(f"publisher.curve.clients: {clients} is not a folder of .key files: {error}") from error
     if not keys:
         raise ConfigError(f"publisher.curve.clients: {clients} holds no .key file, so that nobody could subscribe")
-    gate = ThreadAuthenticator(context, log=_SILENT)
-    gate.start()
-    gate.configure_curve(domain="*", location=str(clients))
-    return gate
+    return keys
 
 
 def _advice(error: zmq.ZMQError) -> str:
     if error.errno == zmq.EADDRINUSE:
-        return "is another Lookout running? Stop it, or choose another port"
+        return _IN_USE
     return "choose an address of this machine"

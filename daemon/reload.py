@@ -45,7 +45,13 @@ def difference(old: Config, new: Config) -> Change:
     Raises:
         ConfigError: it changes what only a restart can change; names every such key.
     """
-    cold = [name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(new, name)]
+    same_tokens = msgspec.structs.replace(
+        new.http, token=old.http.token, token_file=old.http.token_file, tokens=old.http.tokens
+    )
+    compared = msgspec.structs.replace(new, http=same_tokens)
+    cold = [
+        name for name in old.__struct_fields__ if name not in _HOT and getattr(old, name) != getattr(compared, name)
+    ]
     if old.model.backend != new.model.backend:
         cold.append("model.backend")
     if cold:

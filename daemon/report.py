@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,6 +209,18 @@ def trial(case: Case) -> None:
 def looped(result: LoopRate) -> None:
     """Of `lookout bench loop`."""
     said(f"{result.fps:.1f} frames/s of {result.sources} sources together")
+
+
+def measured(cases: Sequence[Case]) -> None:
+    """Medians of the repeats of each case."""
+    shown = {"fps": "{:,.1f}", "p50": "{:.1f}", "p99": "{:.1f}", "dropped": "{:.2%}", "cpu": "{:.2f}"}
+    table = Table("sources", "lanes", "batches", title="Medians", title_justify="left")
+    for title in ("frames/s", "p50 ms", "p99 ms", "dropped", "CPU ms a frame"):
+        table.add_column(title, justify="right")
+    for case in cases:
+        load, figures = case.load, [_unless_none(case.value(name), form) for name, form in shown.items()]
+        table.add_row(str(load["sources"]), str(load["lanes"]), str(load["batch"] or load["max_batch"]), *figures)
+    Console().print(table)
 
 
 def compared(changes: list[Change]) -> None:

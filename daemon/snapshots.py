@@ -17,6 +17,7 @@ from detectors.port import DetectorError, Lane
 
 _QUALITY = 85
 _BOX = (66, 200, 255)
+_GROUND = (30, 30, 30)
 
 
 @dataclass(eq=False)
@@ -110,5 +111,15 @@ def _draw(picture: npt.NDArray[np.uint8], found: Detections, labels: tuple[str, 
     for (x0, y0, x1, y1), confidence, class_id in rows:
         cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX, thick)
         text = f"{labels[class_id] if class_id < len(labels) else class_id} {confidence:.2f}"
-        cv2.putText(drawn, text, (x0, max(12, y0 - 4)), cv2.FONT_HERSHEY_SIMPLEX, 0.45 * thick, _BOX, thick)
+        _label(drawn, text, x0, y0, thick)
     return drawn
+
+
+def _label(drawn: npt.NDArray[np.uint8], text: str, left: int, bottom: int, thick: int) -> None:
+    """Light on a dark ground, above the box or in its corner."""
+    scale = 0.6 * thick
+    (width, height), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, thick)
+    bottom = max(bottom, height + 2 * below)
+    left = max(0, min(left, drawn.shape[1] - width))
+    cv2.rectangle(drawn, (left, bottom - height - 2 * below), (left + width, bottom), _GROUND, cv2.FILLED)
+    cv2.putText(drawn, text, (left, bottom - below), cv2.FONT_HERSHEY_SIMPLEX, scale, _BOX, thick, cv2.LINE_AA)

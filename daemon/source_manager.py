@@ -40,6 +40,7 @@ _TRIED = NoHardware("this is only to see whether it can be made")
 class AnyCapture(Protocol):
     """A capture here or in another process."""
 
+    config: SourceConfig
     failure: str | None
     format: VideoFormat | None
     end: Stop
@@ -155,7 +156,7 @@ class SourceManager:
         """Begin with sources that were made; with all others, if `start` is still to come."""
         for capture in captures:
             seq = self._sinks.ledger.add(capture.id)
-            self._sinks.board.add(capture.id)
+            self._sinks.board.add(capture.id, patient=capture.config.is_patient)
             if isinstance(capture, RemoteCapture):
                 capture.first = capture.seq = seq
             elif isinstance(capture, Capture):

@@ -9,6 +9,10 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from daemon.errors import LookoutError
+
+_FEWEST_FILES = 24  # for one drawn source
+
 
 def tune_the_interpreter(*, captures: bool = True) -> None:
     """For many threads that each do little for a frame.
@@ -41,6 +45,12 @@ def leave_no_core() -> None:
 
 
 def allow_many_files() -> None:
-    """As many as may be had: a source that the GPU decodes takes about six, and 1,024 is a common limit."""
+    """As many as may be had: a source that the GPU decodes takes about six, and 1,024 is a common limit.
+
+    Raises:
+        LookoutError: they are too few to begin with; libzmq would end the process without a word of ours.
+    """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if 0 <= most < _FEWEST_FILES:
+        raise LookoutError(f"the process may open {most} files, of which {_FEWEST_FILES} are needed: raise `ulimit -n`")

@@ -12,9 +12,11 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from daemon.client import Subscriber
 from daemon.messages import Detections, Dropped, Message, Metrics, Status
+from daemon.redact import printable
 
 _WINDOW_S = 5.0
 _REFRESH_S = 0.25
@@ -33,7 +35,7 @@ def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool)
     else:
         assert isinstance(message, Detections)  # noqa: S101 - nothing else was subscribed to
         found = ", ".join(detection.label for detection in message.detections) or "nothing"
-        click.echo(f"{message.source}: frame {message.seq}, {found}, {message.latency.total / 1e6:.1f} ms")
+        click.echo(printable(f"{message.source}: frame {message.seq}, {found}, {message.latency.total / 1e6:.1f} ms"))
     return 0
 
 
@@ -99,18 +101,19 @@ class View:
             fps, p95 = _recent(row.arrivals)
             dropped = ", ".join(f"{n} {cause}" for cause, n in msgspec.structs.asdict(row.dropped).items() if n) or "0"
             sees = ", ".join(f"{count} {label}" for label, count in sorted(row.seen.items())) or row.reason or "-"
-            table.add_row(source, row.state, row.size, f"{fps:.1f}", f"{p95:.1f}", dropped, sees)
+            cells = (source, row.state, row.size, f"{fps:.1f}", f"{p95:.1f}", dropped, sees)
+            table.add_row(*(Text(printable(cell)) for cell in cells))
         if not self._rows:
             table.add_row("...", "no message yet: is it running, and is the key right?")
         return table
 
-    def _caption(self, subscriber: Subscriber) -> str:
+    def _caption(self, subscriber: Subscriber) -> Text:
         parts = [f"{subscriber.received} messages, {sum(subscriber.lost.values())} lost on the way here"]
         if self._metrics:
             process = self._metrics.process
             parts.append(f"daemon: CPU {process.cpu_percent:.0f} %, {process.rss_bytes >> 20} MiB")
             parts.extend(f"{gpu.name}: {gpu.utilisation} %, {gpu.power_w} W" for gpu in self._metrics.gpus or [])
-        return " · ".join(parts)
+        return Text(printable(" · ".join(parts)))
 
 
 def _recent(arrivals: deque[tuple[float, int]]) -> tuple[float, float]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -153,12 +154,29 @@ class Device:
             _checked(driver.cuDevicePrimaryCtxRelease(self._device))
 
 
-def _device(index: int) -> Any:
+def uuids() -> list[str]:
+    """Names of the GPUs that this process sees, in the driver's order, such as GPU-8f0c....
+
+    Raises:
+        BackendUnavailableError: no driver that works.
+    """
+    found = []
+    for index in range(_count()):
+        uuid = _checked(driver.cuDeviceGetUuid(_checked(driver.cuDeviceGet(index))))
+        found.append(f"GPU-{UUID(bytes=bytes(uuid.bytes))}")
+    return found
+
+
+def _count() -> int:
     try:
         _checked(driver.cuInit(0))
-        count = _checked(driver.cuDeviceGetCount())
+        return int(_checked(driver.cuDeviceGetCount()))
     except (CudaError, RuntimeError) as error:  # RuntimeError: the bindings found no libcuda
         raise BackendUnavailableError(f"no NVIDIA driver that works: {error}") from error
+
+
+def _device(index: int) -> Any:
+    count = _count()
     if index >= count:
         raise BackendUnavailableError(f"there is no GPU {index}: the driver shows {count}; set gpu.device")
     return _checked(driver.cuDeviceGet(index))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,3 +49,25 @@ class Detections:
 def nothing() -> Detections:
     """No boxes."""
     return Detections(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
+
+
+def plausible(found: Sequence[Detections], classes: int) -> tuple[Sequence[Detections], int]:
+    """Pictures' boxes without those that no picture has, and how many those were.
+
+    A model may be damaged, overflow in half precision, or not be a detector: a corner or confidence that is not a
+    number, a confidence outside 0 to 1, corners the wrong way round, a class that has no label.
+
+    Args:
+        classes: labels that the model has.
+    """
+    left, top, right, bottom = np.concatenate([one.xyxy for one in found]).T
+    confidence = np.concatenate([one.confidence for one in found])
+    class_id = np.concatenate([one.class_id for one in found])
+    # Comparisons with what is not a number are false.
+    good = (left <= right) & (top <= bottom) & (right - left + bottom - top < np.inf)
+    good &= (confidence >= 0) & (confidence <= 1) & (class_id >= 0) & (class_id < classes)
+    if good.all():
+        return found, 0
+    ends = np.cumsum([len(one) for one in found])
+    kept = [one[rows] for one, rows in zip(found, np.split(good, ends[:-1]))]
+    return kept, int(len(good) - good.sum())

@@ -20,6 +20,9 @@ Backend = Literal["auto", "trt", "cpu", "fake"]
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 
 
+_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each that the driver knows
+
+
 @dataclass(frozen=True)
 class Availability:
     """Whether a backend can be used here; the reason says with what, or why not."""
@@ -39,21 +42,42 @@ def passed_over(backend: str) -> list[Availability]:
     return [row for row in takewhile(lambda row: row.backend != backend, availability()) if not row.available]
 
 
+def best_backend() -> Backend:
+    """The one that `auto` takes.
+
+    Raises:
+        BackendUnavailableError: there is none; or this machine has a GPU and TensorRT, and they cannot be used. The CPU
+            is a hundred times slower, and is to be asked for.
+    """
+    rows = availability()
+    gpu = rows[0]
+    if not gpu.available and find_spec("tensorrt") is not None and gpus() > 0:
+        raise BackendUnavailableError(
+            f"this machine has an NVIDIA GPU and TensorRT, and they cannot be used: {gpu.reason}; mend that, or set "
+            "model.backend: cpu to do without"
+        )
+    found = [row for row in rows if row.available]
+    if not found:
+        reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
+        raise BackendUnavailableError(f"no backend is available: {reasons}")
+    return cast("Backend", found[0].backend)
+
+
+def gpus() -> int:
+    """How many NVIDIA's driver knows here, whether they work or not."""
+    return len(list(_GPUS.iterdir())) if _GPUS.is_dir() else 0
+
+
 def open_detector(backend: Backend, options: Options) -> Detector:
     """Open a model on a backend; `auto` takes the first that is available.
 
     Raises:
-        BackendUnavailableError: the backend asked for cannot be used here; says why.
+        BackendUnavailableError: the backend asked for cannot be used here, or see `best_backend`; says why.
         DetectorError: the model cannot be used.
     """
-    rows = availability()
     if backend == "auto":
-        found = [row for row in rows if row.available]
-        if not found:
-            reasons = "; ".join(f"{row.backend}: {row.reason}" for row in rows)
-            raise BackendUnavailableError(f"no backend is available: {reasons}")
-        return _open(found[0].backend, options)
-    for row in rows:
+        return _open(best_backend(), options)
+    for row in availability():
         if row.backend == backend and not row.available:
             raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
     return _open(backend, options)
@@ -94,7 +118,7 @@ def _open(backend: str, options: Options) -> Detector:
 def _trt() -> Availability:
     for module, package in (("tensorrt", "tensorrt"), ("cuda", "cuda-python"), ("onnx", "onnx")):
         if find_spec(module) is None:
-            return Availability("trt", False, f"{package} is not installed: pip install 'lookoutd[gpu]' tensorrt")
+            return Availability("trt", False, f"{package} is not installed: pip install '.[gpu]' tensorrt")
     try:
         from detectors.trt.detector import available
 

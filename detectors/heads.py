@@ -53,14 +53,15 @@ class Head:
             box: where the picture lies in the input.
         """
         layout = _LAYOUTS[self.name]
-        boxes, scores, classes = layout.candidates(output, wanted, (self.spec.width, self.spec.height))
-        if len(scores) == 0:
-            return nothing()
-        if layout.nms:
-            keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections)
-        else:
-            keep = np.argsort(-scores, kind="stable")[: wanted.max_detections]
-        return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32))
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged model gives what is not a number
+            boxes, scores, classes = layout.candidates(output, wanted, (self.spec.width, self.spec.height))
+            if len(scores) == 0:
+                return nothing()
+            if layout.nms:
+                keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections)
+            else:
+                keep = np.argsort(-scores, kind="stable")[: wanted.max_detections]
+            return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32))
 
 
 def recognise(
@@ -188,7 +189,8 @@ def _yolov8(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidat
 
 def _end2end(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
     rows = output[output[:, 4] >= wanted.confidence]
-    return rows[:, :4], rows[:, 4], rows[:, 5].astype(np.intp)
+    classes = np.where(np.abs(rows[:, 5]) < 1 << 24, rows[:, 5], -1)  # as far as float32 counts
+    return rows[:, :4], rows[:, 4], classes.astype(np.intp)
 
 
 def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates:

@@ -9,6 +9,7 @@ from pathlib import Path
 from detectors.port import DetectorError
 
 _COCO = Path(__file__).with_name("coco.txt")
+_LONGEST = 128  # characters; a label is in every message
 
 
 def resolve(
@@ -22,7 +23,7 @@ def resolve(
         classes: how many the output has, None where it does not tell.
 
     Raises:
-        DetectorError: the file cannot be read, or the count is another than the model's.
+        DetectorError: the file cannot be read, the count is another than the model's, or a label is no plain text.
     """
     if wanted is not None:
         labels, origin = _read(_COCO if wanted == "coco" else Path(wanted)), f"the list {wanted}"
@@ -35,6 +36,10 @@ def resolve(
         raise DetectorError("the model names no labels and its output does not tell how many: set model.labels")
     if classes is not None and len(labels) != classes:
         raise DetectorError(f"{origin} has {len(labels)} labels, but the model's output has {classes} classes")
+    for number, label in enumerate(labels):
+        if not label.isprintable() or len(label) > _LONGEST:
+            shown = ascii(label[:40])
+            raise DetectorError(f"{origin}: label {number}, {shown}, is not a printable text of up to {_LONGEST} signs")
     return labels, ()
 
 
@@ -55,5 +60,5 @@ def _parse(names: str) -> tuple[str, ...]:
         value = ast.literal_eval(names)
         items = [value[key] for key in sorted(value)] if isinstance(value, dict) else list(value)
         return tuple(str(item) for item in items)
-    except (ValueError, SyntaxError, TypeError) as error:
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
         raise DetectorError(f"the model's metadata `names` is not a list of labels: {names[:60]!r}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from detectors.port import DetectorError, Options
 
 _ENGINES = (".plan", ".engine", ".trt")
+_TORCH = (".pt", ".pth", ".torchscript")
 
 
 def read(path: Path) -> bytes:
@@ -18,11 +19,16 @@ def read(path: Path) -> bytes:
         DetectorError: it cannot be read, or cannot be a model.
     """
     try:
+        if path.is_char_device() or path.is_block_device():  # which may have no end
+            raise DetectorError(f"model {path} is not a file; set model.path")
         content = path.read_bytes()
     except OSError as error:
         raise DetectorError(f"model {path} cannot be read: {error.strerror}; set model.path") from error
     if not content:
         raise DetectorError(f"model {path} is empty (0 bytes): copy or export it again")
+    if path.suffix in _TORCH:
+        export = f"yolo export model={path.name} format=onnx dynamic=True"
+        raise DetectorError(f"model {path} is a PyTorch file: export it to ONNX, such as by `{export}`")
     if path.suffix in _ENGINES:
         raise DetectorError(f"model {path} is a built engine: give the ONNX file, engines are built from it and kept")
     return content

@@ -52,7 +52,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         luma: address of (height, width) uint8.
-        chroma: address of (ceil(height / 2), 2 * ceil(width / 2)) uint8, U and V in turns.
+        chroma: address of (ceil(height / 2), 2 * ceil(width / 2)) uint8, U and V alternating.
         pitch: bytes from row to row, of both planes.
         width, height: pixels.
         bt709: matrix BT.709, otherwise BT.601.
@@ -60,6 +60,8 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
         ready: handle of the event after which the planes are whole, 0 if they are. The planes must stay as they are
             until `Lane.detect` has returned.
         lease: whatever keeps the planes as they are for as long as it is held.
+        turns: quarter turns clockwise that make it upright, 0 to 3; `width` and `height` are those of the upright
+            picture, and the planes are as they were decoded.
     """
 
     luma: int
@@ -71,6 +73,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     full_range: bool = False
     ready: int = 0
     lease: object = None
+    turns: int = 0
 
 
 ENGINE = "engine"

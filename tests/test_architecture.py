@@ -19,6 +19,7 @@ GPU_FILES = (
     "detectors/nvrtc.py",
     "detectors/factory.py",
     "daemon/sources/nvdec/",
+    "daemon/gpus.py",
     "daemon/mps.py",
     "daemon/probes.py",
     "calibration/portable.py",  # the rules of three versions

@@ -199,7 +199,7 @@ def _make_breakable(config: SourceConfig, hardware: Hardware, victims: frozenset
 class _Breakable:
     """A source each connection of which breaks after some pictures, as long as there is a file that says so."""
 
-    once = False
+    once = goes_on = False
 
     def __init__(self, source: Source, flag: Path, id: str) -> None:
         self._source, self._flag = source, flag

@@ -18,6 +18,7 @@ _DRIFT = 3.0
 """Times the noise that a difference must be. The repeats of a report are made within a minute or two, in which a
 machine changes less than from one report to the next: this bears a change as large as the noise itself."""
 _COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
+_FEWEST = 5  # repeats by which six metrics can be told apart
 _MOST = 8  # repeats of each side that are looked at: there are 12,870 ways to part them
 
 
@@ -62,6 +63,12 @@ def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
         measured = {name: sides for name, sides in both.items() if all(sides)}
         changes += [_change(case, name, *sides, len(measured), least) for name, sides in measured.items()]
     return changes
+
+
+def too_few(old: Report, new: Report) -> str | None:
+    """Why there is no telling, None if there may be."""
+    fewest = min(len(case.repeats) for report in (old, new) for case in report.cases)
+    return f"{fewest} repeats of a case: at least {_FEWEST} of each are needed to tell" if fewest < _FEWEST else None
 
 
 def chance_of(old: Sequence[float], new: Sequence[float]) -> float:

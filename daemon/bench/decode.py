@@ -22,6 +22,7 @@ import av
 from av.packet import Packet
 
 from daemon.errors import LookoutError
+from daemon.gpus import name_visible
 from daemon.mps import Mps
 from daemon.probes import GpuProbe, open_gpu_probe
 from daemon.signals import leave_to_the_daemon
@@ -95,6 +96,7 @@ def decode(options: DecodeOptions) -> DecodeRates:
         LookoutError: there is no decoder, or it cannot decode this.
     """
     clip = _load(options.clip)
+    name_visible()  # by which their figures are read
     try:
         ask(options.device)
     except UnsuitableError as error:
@@ -111,19 +113,19 @@ def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
         undo.callback(probe.close)
         if processes > 1:
             undo.callback(Mps().close)  # as the daemon has it; without it they take turns
-        before, began = _memory(probe), monotonic()
+        before, began = _memory(probe, options.device), monotonic()
         shares = [sessions // processes + (number < sessions % processes) for number in range(processes)]
         members = [_Member(share, options) for share in shares]
         for member in members:
             undo.callback(member.close)
         for member in members:
             member.begin()
-        started, after = monotonic() - began, _memory(probe)
+        started, after = monotonic() - began, _memory(probe, options.device)
         threading.Event().wait(_SETTLE_S)
         count, cpu, began, used = *_done(members), monotonic(), []
         while monotonic() - began < options.seconds:
             threading.Event().wait(_SAMPLE_S)
-            used += [gpu.decoder_utilisation for gpu in (probe.read() or [])[:1]]
+            used += [gpu.decoder_utilisation for gpu in (probe.read() or [])[options.device : options.device + 1]]
         seconds = monotonic() - began
         counted, spent = _done(members)
     known = [value for value in used if value is not None]
@@ -267,6 +269,6 @@ def _done(members: Sequence[_Member]) -> tuple[int, float]:
     return sum(pictures for pictures, _ in rows), sum(cpu for _, cpu in rows)
 
 
-def _memory(probe: GpuProbe) -> int | None:
-    rows = probe.read()
+def _memory(probe: GpuProbe, device: int) -> int | None:
+    rows = (probe.read() or [])[device : device + 1]
     return rows[0].memory_used_bytes if rows else None

@@ -123,7 +123,7 @@ def is_steady(rates: Iterable[float], grain: float) -> bool:
 def watch(app: App, probe: GpuProbe, seconds: float) -> Window:
     """Let time pass, and say what happened in it. Rows come later, see `daemon.bench.latency`."""
     clock, pause = SystemClock(), threading.Event()
-    meter = Meter(lambda: app.pids, probe)
+    meter = Meter(lambda: app.pids, probe, app.model.gpu or 0)
     before, begin, began = app.ledger.counts(), clock.utc_ns(), monotonic()
     while (left := seconds - (monotonic() - began)) > 0:
         pause.wait(min(left, _TICK_S))

@@ -56,6 +56,7 @@ class Load:
     mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
     admission: Mode = "off"
+    device: int = 0
 
     @property
     def url(self) -> Url:
@@ -102,7 +103,7 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 builder_level=load.builder_level,
                 cache=load.cache,
             ),
-            gpu=GpuConfig(memory_limit_mib=load.memory_limit, mps=load.mps),
+            gpu=GpuConfig(device=load.device, memory_limit_mib=load.memory_limit, mps=load.mps),
             capture_processes="auto" if load.processes is None else load.processes,
             sources=[
                 AvConfig(

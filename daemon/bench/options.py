@@ -66,6 +66,7 @@ _LOAD = [
     click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"])),
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
+    click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU."),
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
 ]
 

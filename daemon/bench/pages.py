@@ -273,5 +273,5 @@ def _plots() -> ModuleType:
     try:
         from daemon.bench import plots
     except ImportError as error:
-        raise LookoutError(f"reports need {error.name}: pip install 'lookoutd[bench]'") from error
+        raise LookoutError(f"reports need {error.name}: pip install '.[bench]'") from error
     return plots

@@ -188,11 +188,15 @@ def report(files: tuple[Path, ...], out: Path) -> int:
 def compare(old: Path, new: Path, least: float) -> int:
     """OLD and NEW, metric by metric: better, worse, or the same within the noise; exit code 1 if any is worse."""
     from daemon.bench.compare import compare as run_compare
+    from daemon.bench.compare import too_few
     from daemon.bench.result import read
-    from daemon.report import compared
+    from daemon.report import compared, said
 
-    changes = run_compare(read(old), read(new), least / 100)
+    before, after = read(old), read(new)
+    changes = run_compare(before, after, least / 100)
     compared(changes)
+    if reason := too_few(before, after):
+        said(reason)
     return int(any(change.verdict == "worse" for change in changes))
 
 
@@ -222,8 +226,9 @@ def _check_pages() -> None:
 
 def _save(report: Report, out: Path) -> int:
     from daemon.bench.pages import save
-    from daemon.report import said
+    from daemon.report import measured, said
 
+    measured(report.cases)
     for path in save(report, out):
         said(str(path))
     return 0

@@ -87,10 +87,11 @@ class Meter:
 
     Args:
         pids: the daemon's processes now.
+        device: number of the GPU that is told of.
     """
 
-    def __init__(self, pids: Callable[[], Iterable[int]], probe: GpuProbe) -> None:
-        self._pids, self._probe = pids, probe
+    def __init__(self, pids: Callable[[], Iterable[int]], probe: GpuProbe, device: int = 0) -> None:
+        self._pids, self._probe, self._device = pids, probe, device
         self._processes = ProcessProbe(pids)
         self._began, self._own = monotonic(), thread_time()
         self._cpu, self._switches, self._read = self._cpu_by_thread(), self._context_switches(), self._read_bytes()
@@ -100,7 +101,7 @@ class Meter:
         self.sample()
 
     def sample(self) -> None:
-        for gpu in (self._probe.read() or [])[:1]:
+        for gpu in (self._probe.read() or [])[self._device : self._device + 1]:
             self._gpus.append(gpu)
             used = gpu.memory_used_bytes
             self.samples.append(

@@ -4,39 +4,56 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from time import monotonic_ns
 from typing import Any
 
+import msgspec
 from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.messages import FrameClock, VideoFormat
+from daemon.redact import Url
 from daemon.sources.catch_up import CatchUp
 from daemon.sources.decoding import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
 from daemon.sources.demux import Demuxer
+from daemon.sources.playlist import Playlist, is_several
 from daemon.sources.port import Picture
+from daemon.sources.turning import turned, turns_of, upright
+from detectors.port import Image
 
 _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one for each thread
 
 
 class AvSource:
-    """A URL or file. Anything with a scheme other than file:// is live; a file is a recording."""
+    """A URL, a file, or several files. Unless told otherwise, files are recordings, and what has a scheme is live."""
 
     def __init__(self, config: AvConfig, hardware: Hardware | None = None) -> None:
         self._config, self._hardware = config, hardware or NoHardware("not asked for")
-        self.live = config.url.scheme not in ("", "file")
+        self.live = config.url.scheme not in ("", "file") if config.kind == "auto" else config.kind == "live"
         self.once = not self.live and not config.loop
         self.paced = not self.live and config.pace == "realtime"
         self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
         self._refused: str | None = None  # why the GPU's decoder gave up on the last connection
+        path = config.url.reveal().removeprefix("file://")
+        several = config.url.scheme in ("", "file") and is_several(path)
+        self._playlist = Playlist(path, loop=config.loop) if several else None
+
+    @property
+    def goes_on(self) -> bool:
+        return self._playlist is not None and self._playlist.goes_on
 
     def open(self) -> AvReader:
-        demuxer = Demuxer(self._config, live=self.live)
+        config = self._config
+        if self._playlist:
+            config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
+        demuxer = Demuxer(config, live=self.live)
         try:
+            turns = turns_of(config, live=self.live)
             decoder, reason = self._decoder(demuxer.stream)
-            return AvReader(self._config, demuxer, decoder, reason, self._refuse)
+            return AvReader(config, demuxer, decoder, reason, turns, self._refuse)
         except BaseException:
             demuxer.close()
             raise
@@ -68,17 +85,23 @@ class AvReader:
         demuxer: Demuxer,
         decoder: Decoder,
         reason: str | None,
+        turns: int,
         on_refusal: Callable[[str], None],
     ) -> None:
         self._config, self._demuxer, self._decoder, self._on_refusal = config, demuxer, decoder, on_refusal
+        self._turns = turns
         self._frames: deque[Decoded] = deque()
+        self._unseen: set[int] = set()  # times of pictures that an edit list leaves out
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
         self._catch_up = CatchUp(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
         size = context.width, context.height
-        self.format = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason)
+        self._in_bursts = demuxer.live and bool(context.has_b_frames)
+        aspect = float(demuxer.stream.sample_aspect_ratio or 1)
+        seen = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason, round(aspect, 6), demuxer.notes)
+        self.format = upright(seen, turns)
 
     def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
         while not self._frames:
@@ -98,12 +121,17 @@ class AvReader:
         frame = self._frames.popleft()
         decode, self._decode = self._decode, 0
         time = self._demuxer.time_of(frame.pts, frame.time_base)
-        return Picture(time, decode, frame.load, self._demuxer.sent_at(frame.pts, frame.time_base))
+        load = partial(self._load_turned, frame.load) if self._turns else frame.load
+        sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
+        return Picture(time, decode, load, sent_at, self._in_bursts)
 
     def close(self) -> None:
         self._frames.clear()
         self._decoder.close()
         self._demuxer.close()
+
+    def _load_turned(self, load: Callable[[], Image]) -> Image:
+        return turned(load(), self._turns)
 
     def _first_again(self) -> Packet[Any] | None:
         """At the end of a recording: the first packet of the next pass; None if it does not loop."""
@@ -120,9 +148,15 @@ class AvReader:
         return None
 
     def _decode_packet(self, packet: Packet[Any]) -> None:
-        self._owed += packet.size > 0
+        if packet.is_discard and packet.pts is not None:  # others may need it, and nobody is to see it
+            self._unseen.add(packet.pts)
+        else:
+            self._owed += packet.size > 0
         try:
             for frame in self._decoder.decode(packet):
+                if frame.pts in self._unseen:  # of a decoder that does not know
+                    continue
+                self._unseen = {pts for pts in self._unseen if frame.pts is None or pts > frame.pts}
                 self._frames.append(frame)
                 # Where pictures are interlaced a packet may hold one field, and the sum would not come out.
                 self._owed = 0 if frame.interlaced else max(0, self._owed - 1)

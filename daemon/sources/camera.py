@@ -9,7 +9,12 @@ from daemon.config import CameraConfig
 from daemon.errors import SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.port import Picture
-from detectors.port import HostImage
+from daemon.sources.turning import turned, upright
+from detectors.port import HostImage, Image
+
+_ERROR = 2
+# Its warnings are no lines of our log; OpenCV 4 and 5 have this in different places.
+getattr(getattr(cv2.utils, "logging", cv2), "setLogLevel")(_ERROR)  # noqa: B009 - typed in neither
 
 
 class CameraSource:
@@ -18,6 +23,7 @@ class CameraSource:
     once = False
     live = True
     paced = False
+    goes_on = False
     clock = FrameClock("arrival")
 
     def __init__(self, config: CameraConfig) -> None:
@@ -31,7 +37,7 @@ class CameraReader:
     """See `daemon.sources.port.Reader`. OpenCV gives up on a silent V4L2 device after 10 s."""
 
     def __init__(self, config: CameraConfig) -> None:
-        self._device = config.device
+        self._device, self._turns = config.device, config.rotate // 90
         is_v4l2 = isinstance(config.device, int) or config.device.startswith("/dev/")
         self._capture = cv2.VideoCapture(config.device, cv2.CAP_V4L2 if is_v4l2 else cv2.CAP_ANY)
         if not self._capture.isOpened():
@@ -47,7 +53,7 @@ class CameraReader:
         ):
             if value is not None:
                 self._capture.set(prop, value)
-        self.format = self._format()
+        self.format = upright(self._format(), self._turns)
 
     def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
         if not self._capture.grab():
@@ -57,11 +63,12 @@ class CameraReader:
     def close(self) -> None:
         self._capture.release()
 
-    def _load(self) -> HostImage:
+    def _load(self) -> Image:
         found, image = self._capture.retrieve()
         if not found:
             raise SourceError(f"camera {self._device} gave a picture that cannot be read")
-        return HostImage(np.ascontiguousarray(image, dtype=np.uint8))
+        picture = HostImage(np.ascontiguousarray(image, dtype=np.uint8))
+        return turned(picture, self._turns) if self._turns else picture
 
     def _format(self) -> VideoFormat:
         def get(prop: int) -> float:

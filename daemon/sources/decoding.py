@@ -16,7 +16,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
-from daemon.sources.demux import words_of
+from daemon.sources.ffmpeg import words_of
 from daemon.workers.memory import HostMapper, Mapper
 from detectors.port import HostImage, Image
 

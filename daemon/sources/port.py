@@ -20,12 +20,14 @@ class Picture(msgspec.Struct, frozen=True, gc=False):
         load: brings it into the form lanes accept; called at most once, before the next `read`. It may raise
             DecodeError. A picture that is skipped is never loaded.
         sent_at: when it was taken by the camera's own clock, UTC ns, or None where the camera does not say.
+        in_burst: it may come together with others, as from a live stream with B-frames, and not because it is late.
     """
 
     pts: int | None
     decode: int
     load: Callable[[], Image]
     sent_at: int | None = None
+    in_burst: bool = False
 
 
 class Reader(Protocol):
@@ -61,6 +63,7 @@ class Source(Protocol):
             connected again for ever.
         live: pictures come when they come; who does not take them in time falls behind.
         paced: play it at its own pace; the capture thread waits until each picture is due.
+        goes_on: what was opened last is one of several recordings, and another is to be opened after it.
         clock: what the time of capture is worth where pictures do not say when they were taken.
     """
 
@@ -70,6 +73,8 @@ class Source(Protocol):
     def live(self) -> bool: ...
     @property
     def paced(self) -> bool: ...
+    @property
+    def goes_on(self) -> bool: ...
     @property
     def clock(self) -> FrameClock: ...
 

@@ -16,6 +16,7 @@ class SyntheticSource:
 
     once = True
     live = False
+    goes_on = False
     clock = CLOCK
 
     def __init__(self, config: SyntheticConfig) -> None:

@@ -32,6 +32,7 @@ class Captured(Told, frozen=True, tag=1):
     Attributes:
         block, offset: where luma is.
         chroma: bytes from luma to chroma.
+        turns: as `detectors.port.DeviceImage`.
     """
 
     capture: int
@@ -42,6 +43,7 @@ class Captured(Told, frozen=True, tag=1):
     pitch: int
     bt709: bool
     full_range: bool
+    turns: int
 
 
 class CapturedHere(Told, frozen=True, tag=2):

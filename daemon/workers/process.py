@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from daemon.board import PATIENT_DEPTH
 from daemon.capture import Capture
 from daemon.capture_threads import Crew
 from daemon.clock import Clock, SystemClock
@@ -180,8 +181,10 @@ class _Worker:
     def _make(self, task: Task, backoff: Backoff | None = None) -> Capture | None:
         """What captures a source; None where it cannot be made now, which its state says."""
         config = self._config
+        live = config.live and not task.source.is_patient
+        depth = PATIENT_DEPTH if config.live else config.depth
         feed = self._feeds.get(task.capture) or Feed(
-            task.capture, self._sender, live=config.live, depth=config.depth, places=config.places, asks=config.asks
+            task.capture, self._sender, live=live, depth=depth, places=config.places, asks=config.asks
         )
         self._feeds[task.capture] = feed
         try:

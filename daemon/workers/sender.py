@@ -78,6 +78,7 @@ class Feed:
         self._wanted = False
         # Each counted by one thread: its own, and the one that receives.
         self._sent = self._home = 0
+        self._last_ns = 0  # when the last that was sent was captured
         self._ring: Ring[HostPlace] | None = None
         self._ring_bytes = 0  # of a picture
         self._connections = itertools.count(1)
@@ -90,7 +91,11 @@ class Feed:
     def listen(self, source: str, wake: Callable[[], None]) -> None:  # noqa: ARG002
         self._wake = wake
 
-    def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
+    def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
+        if self.live and not give_up and self._would_replace(hold_ns):
+            self._wanted = True
+            if self._would_replace(hold_ns):  # none has come home since
+                return False
         if not self.live and self._is_full():
             if give_up:
                 self.dropped("", frame.info.seq, give_up)
@@ -113,6 +118,7 @@ class Feed:
                 return True
             item = _Copied(frame.info, lease)
         self._sent += 1
+        self._last_ns = frame.info.captured_ns
         self._sender.put(_Item(self, item))
         return True
 
@@ -178,6 +184,10 @@ class Feed:
     def _is_full(self) -> bool:
         return self._sent - self._home >= self._depth
 
+    def _would_replace(self, hold_ns: int) -> bool:
+        """One frame is looked at and another waits, which was captured less than this before."""
+        return self._sent - self._home > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
+
     def _retire(self) -> None:
         if self._ring:
             self._sender.retire(self._ring)
@@ -208,10 +218,13 @@ class FrameSender:
 
     Args:
         live: see `Feed`.
+
+    Attributes:
+        clock: of all feeds.
     """
 
     def __init__(self, channel: Channel, hardware: Hardware, clock: Clock, *, live: bool) -> None:
-        self._channel, self._hardware, self._clock, self._live = channel, hardware, clock, live
+        self._channel, self._hardware, self.clock, self._live = channel, hardware, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._held_up: dict[Feed, deque[_Item]] = {}  # the first is a picture that is not whole
         self._pause = Stop()  # never set: what is waited on while frames gather
@@ -282,7 +295,7 @@ class FrameSender:
         self._queue.put(None)
 
     def _wait(self, seconds: float) -> None:
-        self._clock.wait(self._pause, seconds)
+        self.clock.wait(self._pause, seconds)
 
     def _gather(self, batch: list[Told]) -> bool:
         """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
@@ -328,7 +341,8 @@ class FrameSender:
             info, image = what.info, cast("DeviceImage", what.image)
             block, offset = self._lend(feed, image.lease, device=True)
             chroma = image.chroma - image.luma
-            return Captured(feed.number, info, block, offset, chroma, image.pitch, image.bt709, image.full_range)
+            kind = image.bt709, image.full_range, image.turns
+            return Captured(feed.number, info, block, offset, chroma, image.pitch, *kind)
         return CapturedHere(feed.number, what.info, *self._lend(feed, what.lease, device=False))
 
     def _lend(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:

@@ -487,6 +487,7 @@ class Worker:
             height=info.height,
             bt709=message.bt709,
             full_range=message.full_range,
+            turns=message.turns,
             lease=Borrowed(run.home, message.block, message.offset),
         )
         self._take_in(message.capture, Frame(info, image))

@@ -34,7 +34,7 @@ try:
 
     from detectors.trt.builder import builder
 except ModuleNotFoundError as error:
-    raise BackendUnavailableError(f"{error.name} is not installed: pip install 'lookoutd[gpu]' tensorrt") from error
+    raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]' tensorrt") from error
 except ImportError as error:  # a library that a package wants
     raise BackendUnavailableError(
         f"TensorRT does not load: {error}; install it again, or set LD_LIBRARY_PATH to its libraries"

@@ -106,15 +106,17 @@ class TrtLane:
             return image
         if image.ready:
             self._stream.wait(image.ready)
-        luma, chroma = image.pitch * image.height, image.pitch * ((image.height + 1) // 2)
+        width, height = (image.height, image.width) if image.turns % 2 else (image.width, image.height)
+        luma, chroma = image.pitch * height, image.pitch * ((height + 1) // 2)
         planes = np.empty((luma + chroma) // image.pitch * image.pitch, np.uint8).reshape(-1, image.pitch)
         with closing(DeviceBuffer(planes.nbytes)) as both:
             self._stream.copy(both.pointer, image.luma, luma)
             self._stream.copy(both.pointer + luma, image.chroma, chroma)
             both.download(planes, self._stream)
             self._stream.synchronize()
-        rows = np.ascontiguousarray(planes[: image.height // 2 * 3, : image.width // 2 * 2])
-        return HostImage(np.asarray(cv2.cvtColor(rows, cv2.COLOR_YUV2BGR_NV12), np.uint8))
+        rows = np.ascontiguousarray(planes[: height // 2 * 3, : width // 2 * 2])
+        bgr = np.rot90(cv2.cvtColor(rows, cv2.COLOR_YUV2BGR_NV12), -image.turns)
+        return HostImage(np.ascontiguousarray(bgr, np.uint8))
 
     def close(self) -> None:
         self._context = None

@@ -98,10 +98,11 @@ class Batch:
             self._place(number, box, known)
 
     def _describe_nv12(self, number: int, image: DeviceImage, box: Letterbox) -> None:
-        known = (box, image.pitch, image.bt709, image.full_range)
+        known = (box, image.pitch, image.bt709, image.full_range, image.turns)
         if known != self._described[number]:
+            planes = image.luma, image.chroma, image.pitch
             kind = {"bt709": image.bt709, "full_range": image.full_range}
-            self._pictures[number] = kernels.nv12_picture(image.luma, image.chroma, image.pitch, box, **kind)
+            self._pictures[number] = kernels.nv12_picture(*planes, box, turns=image.turns, **kind)
             self._place(number, box, known)
         self._planes[0][number], self._planes[1][number] = image.luma, image.chroma
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 import cv2
+import msgspec
 import numpy as np
 import pytest
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
-from daemon.redact import Url
+from daemon.redact import Secret, Url
 from daemon.sources.av import AvReader, AvSource
 from tests.support import clips
 from tests.support.ports import free_port
@@ -135,6 +138,49 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
 
 
 @pytest.mark.needs("rtsp")
+def test_a_recording_that_is_a_list_of_others_is_none(mp4: Path, tmp_path: Path) -> None:
+    """Whoever may put recordings somewhere may not have any other file played."""
+    (tmp_path / "list.mp4").write_text(f"ffconcat version 1.0\nfile {mp4.name}\n")
+    (tmp_path / mp4.name).symlink_to(mp4)
+    with pytest.raises(SourceError, match="it is of no format that is taken from a file"):
+        AvSource(AvConfig(id="s", url=Url(str(tmp_path / "list.mp4")))).open()
+
+
+def test_a_camera_that_redirects_is_not_followed(mp4: Path) -> None:
+    """To wherever it may like; unless that is what was asked for."""
+    asked: list[str] = []
+
+    class Camera(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302 if self.path == "/cam" else 200)
+            if self.path == "/cam":
+                self.send_header("Location", "/internal?do=reboot")
+            self.end_headers()
+            if self.path != "/cam":
+                self.wfile.write(mp4.read_bytes())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Camera) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        config = AvConfig(id="s", url=Url(f"http://127.0.0.1:{server.server_port}/cam"))
+        with pytest.raises(SourceError, match="or it redirects, which options"):
+            AvSource(config).open()
+        assert set(asked) == {"/cam"}
+        follows = msgspec.structs.replace(config, options={"max_redirects": Secret("3")})
+        with suppress(SourceError):  # the clip may be of a form that cannot be read in one go
+            AvSource(follows).open().close()
+        assert "/internal?do=reboot" in asked
+        server.shutdown()
+
+
+def test_a_variable_without_braces_is_told() -> None:
+    url = Url(f"rtsp://me:$CAMERA_PASSWORD@127.0.0.1:{free_port()}/x")
+    with pytest.raises(SourceError, match=r"the URL has \$CAMERA_PASSWORD: for a variable write \$\{CAMERA_PASSWORD\}"):
+        AvSource(AvConfig(id="s", url=url)).open()
+
+
 @pytest.mark.parametrize("transport", ["tcp", "udp"])
 def test_a_camera_that_freezes(long_clip: Path, transport: Literal["tcp", "udp"]) -> None:
     """While it sends, and while it is to answer: the limit is that of the source, and the reason says so."""

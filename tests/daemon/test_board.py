@@ -36,14 +36,14 @@ class Board:
         )
         self._seq = 0
 
-    def put(self, *sources: str) -> bool:
+    def put(self, *sources: str, hold_ns: int = 0) -> bool:
         """Whether there was room for the last."""
         room = True
         for source in sources:
             self.ledger.captured(source)
             now = self.clock.monotonic_ns()
             info = FrameInfo(source, "s", self._seq, None, now, 0, FrameClock("file"), 0, 2, 2)
-            room = self.board.put(Frame(info, IMAGE))
+            room = self.board.put(Frame(info, IMAGE), hold_ns=hold_ns)
             self._seq += 1
         return room
 
@@ -60,6 +60,21 @@ def test_live_keeps_the_newest_and_counts_the_rest(clock: ManualClock) -> None:
     board.put("a", "a", "a")
     assert _names(board.take()) == [("a", 2)]
     assert board.ledger.totals("a").superseded == 2
+
+
+def test_what_comes_in_a_burst_waits_for_a_lane_that_is_idle(clock: ManualClock) -> None:
+    """Cameras with B-frames send several pictures at once; a lane that is busy for longer has the newest."""
+    board, woken = Board(clock), list[str]()
+    board.board.listen("a", lambda: woken.append("a"))
+    assert board.put("a", hold_ns=25_000_000)
+    clock.advance(0.001)
+    assert not board.put("a", hold_ns=25_000_000)
+    assert _names(board.take()) == [("a", 0)]
+    assert woken == ["a"]
+    assert board.put("a", hold_ns=25_000_000)
+    clock.advance(0.026)
+    assert board.put("a", hold_ns=25_000_000)
+    assert board.ledger.totals("a").superseded == 1
 
 
 def test_the_longest_waiting_goes_first_even_when_its_frame_is_replaced(clock: ManualClock) -> None:

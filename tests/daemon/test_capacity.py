@@ -97,7 +97,7 @@ def test_check_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     street = "{id: %s, type: synthetic, width: 64, height: 36, pace: %s}"
     sources = ", ".join((street % ("a", "realtime"), street % ("b", "fast")))
     config.write_text(f"model: {{path: none, backend: fake}}\nsources: [{sources}]\n")
-    assert invoke(["check", "-c", str(config)]) == 0
+    assert invoke(["check", "--running", "-c", str(config)]) == 0
     said = capsys.readouterr().out
     assert "detector" in said
     assert "more such sources fit" in said

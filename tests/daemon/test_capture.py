@@ -38,6 +38,7 @@ class ScriptedSource:
 
     live = False
     paced = False
+    goes_on = False
     clock = FrameClock("arrival")
 
     def __init__(self, *connections: list[object] | Exception, once: bool = False) -> None:
@@ -570,7 +571,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     inside, free = threading.Semaphore(0), threading.Event()
 
     class Board(Nobody):
-        def put(self, frame: Frame, *, give_up: Cause | None = None) -> bool:
+        def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
             seqs.append(frame.info.seq)
             return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ def test_bad_arguments(command: str, arguments: list[str], says: str, capsys: py
 
 def test_the_file_and_the_key_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", *_config(tmp_path, lanes="two")]) == 2
-    assert f"{tmp_path}/config.yaml: lanes: Expected `int`" in _one_line(capsys)
+    assert f"{tmp_path}/config.yaml: lanes: must be a whole number between 1 and 16" in _one_line(capsys)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,53 @@ def test_check_tells_what_it_finds(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "trt" in output  # and why it is not available
     assert "lost: cannot open rtsp://***@127.0.0.1:1/x: Connection refused" in output
     assert "pa55" not in output
-    assert invoke(["check", "-c", str(ROOT / "config.yaml")]) == 0
+    assert invoke(["check", "--running", "-c", str(ROOT / "config.yaml")]) == 0
+
+
+@pytest.mark.parametrize("files", [12, 20])
+def test_too_few_files_are_told_in_one_line(files: int, tmp_path: Path) -> None:
+    command = ["prlimit", f"--nofile={files}", sys.executable, "-m", "daemon", "run", *_config(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"may open {files} files, of which 24 are needed" in done.stderr
+
+
+def test_what_is_no_file_is_no_model_and_no_list_of_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as a device that has no end."""
+    assert invoke(["run", *_config(tmp_path, model={"path": "/dev/zero"})]) == 2
+    assert "/dev/zero is not a file; set model.path" in _one_line(capsys)
+    (tmp_path / "model.pt").write_bytes(b"PK")
+    assert invoke(["run", *_config(tmp_path, model={"path": str(tmp_path / "model.pt")})]) == 2
+    assert "is a PyTorch file" in _one_line(capsys)
+    http = {"enabled": True, "sources_file": "/dev/zero", "token": "a-token-that-is-long-enough"}
+    assert invoke(["run", *_config(tmp_path, http=http)]) == 2
+    assert "/dev/zero is not a file" in _one_line(capsys)
+
+
+def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A port in use, a file that cannot be written, a token that is none; nothing is left of what was tried."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        parts: dict[str, tuple[dict[str, object], str]] = {
+            "publisher": ({"endpoint": f"tcp://127.0.0.1:{port}"}, "publisher.endpoint: cannot bind"),
+            "http": ({"enabled": True, "port": port}, f"http: cannot bind 127.0.0.1:{port}"),
+            "log": ({"file": str(tmp_path / "no" / "log")}, "log.file: "),
+            "monitor": ({"frames_file": str(tmp_path)}, "monitor.frames_file: "),
+        }
+        for key, (value, words) in parts.items():
+            command = _config(tmp_path, **{key: value})
+            assert invoke(["check", *command]) == 2
+            assert words in capsys.readouterr().out
+            if key in ("publisher", "http"):
+                assert invoke(["check", "--running", *command]) == 0
+            assert invoke(["run", *command]) == 2
+            assert words in capsys.readouterr().err
+    short = {"enabled": True, "port": port, "tokens": [{"name": "a", "token": "short"}]}
+    assert invoke(["check", *_config(tmp_path, http=short)]) == 2
+    assert "shorter than 16 characters" in capsys.readouterr().out
+    assert invoke(["check", *_config(tmp_path, log={"file": str(tmp_path / "new.log")})]) == 0
+    assert not (tmp_path / "new.log").exists()
 
 
 def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,15 +23,35 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         ("just text", "", "mapping"),
         (GOOD + "lanez: 2\n", "lanez", "did you mean `lanes`"),
         (GOOD.replace("synthetic", "synthetic, fsp: 3"), "sources[0]", "did you mean `fps`"),
-        (GOOD.replace("synthetic", "synthetic, fps: fast"), "sources[0].fps", "float"),
-        (GOOD.replace("synthetic", "webcam"), "sources[0].type", "av, camera and synthetic"),
+        (GOOD.replace("synthetic", "synthetic, fps: fast"), "sources[0].fps", "between 0.001 and 1000, not 'f"),
+        (GOOD.replace("synthetic", "webcam"), "sources[0].type", "one of av, camera, synthetic, not 'webcam'"),
+        (GOOD.replace("synthetic", "rtsp"), "sources[0].type", "for rtsp it is av"),
+        (GOOD.replace("synthetic", "av, url: x, fps: 5"), "sources[0]", "unknown key `fps`; did you mean `max_fps`?"),
+        (GOOD.replace("synthetic", "synthetic, 5: x"), "sources[0]", "the key 5 is not a text"),
+        (GOOD.replace(", type: synthetic", ""), "sources[0]", "missing key `type`: it is one of av, camera, synthetic"),
+        (GOOD.replace("demo.onnx", "x, confidence: 40"), "model.confidence", "a number between 0 and 1, not 40"),
+        (GOOD.replace("demo.onnx", "x, input_size: [9]"), "model.input_size", "not a list of 1"),
+        ("model: {path: x}\nsources: {cam: {type: av}}\n", "sources", "a list: begin each of its items with -"),
+        ("model: {path: x}\nsources:\n  - id: cam\n\ttype: av\n", "line 4", "indent with spaces"),
+        ("model: {path: x: y}\n", "line 1, column 16", "not YAML"),
+        (GOOD.replace("synthetic", "synthetic, fps: 5e-324"), "sources[0].fps", "between 0.001 and 1000"),
+        (GOOD.replace("synthetic", "synthetic, fps: .nan"), "sources[0].fps", "finite"),
+        (GOOD.replace("synthetic", "av, url: x, read_timeout_s: 1e308"), "sources[0].read_timeout_s", "3600"),
+        (GOOD.replace("synthetic", "av, url: x, decode_threads: 9999"), "sources[0].decode_threads", "1 and 16"),
+        (GOOD.replace("synthetic", "av, url: x, user: [1]"), "sources[0].user", "a text, not a list of 1"),
+        (GOOD.replace("synthetic", "av, url: x, password: y"), "sources[0].password", "wants a user"),
+        (GOOD.replace("synthetic", "av, url: x, user: y"), "sources[0].user", "is a path"),
+        (GOOD.replace("synthetic", "av, url: 'rtsp://a:b@c', user: y"), "sources[0].user", "write one of them"),
+        (GOOD.replace("synthetic", "camera, device: 'rtsp://a:b@c'"), "sources[0].device", "set type: av and url"),
         (GOOD.replace("type: synthetic", "type: av"), "sources[0]", "`url`"),
         (GOOD + "  - {id: cam, type: synthetic}\n", "sources[1].id", "used twice"),
+        (GOOD + "  - {id: CAM, type: synthetic}\n", "sources[1].id", "differ in nothing but their case"),
         (GOOD.replace("id: cam", "id: a/b"), "sources[0].id", "letters"),
         (GOOD.replace("id: cam", "id: 'a b'"), "sources[0].id", "letters"),
+        (GOOD.replace("id: cam", "id: .."), "sources[0].id", "means a folder"),
         ("model: {path: x}\nsources: []\n", "sources", "none is enabled"),
         (GOOD.replace("synthetic", "synthetic, enabled: false"), "sources", "none is enabled"),
-        (GOOD + "lanes: 0\n", "lanes", ">= 1"),
+        (GOOD + "lanes: 0\n", "lanes", "between 1 and 16, not 0"),
         (GOOD + "lanes: 1\nlanes: 2\n", "lanes", "written twice"),
         (GOOD + "publisher: {endpoint: 'tcp://*:5556'}\n", "publisher.endpoint", "lookout keys new"),
         (GOOD + "publisher: {endpoint: 'tcp://10.0.0.1:5556'}\n", "publisher.endpoint", "allow_plaintext"),
@@ -73,6 +93,35 @@ def test_environment_in_a_url(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(source.url) == "rtsp://***@cam/1"
 
 
+@pytest.mark.parametrize(
+    ("source", "address"),
+    [
+        ("url: 'rtsp://me:${PW}@cam/1'", "rtsp://me:p%40ss%2Fw%231@cam/1"),
+        ("url: 'rtsp://me:p@ss/w#1@cam/1'", "rtsp://me:p%40ss%2Fw%231@cam/1"),
+        ("url: 'rtsp://me:p%40ss@cam/1'", "rtsp://me:p%40ss@cam/1"),
+        ("url: 'rtsp://cam/1', user: me, password: '${PW}'", "rtsp://me:p%40ss%2Fw%231@cam/1"),
+        ("url: 'rtsp://cam/1', user: 'me@home', password: '100%25'", "rtsp://me%40home:100%2525@cam/1"),
+        ("url: 'http://cam/v?pwd=${PW}'", "http://cam/v?pwd=p%40ss%2Fw%231"),
+        ("url: 'rtsp://cam/user=me&password=${PW}'", "rtsp://cam/user=me&password=p@ss/w#1"),
+        ("url: 'rtsp://cam:554/live@1'", "rtsp://cam:554/live@1"),
+        ("url: 'clips/me@home.mp4'", "clips/me@home.mp4"),
+    ],
+)
+def test_what_a_password_is_made_of_does_not_matter(source: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is percent-encoded where a URL has it before its host or in its query; what is encoded stays so."""
+    monkeypatch.setenv("PW", "p@ss/w#1")
+    (found,) = config.parse(GOOD.replace("type: synthetic", f"type: av, {source}")).sources
+    assert isinstance(found, config.AvConfig)
+    assert found.address == address
+
+
+def test_no_message_quotes_a_secret() -> None:
+    text = GOOD.replace("type: synthetic", "type: av, url: {hunter2: hunter2}, options: {a: [hunter2]}")
+    with pytest.raises(ConfigError) as caught:
+        config.parse(text)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     file = tmp_path / "c.yaml"
     file.write_text(GOOD.replace("type: synthetic", "type: av, url: clips/a.mp4"))
@@ -80,6 +129,16 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert loaded.model.path == tmp_path / "demo.onnx"
     assert isinstance(loaded.sources[0], config.AvConfig)
     assert loaded.sources[0].url.reveal() == str(tmp_path / "clips/a.mp4")
+
+
+def test_a_home_is_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    file = tmp_path / "c.yaml"
+    file.write_text(GOOD.replace("demo.onnx", "~/demo.onnx").replace("type: synthetic", "type: av, url: ~/clips/a.mp4"))
+    loaded = config.load(file)
+    assert loaded.model.path == tmp_path / "home" / "demo.onnx"
+    assert isinstance(loaded.sources[0], config.AvConfig)
+    assert loaded.sources[0].url.reveal() == str(tmp_path / "home" / "clips" / "a.mp4")
 
 
 def test_a_file_that_is_not_there() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import SyntheticConfig
+from daemon.config import SyntheticConfig, source_of
 from daemon.errors import ConfigError
 from daemon.kept import Kept
 from tests.lifetimes.running import STREET, config_of
@@ -45,3 +45,24 @@ def test_what_cannot_be_written_is_said_and_leaves_the_file(tmp_path: Path) -> N
     kept = Kept(tmp_path / "missing" / "sources.json")
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         kept.write(_FEW)
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
+    kept = Kept(tmp_path / "sources.json")
+    kept.write(_FEW)
+    (tmp_path / ".sources.json.abc").write_text("hunter2")
+    (tmp_path / "sources.json.mine").write_text("a copy")
+    kept.tidy()
+    assert {path.name for path in tmp_path.iterdir()} == {"sources.json", "sources.json.mine"}
+
+
+def test_a_variable_is_written_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No password of the environment gets into the file, and the next process takes it from its own environment."""
+    monkeypatch.setenv("PW", "hunter2")
+    rows = {"id": "a", "type": "av", "url": "rtsp://me:${PW}@cam/1", "options": {"headers": "Key: ${PW}"}}
+    kept = Kept(tmp_path / "sources.json")
+    kept.write([source_of(rows)])
+    assert "hunter2" not in (tmp_path / "sources.json").read_text()
+    assert kept.over(config_of(STREET)).sources == [source_of(rows)]
+    monkeypatch.setenv("PW", "other")
+    assert kept.over(config_of(STREET)).sources == [source_of(rows)]

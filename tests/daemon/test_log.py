@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,52 @@ def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None
     assert [passes("http is in trouble", None) is not None for _ in range(4)] == [True, True, True, False]
     clock.advance(61)
     assert passes("source down") == {"event": "source down", "source": "door", "held_back": 2}
-    assert passes("source down") == {"event": "source down", "source": "door"}
+    assert passes("source down") is None
+
+
+def test_a_camera_that_is_down_for_days_is_a_line_an_hour(clock: ManualClock) -> None:
+    """Of one that fails every four seconds; when it has been quiet for long it has its ten lines a minute again."""
+    limiter, passed = RateLimiter(clock), list[int]()
+
+    def fail() -> None:
+        try:
+            limiter(None, "warning", {"event": "source down", "source": "door"})
+        except structlog.DropEvent:
+            return
+        passed.append(clock.monotonic_ns() // 1_000_000_000)
+
+    for _ in range(2 * 24 * 900):
+        fail()
+        clock.advance(4)
+    assert len(passed) < 10 + 7 + 48
+    assert max(late - early for early, late in pairwise(passed)) <= 3604
+    clock.advance(3 * 3600)
+    before = len(passed)
+    for _ in range(10):
+        fail()
+    assert len(passed) == before + 10
+
+
+def test_a_file_that_was_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    """As logrotate does; and it is not for everybody's eyes."""
+    path = tmp_path / "lookout.log"
+    with logging(LogConfig(format="json", file=path)):
+        structlog.get_logger().info("first")
+        path.rename(tmp_path / "lookout.log.1")
+        structlog.get_logger().info("second")
+    structlog.reset_defaults()
+    assert "first" in (tmp_path / "lookout.log.1").read_text()
+    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == ["second"]
+    assert path.stat().st_mode & 0o007 == 0
+
+
+def test_nothing_that_a_terminal_obeys_is_logged(tmp_path: Path) -> None:
+    path = tmp_path / "lookout.log"
+    with logging(LogConfig(format="console", file=path)):
+        structlog.get_logger().warning("source down", source="door", reason="\x1b]0;pwn\x07\x1b[31m\r\nforged line")
+    structlog.reset_defaults()
+    assert len(path.read_text().splitlines()) == 1
+    assert not set(path.read_text()) & set("\x1b\x07\r")
 
 
 @pytest.mark.parametrize("level", ["debug"])

@@ -19,6 +19,7 @@ _CONTROL = """#!/bin/sh
 if [ "$1" = "-f" ]; then
     trap "" INT TERM
     echo $$ > "$LOOKOUT_TEST_PID"
+    echo "$CUDA_VISIBLE_DEVICES" > "$LOOKOUT_TEST_PID.gpus"
     mkfifo "$CUDA_MPS_PIPE_DIRECTORY/control"
     read told < "$CUDA_MPS_PIPE_DIRECTORY/control"
     echo "$told" > "$LOOKOUT_TEST_PID.told"
@@ -37,6 +38,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("LOOKOUT_TEST_PID", str(tmp_path / "pid"))
     monkeypatch.delenv(_WHERE, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-of-this-test")  # a name: nobody asks the driver
     return tmp_path / "pid"
 
 
@@ -94,6 +96,7 @@ def test_somebody_elses_is_left_alone(control: Path, monkeypatch: pytest.MonkeyP
 def test_without_it_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv(_WHERE, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-of-this-test")  # a name: nobody asks the driver
     assert "not installed" in (Mps().reason or "")
 
 

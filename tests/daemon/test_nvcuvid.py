@@ -15,6 +15,7 @@ import pytest
 
 from daemon.sources.nvdec import nvcuvid
 from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, NvdecError, Parsed, Picture
+from tests.support.driver import built
 
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
@@ -43,12 +44,7 @@ class Driver:
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of libcuda.so.1 and libnvcuvid.so.1."""
-    folder = tmp_path_factory.mktemp("driver")
-    for name in ("cuda", "nvcuvid"):
-        soname, source = f"lib{name}.so.1", SUPPORT / f"{name}_stub.cpp"
-        flags = ("-std=c++17", "-shared", "-fPIC", f"-Wl,-soname,{soname}")
-        subprocess.run(["g++", *flags, "-o", str(folder / soname), str(source), "-ldl"], check=True)
-    return folder
+    return built(tmp_path_factory.mktemp("driver"), "cuda", "nvcuvid")
 
 
 @pytest.fixture(scope="module")

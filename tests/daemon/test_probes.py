@@ -46,6 +46,9 @@ class Nvml:
             raise self.NVMLError("Insufficient Permissions")
         return index
 
+    def nvmlDeviceGetHandleByUUID(self, name: str) -> int:  # noqa: N802
+        return self.nvmlDeviceGetHandleByIndex(int(name[-1]))
+
     def nvmlDeviceGetComputeRunningProcesses(self, _handle: int) -> list[Any]:  # noqa: N802
         return self.running
 
@@ -85,3 +88,18 @@ def test_the_memory_of_all_the_daemons_processes_is_its_own() -> None:
     (found,) = NvmlProbe(nvml, lambda: [1, 3, 4]).read()
     assert found.process_memory_bytes == 16
     assert found.processes == 4
+
+
+def test_gpus_that_have_names_are_asked_by_them_in_their_order() -> None:
+    """The driver's, not NVML's: whoever sees one of eight is told of that one alone."""
+    seen: list[int] = []
+
+    class Told(Nvml):
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+            seen.append(index)
+            return super().nvmlDeviceGetHandleByIndex(index)
+
+    rows = NvmlProbe(Told(8, {2}), names=["GPU-5", "GPU-2"]).read()
+    assert seen == [5, 2]
+    assert [row.name for row in rows] == ["a card", "GPU-2"]
+    assert rows[1].reasons == {"all": "Insufficient Permissions"}

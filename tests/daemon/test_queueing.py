@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
 import pytest
 
 from daemon.admission import Admission
 from daemon.config import SyntheticConfig
+from daemon.sources.port import Picture
+from daemon.sources.synthetic import SyntheticReader, SyntheticSource
 from tests.support.simulation import Simulation
 
 
@@ -59,3 +62,29 @@ def test_degrade_drops_by_rate_and_shares_equally() -> None:
     assert sum(count.dropped.superseded for count in counts) <= 8
     assert set(simulation.reasons.values()) == {"limited to 9.0 frames/s: the detector does 80 in all"}
     assert len(simulation.reasons) == 8
+
+
+class _Bursts(SyntheticSource):
+    """Three pictures at once, as a camera with B-frames sends them, each at its own time by its own clock."""
+
+    def open(self) -> SyntheticReader:
+        config = self._config
+
+        class Reader(SyntheticReader):
+            def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+                number = self._number
+                picture = super().read(late, undecoded)
+                begin = number // 3 * 3e9 / config.fps
+                return picture and msgspec.structs.replace(picture, pts=round(begin + number % 3 * 1e6), in_burst=True)
+
+        return Reader(config)
+
+
+@pytest.mark.parametrize(("service", "lost"), [(0.010, 0.0), (0.020, 0.0), (0.2, 0.5)])
+def test_pictures_that_come_in_bursts_are_not_lost_while_the_lane_is_idle(service: float, lost: float) -> None:
+    """10 frames/s, which a lane that needs 20 ms for one is a fifth full of; one that cannot do all drops as ever."""
+    with Simulation(_streets(10.0), lambda _: service, max_batch=1, make=_Bursts) as simulation:
+        simulation.run(30)
+        counts = simulation.ledger.counts()
+    (row,) = counts.values()
+    assert row.dropped.superseded / row.captured == pytest.approx(lost, abs=0.02 if lost else 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -143,3 +143,23 @@ def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
             feed.put(frames[0])
         feed.put(frames[1])
         assert _told(daemon.hears(2)) == [(0, 0), (0, 1)]
+
+
+def test_in_a_burst_one_waits_until_another_has_come_home() -> None:
+    """One is looked at and another waits at the daemon: a third would take its place."""
+    with _handing_over() as (sender, daemon, _):
+        feed, woken = Feed(0, sender, live=True, depth=16, places=4, asks=False), Event()
+        feed.listen("cam", woken.set)
+        picture, now = HostImage(np.zeros((4, 8, 3), np.uint8)), SystemClock().monotonic_ns()
+        frames = [
+            Frame(FrameInfo("cam", "s", seq, None, now, 0, FrameClock("arrival", 0), 0, 8, 4), picture)
+            for seq in range(4)
+        ]
+        hour = 3600 * 10**9
+        assert [feed.put(frame, hold_ns=hour) for frame in frames[:3]] == [True, True, False]
+        feed.returned()
+        assert woken.is_set()
+        assert feed.put(frames[2], hold_ns=hour)
+        assert not feed.put(frames[3], hold_ns=hour)
+        assert feed.put(frames[3], hold_ns=1)  # it has waited for long enough, and takes the other's place
+        assert _told(daemon.hears(4)) == [(0, 0), (0, 1), (0, 2), (0, 3)]

@@ -29,9 +29,10 @@ def test_preprocess_is_the_reference(runner: CpuRunner, spec: InputSpec, half: b
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("bt709", [False, True])
 @pytest.mark.parametrize("full_range", [False, True])
-def test_nv12_is_the_same_picture(runner: CpuRunner, bt709: bool, full_range: bool) -> None:
-    """Within what rounding to 8 bits of luma and chroma costs."""
-    assert check_nv12(runner, bt709=bt709, full_range=full_range) < 2.5
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_nv12_is_the_same_picture(runner: CpuRunner, bt709: bool, full_range: bool, turns: int) -> None:
+    """Turned upright, and within what rounding to 8 bits of luma and chroma costs."""
+    assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 2.5
 
 
 @pytest.mark.needs("g++")

@@ -132,8 +132,11 @@ def test_copies_are_summed(tmp_path: Path) -> None:
     assert replace(both, repeats=[measured]).value("joules") == pytest.approx(60 / 30)
 
 
-def test_a_report_can_be_made_again(made: Path, tmp_path: Path) -> None:
+def test_a_report_can_be_made_again(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And its figures are on the terminal."""
     assert invoke(["bench", "report", str(made / "replay.json"), "--out", str(tmp_path)]) == 0
+    (fps,) = read(made / "replay.json").cases[0].values("fps")
+    assert f"{fps:,.1f}" in capsys.readouterr().out
     for suffix in ("json", "md", "html"):
         assert (tmp_path / f"replay.{suffix}").read_bytes() == (made / f"replay.{suffix}").read_bytes()
 
@@ -156,7 +159,9 @@ def test_a_recording_agrees_with_itself_and_not_with_another(
 
 def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["bench", "compare", str(made / "replay.json"), str(made / "replay.json")]) == 0
-    assert "unknown" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "unknown" in said
+    assert "1 repeats of a case: at least 5 of each are needed to tell" in said
     assert invoke(["bench", "compare", str(made / "replay.json"), str(made / "sweep.json")]) == 2
     assert "nothing to compare" in capsys.readouterr().err
 

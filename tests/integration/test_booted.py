@@ -31,7 +31,10 @@ class Installed:
         self.systemd = systemd
         self.endpoint = f"tcp://127.0.0.1:{free_port()}"
         copy_sources(ROOT, systemd.root / "src")
-        systemd.run("make", "-C", "/src", "install", "PYTHON=/usr/bin/python3")
+        # As a packager would, whose tree is unpacked elsewhere.
+        systemd.run("make", "-C", "/src", "install", "PYTHON=/usr/bin/python3", "DESTDIR=/package")
+        systemd.run("cp", "-a", "/package/.", "/")
+        systemd.run("rm", "-rf", "/package")
         drop_in = systemd.root / "etc/systemd/system/lookout.service.d"
         drop_in.mkdir()
         (drop_in / "haste.conf").write_text(_HASTE)

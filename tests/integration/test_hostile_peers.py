@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,6 @@ from daemon.keys import new_pair
 from daemon.messages import Detections
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
-
-_GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00"
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,9 @@ def _malformed(chance: random.Random) -> bytes:
     if kind == 0:
         return chance.randbytes(chance.randrange(200))
     if kind == 1:
-        return _GREETING[: chance.randrange(len(_GREETING))]
+        return hostile.GREETING[: chance.randrange(len(hostile.GREETING))]
     mechanism = chance.choice([b"NULL", b"PLAIN", b"CURVE", b"GSSAPI", b"\xff" * 20]).ljust(20, b"\x00")
-    greeting = _GREETING + mechanism + b"\x00" * 32
+    greeting = hostile.GREETING + mechanism + b"\x00" * 32
     if kind == 2:
         return greeting
     size = chance.choice([0, 1, 200, 255])
@@ -129,3 +129,52 @@ def _malformed(chance: random.Random) -> bytes:
     if kind == 3:
         return greeting + command
     return greeting + b"\x06" + (1 << 62).to_bytes(8, "big") + chance.randbytes(64)
+
+
+@contextmanager
+def _connected(lookout: Lookout, keys: Path, who: str) -> Iterator[zmq.Socket[bytes]]:
+    """Whose key is known by now; it has subscribed to nothing."""
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.curve_publickey, secret = zmq.auth.load_certificate(keys / f"{who}.key_secret")
+        socket.curve_secretkey = secret or b""
+        socket.curve_serverkey = zmq.auth.load_certificate(keys / "lookout.key")[0]
+        with socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED) as monitor:
+            socket.connect(lookout.endpoint)
+            assert monitor.poll(round(PATIENCE_S * 1000))
+            socket.disable_monitor()
+        yield socket
+
+
+def test_a_key_that_is_taken_away_lets_nobody_in_after_a_reload(keys: Path, tmp_path: Path) -> None:
+    """Neither by a new connection nor by the one that it has."""
+    clients = tmp_path / "clients"
+    clients.mkdir()
+    for name in ("friend", "stranger"):
+        (clients / f"{name}.key").write_bytes((keys / f"{name}.key").read_bytes())
+    config: dict[str, object] = {
+        "sources": [{"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 20}],
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "publisher": {"curve": {"secret_key_file": str(keys / "lookout.key_secret"), "clients": str(clients)}},
+    }
+    with (
+        Lookout(tmp_path, config) as lookout,
+        _subscribe(lookout, keys, "friend") as friend,
+        _subscribe(lookout, keys, "stranger") as other,
+        _connected(lookout, keys, "stranger") as silent,
+    ):
+        receive_until(other, lambda message: isinstance(message, Detections))
+        (clients / "stranger.key").unlink()
+        lookout.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "subscribers were cut off" in lookout.log(), "the connection is cut off")
+        while other.receive(0):
+            pass  # what it had
+        silent.subscribe(b"")  # by a connection that was there before, and had not subscribed
+        receive_until(friend, has_seen(20, "street"))
+        with _subscribe(lookout, keys, "stranger") as again:
+            receive_until(friend, has_seen(20, "street"))
+            assert (other.receive(0), again.receive(0), silent.poll(0)) == (None, None, 0)
+        assert friend.lost == {}
+        (clients / "friend.key").unlink()
+        lookout.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "holds no .key file" in lookout.log(), "a list of nobody is refused")
+        receive_until(friend, has_seen(1, "street"))

@@ -6,10 +6,12 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from daemon.config import parse
 from tests.support.daemon import ROOT, Lookout
@@ -50,6 +52,33 @@ def test_kubernetes_would_take_it(name: str) -> None:
     kubernetes_validate.validate(yaml.safe_load(file.read_text()), "1.30", strict=True)
 
 
+def test_kubernetes_without_a_gpu_changes_what_is_there() -> None:
+    """Each path of the patch is one of the StatefulSet's; nothing of a GPU is left."""
+    (patch,) = yaml.safe_load((ROOT / "deploy/kubernetes-cpu/kustomization.yaml").read_text())["patches"]
+    whole = yaml.safe_load((ROOT / "deploy/kubernetes/statefulset.yaml").read_text())
+    for step in yaml.safe_load(patch["patch"]):
+        *path, last = (part.replace("~1", "/") for part in step["path"].split("/")[1:])
+        place = whole
+        for part in path:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        assert last in place
+        if step["op"] == "remove":
+            del place[last]
+        else:
+            place[last] = step["value"]
+    assert "gpu" not in yaml.safe_dump(whole["spec"]["template"]).lower()
+
+
+def test_every_secret_of_kubernetes_is_named_where_one_reads_how_to_install() -> None:
+    whole = (ROOT / "deploy/kubernetes/statefulset.yaml").read_text()
+    made = yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["metadata"]["name"]
+    volumes = yaml.safe_load(whole)["spec"]["template"]["spec"]["volumes"]
+    asked = {row["secret"]["name"] for volume in volumes for row in volume.get("projected", {}).get("sources", [])}
+    text = (ROOT / "docs" / "operations.md").read_text()
+    assert asked
+    assert [name for name in asked - {made} if f"create secret generic {name} " not in text] == []
+
+
 def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = yaml.safe_load((ROOT / "deploy/kubernetes/secret.yaml").read_text())["stringData"]
     for key, value in secret.items():
@@ -79,9 +108,22 @@ def test_images_install_what_has_a_hash(name: str) -> None:
     )
     assert len(wanted) > 8
     for package in wanted:
-        found = re.search(rf"^{package}==\S+ \\\n    --hash=sha256:", lock, re.M | re.I)
+        found = re.search(rf"^{package}==\S+(?: ; .+)? \\\n    --hash=sha256:", lock, re.M | re.I)
         assert found, package
     assert "://" not in lock  # whoever installs has an index of their own
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_a_lock_file_has_one_version_for_each_python(name: str, python: str) -> None:
+    """That the project admits, and nothing that asks for another."""
+    lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
+    rows = [Requirement(line.removesuffix(" \\")) for line in lines if re.match(r"[a-z0-9-]+==", line)]
+    machine = {"python_version": python, "python_full_version": f"{python}.1", "sys_platform": "linux",
+               "platform_machine": "x86_64", "implementation_name": "cpython"}  # fmt: skip
+    chosen = Counter(row.name for row in rows if row.marker is None or row.marker.evaluate(machine))
+    assert set(chosen.values()) == {1}
+    assert {"av", "numpy", "pyzmq", "onnxruntime"} <= set(chosen)
 
 
 def test_installed_and_removed(tmp_path: Path) -> None:

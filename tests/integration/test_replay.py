@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from daemon.messages import Detections
 from tests.support import clips
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 
 _REAL = "one-by-one-person-detection.mp4"
 _TIMES = ("instance", "session", "captured_at", "latency", "dropped")
@@ -58,6 +59,29 @@ def test_a_real_clip_twice(data: Path, tmp_path: Path) -> None:
     found = _twice(data / "videos" / _REAL, data, tmp_path)
     assert len(found) == 1394
     assert sum(len(message.detections) for message in found) > 1000
+
+
+@pytest.mark.needs("ffmpeg")
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_recording_played_fast_waits_for_lanes(processes: int, tmp_path: Path) -> None:
+    """Where newer frames replace older ones, too: beside a camera, which is not held up."""
+    clip = clips.pattern(tmp_path / "clip.mp4", seconds=8)
+    config: dict[str, object] = {
+        "sources": [
+            {"id": "clip", "type": "av", "url": str(clip), "pace": "fast"},
+            {"id": "drawn", "type": "synthetic", "pace": "fast", "frames": 60},
+            {"id": "street", "type": "synthetic", "fps": 5, "frames": 10},
+        ],
+        "capture_processes": processes,
+        "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
+    }
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("detections", "status") as subscriber:
+        ended = all_of(*(is_state(name, "ended") for name in ("clip", "drawn", "street")))
+        messages = receive_until(subscriber, ended, timeout_s=2 * PATIENCE_S)
+        assert lookout.process.wait(PATIENCE_S) == 0
+    of_each = Counter(message.source for message in messages if isinstance(message, Detections))
+    assert (of_each["clip"], of_each["drawn"]) == (120, 60)
+    assert of_each["street"] > 0
 
 
 @pytest.mark.needs("data", "ffmpeg")

@@ -16,8 +16,9 @@ import pytest
 from daemon.bench.result import read
 from daemon.cli import invoke
 from daemon.config import AvConfig
+from daemon.errors import SourceError
 from daemon.messages import Detections, Message, Metrics, Status
-from daemon.redact import Url
+from daemon.redact import Secret, Url
 from daemon.sources.av import AvSource
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
@@ -233,6 +234,40 @@ def test_a_camera_through_the_gpus_decoder(
     steps = [later - earlier for earlier, later in pairwise(times)]
     assert len(times) >= 59
     assert all(step == pytest.approx(1e9 / 15, rel=0.1) for step in steps)
+
+
+def test_a_server_that_has_udp_alone(long_clip: Path) -> None:
+    """It is found, and said; who asks for TCP is told what to do."""
+    server = RtspServer({"cam": long_clip}, udp_alone=True)
+    url = Url(server.url("cam"))
+    try:
+        with closing(AvSource(AvConfig(id="s", url=url)).open()) as reader:
+            assert reader.read() is not None
+            assert reader.format.notes == (
+                "its server does not offer TCP: it comes over UDP, where packets may be lost",
+            )
+        with pytest.raises(SourceError, match="the server does not offer TCP: set transport: udp"):
+            AvSource(AvConfig(id="s", url=url, transport="tcp")).open()
+    finally:
+        server.kill()
+
+
+def test_user_and_password_of_any_signs(long_clip: Path) -> None:
+    """Beside the URL; and in it, unescaped, as people write them."""
+    user, password = "viewer@home", "p@ss#1/ü?%"
+    server = RtspServer({"cam": long_clip}, auth=f"{user}:{password}")
+    bare, full = Url(server.url("cam")), Url(server.url("cam", f"{user}:{password}"))
+    try:
+        for config in (
+            AvConfig(id="s", url=bare, user=Secret(user), password=Secret(password)),
+            AvConfig(id="s", url=full),
+        ):
+            with closing(AvSource(config).open()) as reader:
+                assert reader.read() is not None
+        with pytest.raises(SourceError, match="check user name and password"):
+            AvSource(AvConfig(id="s", url=bare, user=Secret(user), password=Secret("wrong"))).open()
+    finally:
+        server.kill()
 
 
 @pytest.mark.slow

@@ -117,6 +117,7 @@ class Camera:
 
     clock = FrameClock("arrival")
     paced = False
+    goes_on = False
 
     def __init__(self, hold: Callable[[], None], frames: int | None = None) -> None:
         self._hold, self._frames = hold, frames

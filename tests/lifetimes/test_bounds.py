@@ -17,7 +17,7 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import AvConfig, ReconnectConfig, SourceConfig
 from daemon.messages import Status
-from daemon.redact import Url
+from daemon.redact import Secret, Url
 from daemon.sources.factory import make_source
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, running, wait_up
@@ -101,6 +101,6 @@ def test_a_picture_of_a_size_that_nobody_has_is_refused_in_words(tmp_path: Path,
         assert isinstance(told, Status)
         assert str(told.reason).startswith("no picture of 1 could be decoded")
         assert "max_pixels" in str(told.reason)
-    meant = AvConfig(id="large", url=Url(str(path)), decode="cpu", options={"max_pixels": "40000000"})
+    meant = AvConfig(id="large", url=Url(str(path)), decode="cpu", options={"max_pixels": Secret("40000000")})
     with _capturing(tmp_path, meant, processes) as app:
         wait_until(lambda: app.ledger.counts()["large"].captured == 1, "it is taken")

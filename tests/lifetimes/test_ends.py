@@ -127,9 +127,10 @@ def _resources() -> Resources:
 
 
 def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
-    """D20: such as for a token that cannot be read, which is found last."""
+    """D20: such as for a certificate that cannot be read, which is found last."""
     frames = tmp_path / "frames.jsonl"
-    http = HttpConfig(enabled=True, port=0, token_file=tmp_path / "missing")
+    missing = tmp_path / "missing"
+    http = HttpConfig(enabled=True, port=0, tls_certificate=missing, tls_key=missing)
     config = config_of(STREET, http=http, monitor=MonitorConfig(frames_file=frames))
     detectors: list[Detector] = []
 
@@ -138,7 +139,7 @@ def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
         return detectors[-1]
 
     before = _resources()
-    with pytest.raises(ConfigError, match="missing"):
+    with pytest.raises(ConfigError, match=r"http\.tls_certificate, tls_key: cannot be read"):
         App(config, open_detector=open_detector)
     assert frames.exists()
     assert [row.closed for row in detectors] == [1]

@@ -220,6 +220,26 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
         assert not stopping.is_alive()
 
 
+def test_many_snapshots_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as of a wall of cameras none of which gives a frame: figures and health answer, and too many are refused."""
+    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    served, library = Served(tmp_path / "sources.json"), Gate()
+    with (
+        served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
+        ThreadPoolExecutor(40) as beside,
+    ):
+        wait_up(app, "street")
+        library.close()
+        library.wait_for_one()
+        _settle(app)
+        answers = [beside.submit(served.snapshot, "street") for _ in range(40)]
+        wait_until(lambda: sum(answer.done() for answer in answers) == 8, "eight are refused")
+        assert {answer.result().status_code for answer in answers if answer.done()} == {503}
+        assert [served.client.get(path).status_code for path in ("/metrics", "/live", "/ready")] == [200] * 3
+        library.open()
+        assert sorted(answer.result(_PATIENCE_S).status_code for answer in answers) == [200] * 32 + [503] * 8
+
+
 def test_open_requests_leave_the_other_parts_their_time_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,13 @@
 // As much of libcuda as decoding takes, without a GPU: device memory is the host's, and a stream does nothing until
 // somebody waits for it, or has asked three times whether it is done.
+// The machine has LOOKOUT_TEST_GPUS of them (one), of which CUDA_VISIBLE_DEVICES shows some, by number or name.
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <dlfcn.h>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include <ffnvcodec/dynlink_cuda.h>
 
@@ -24,6 +27,31 @@ struct Stream {
         }
     }
 };
+
+std::vector<int> visible; // GPUs of the machine, by this process's numbers
+
+CUuuid name_of(int gpu) {
+    CUuuid name = {};
+    name.bytes[15] = static_cast<char>(gpu + 1);
+    return name;
+}
+
+void look() {
+    const char *some = getenv("LOOKOUT_TEST_GPUS"), *shown = getenv("CUDA_VISIBLE_DEVICES");
+    const int count = some ? atoi(some) : 1;
+    visible.clear();
+    if (!shown)
+        for (int gpu = 0; gpu < count; ++gpu)
+            visible.push_back(gpu);
+    std::stringstream names(shown ? shown : "");
+    for (std::string name; std::getline(names, name, ',');) {
+        const int gpu = name.rfind("GPU-", 0) == 0 ? std::stoi(name.substr(name.size() - 2), nullptr, 16) - 1
+                                                   : std::stoi(name);
+        if (gpu < 0 || gpu >= count)
+            break; // as the driver has it: what follows a wrong one is not shown either
+        visible.push_back(gpu);
+    }
+}
 
 struct Event {
     Stream *stream = nullptr;
@@ -47,10 +75,11 @@ template <typename Made> CUresult destroy(void *handle) {
 extern "C" {
 int cuda_alive() { return alive; }
 
-CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+CUresult cuInit(unsigned) { return look(), CUDA_SUCCESS; }
 CUresult cuDriverGetVersion(int *version) { return *version = 12080, CUDA_SUCCESS; }
-CUresult cuDeviceGetCount(int *count) { return *count = 1, CUDA_SUCCESS; }
-CUresult cuDeviceGet(CUdevice *device, int) { return *device = 0, CUDA_SUCCESS; }
+CUresult cuDeviceGetCount(int *count) { return *count = static_cast<int>(visible.size()), CUDA_SUCCESS; }
+CUresult cuDeviceGet(CUdevice *device, int number) { return *device = visible.at(number), CUDA_SUCCESS; }
+CUresult cuDeviceGetUuid_v2(CUuuid *name, CUdevice device) { return *name = name_of(device), CUDA_SUCCESS; }
 CUresult cuDeviceGetName(char *name, int size, CUdevice) { return strncpy(name, "a stand-in", size), CUDA_SUCCESS; }
 CUresult cuDeviceGetAttribute(int *value, int, CUdevice) { return *value = 9, CUDA_SUCCESS; }
 CUresult cuDevicePrimaryCtxRetain(void **context, CUdevice) { return *context = &alive, CUDA_SUCCESS; }

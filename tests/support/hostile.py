@@ -1,7 +1,42 @@
-"""How many peers that mean no good a test sends."""
+"""Peers of the publisher's socket that mean no good, and how many of them a test sends."""
 
 from __future__ import annotations
 
 import os
+import socket
+
+from tests.support.daemon import PATIENCE_S
 
 COUNT = int(os.environ.get("LOOKOUT_HOSTILE", "1000"))
+GREETING = b"\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00"
+_READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
+
+
+def shaken_hands(endpoint: str) -> socket.socket:
+    """A connection that has said, by ZeroMQ's rules and without keys, that it is a subscriber; no more."""
+    peer = socket.create_connection(("127.0.0.1", int(endpoint.rpartition(":")[2])), timeout=PATIENCE_S)
+    peer.sendall(GREETING + b"NULL".ljust(20, b"\x00") + bytes(32))
+    greeting = b""
+    while len(greeting) < 64:
+        greeting += peer.recv(64 - len(greeting))
+    peer.sendall(bytes([4, len(_READY)]) + _READY)
+    return peer
+
+
+def subscription(prefix: bytes, *, ends: bool = False) -> bytes:
+    """As it goes over the wire."""
+    body = bytes([not ends]) + prefix
+    return bytes([0, len(body)]) + body
+
+
+def is_cut_off(peer: socket.socket) -> bool:
+    """The other side closes the connection, for which it has as long as a test's patience; closes this side, too."""
+    with peer:
+        try:
+            while peer.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+    return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,12 +24,25 @@ Pictures = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class Nv12:
-    """A picture as a hardware decoder gives it: luma (h, w), chroma (ceil(h/2), 2 * ceil(w/2)), uint8."""
+    """A picture as a hardware decoder gives it: luma (h, w), chroma (ceil(h/2), 2 * ceil(w/2)), uint8; and the quarter
+    turns clockwise that make it upright."""
 
     luma: npt.NDArray[np.uint8]
     chroma: npt.NDArray[np.uint8]
     bt709: bool
     full_range: bool
+    turns: int = 0
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height, upright."""
+        height, width = self.luma.shape
+        return (height, width) if self.turns % 2 else (width, height)
+
+    @property
+    def kind(self) -> dict[str, Any]:
+        """What `nv12_picture` is told beside the planes."""
+        return {"bt709": self.bt709, "full_range": self.full_range, "turns": self.turns}
 
 
 Image = npt.NDArray[np.uint8] | Nv12
@@ -110,9 +123,8 @@ class CpuRunner:
 
 def _host_picture(image: Image, spec: InputSpec) -> tuple[int, ...]:
     if isinstance(image, Nv12):
-        box = fit(image.luma.shape[1], image.luma.shape[0], spec)
         planes = (image.luma.ctypes.data, image.chroma.ctypes.data, image.luma.strides[0])
-        return kernels.nv12_picture(*planes, box, bt709=image.bt709, full_range=image.full_range)
+        return kernels.nv12_picture(*planes, fit(*image.size, spec), **image.kind)
     return kernels.bgr_picture(image.ctypes.data, image.strides[0], fit(image.shape[1], image.shape[0], spec))
 
 
@@ -161,16 +173,19 @@ def _bytes(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
     return np.ascontiguousarray(np.clip(np.round(values), 0, 255), dtype=np.uint8)
 
 
-def check_nv12(runner: Runner, *, bt709: bool, full_range: bool) -> float:
-    """Smooth pictures as NV12 against the same as BGR; the largest difference in grey levels."""
+def check_nv12(runner: Runner, *, bt709: bool, full_range: bool, turns: int = 0) -> float:
+    """Smooth pictures as NV12 against the same as BGR, turned; the largest difference in grey levels."""
     spec = InputSpec(160, 160, scale=1.0)
     worst = 0.0
     for width, height in ((640, 360), (96, 96), (1920, 1080)):
         x, y = np.meshgrid(np.linspace(40, 200, width), np.linspace(50, 190, height))
         bgr = np.stack((x, y, 240 - x), axis=2).astype(np.uint8)
-        (given,) = runner.preprocess([nv12_of(bgr, bt709=bt709, full_range=full_range)], spec)
-        inside = np.s_[:, :, 4:-4]  # at the border a column of chroma has no neighbour to lean on
-        worst = max(worst, float(np.abs(given - preprocess(bgr, spec))[inside].max()))
+        picture = replace(nv12_of(bgr, bt709=bt709, full_range=full_range), turns=turns)
+        (given,) = runner.preprocess([picture], spec)
+        wanted = preprocess(np.ascontiguousarray(np.rot90(bgr, -turns)), spec)
+        box = fit(*picture.size, spec)  # at its border a column of chroma has no neighbour to lean on
+        inside = np.s_[:, box.top + 4 : box.top + box.height - 4, box.left + 4 : box.left + box.width - 4]
+        worst = max(worst, float(np.abs(given - wanted)[inside].max()))
     return worst
 
 

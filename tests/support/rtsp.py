@@ -27,9 +27,12 @@ def why_not() -> str | None:
 class RtspServer:
     """One server process; `kill` and `start` as often as a test likes, always on the same port."""
 
-    def __init__(self, clips: dict[str, Path], auth: str | None = None, codec: str = "h264") -> None:
+    def __init__(
+        self, clips: dict[str, Path], auth: str | None = None, codec: str = "h264", *, udp_alone: bool = False
+    ) -> None:
         self.port = free_port()
         self._arguments = [str(self.port), "--codec", codec, *(["--auth", auth] if auth else [])]
+        self._arguments += ["--udp"] if udp_alone else []
         self._arguments += [f"{name}={clip}" for name, clip in clips.items()]
         self._process: subprocess.Popen[str] | None = None
         self.start()

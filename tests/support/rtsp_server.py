@@ -1,6 +1,6 @@
 """A real RTSP server (GStreamer's) for tests; run by the system's Python, which has its bindings.
 
-usage: rtsp_server.py PORT [--auth USER:PASSWORD] [--codec h264|h265] NAME=CLIP.mkv ...     (in Matroska)
+usage: rtsp_server.py PORT [--auth USER:PASSWORD] [--codec h264|h265] [--udp] NAME=CLIP.mkv ...     (in Matroska)
 """
 
 import argparse
@@ -11,8 +11,9 @@ from typing import Any
 import gi
 
 gi.require_version("Gst", "1.0")
+gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstRtspServer  # noqa: E402
+from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
 mutes: list[Callable[[], object]] = []  # of each who is connected: where its pictures are dropped, but not its reports
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("port")
     parser.add_argument("--auth")
     parser.add_argument("--codec", default="h264", choices=["h264", "h265"])
+    parser.add_argument("--udp", action="store_true", help="offer nothing else")
     parser.add_argument("mounts", nargs="+")
     args = parser.parse_args()
     Gst.init(None)
@@ -46,6 +48,8 @@ def main() -> None:
         factory.set_launch(
             f'( filesrc location="{clip}" ! matroskademux ! rtp{args.codec}pay name=pay0 pt=96 config-interval=1 )'
         )
+        if args.udp:
+            factory.set_protocols(GstRtsp.RTSPLowerTrans.UDP)
         if args.auth:
             permissions = GstRtspServer.RTSPPermissions()
             for permission in ("access", "construct"):

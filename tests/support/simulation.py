@@ -24,6 +24,7 @@ from daemon.lane import LaneThread, Pipeline
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox
 from daemon.publisher import Publisher
+from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
 from daemon.stop import Stop
 from daemon.watchdog import Watchdog
@@ -41,6 +42,7 @@ class Simulation:
         service: seconds that the detector takes for a batch, asked for each with its number.
         max_batch: frames of a batch.
         depth: frames that wait for each source, none of which is lost; None for live, where newer ones replace older.
+        make: a source of its configuration.
 
     Attributes:
         served: UTC ns at which each batch began and ended.
@@ -55,6 +57,7 @@ class Simulation:
         max_batch: int = 8,
         depth: int | None = None,
         admission: Admission | None = None,
+        make: Callable[[SyntheticConfig], Source] = SyntheticSource,
     ) -> None:
         self.clock = ManualClock()
         self.ids = tuple(config.id for config in sources)
@@ -78,7 +81,7 @@ class Simulation:
         self._woken: set[int] = set()
         for number, config in enumerate(sources):
             capture = Capture(
-                config, SyntheticSource(config), board, self.ledger, self._announce, self.clock, ReconnectConfig(),
+                config, make(config), board, self.ledger, self._announce, self.clock, ReconnectConfig(),
                 admission or Admission(),
             )  # fmt: skip
             board.listen(config.id, lambda number=number: self._woken.add(number))  # type: ignore[misc]

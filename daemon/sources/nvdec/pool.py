@@ -135,7 +135,8 @@ class Pool:
         cost = most * self._surfaces
         try:
             self._reserve(cost)
-        except UnsuitableError:
+        except UnsuitableError as error:
+            log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
             return SoftwareDecoder()
         return UploadingDecoder(most, self._make_target, self._bury, partial(self.release, cost))
 

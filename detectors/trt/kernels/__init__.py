@@ -17,7 +17,7 @@ SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch0", "pitch1", "width", "height", "left", "top", "inner_width")]
-    + [(name, np.int32) for name in ("inner_height", "format", "bt709", "full_range", "reserved")],
+    + [(name, np.int32) for name in ("inner_height", "format", "bt709", "full_range", "turns")],
     align=True,
 )
 CANDIDATE = np.dtype(
@@ -70,11 +70,11 @@ def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[int, ...]:
 
 
 def nv12_picture(
-    luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool
+    luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool, turns: int = 0
 ) -> tuple[int, ...]:
-    """A PICTURE of NV12: both planes with rows of `pitch` bytes."""
+    """A PICTURE of NV12: both planes with rows of `pitch` bytes, and how to turn it upright."""
     geometry = (*box.source, box.left, box.top, box.width, box.height)
-    return (luma, chroma, pitch, pitch, *geometry, 1, int(bt709), int(full_range), 0)
+    return (luma, chroma, pitch, pitch, *geometry, 1, int(bt709), int(full_range), turns)
 
 
 def placements(boxes: Sequence[Letterbox]) -> npt.NDArray[np.void]:

@@ -7,12 +7,12 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     const unsigned char* plane0;   // BGR, or Y of NV12
     const unsigned char* plane1;   // UV of NV12
     int pitch0, pitch1;            // bytes from row to row
-    int width, height;             // of the picture
+    int width, height;             // of the picture, upright
     int left, top, inner_width, inner_height;  // where it lies in the input
     int format;                    // 0 BGR, 1 NV12
     int bt709;                     // NV12: 0 BT.601, 1 BT.709
     int full_range;                // NV12: 0 limited (16-235), 1 full
-    int reserved;
+    int turns;                     // NV12: quarter turns clockwise that make the planes upright
 };
 
 struct Taps {
@@ -57,11 +57,26 @@ __device__ inline Colour bgr(const Picture& p, float x, float y) {
             sample(p.plane0 + 2, p.pitch0, 3, across, down)};
 }
 
+struct Point {
+    float x, y;
+};
+
+// Where a point of the upright picture lies in the planes.
+__device__ inline Point turned(const Picture& p, float x, float y) {
+    const float right = (float)(p.width - 1) - x, bottom = (float)(p.height - 1) - y;
+    if (p.turns == 1) return {y, right};
+    if (p.turns == 2) return {right, bottom};
+    if (p.turns == 3) return {bottom, x};
+    return {x, y};
+}
+
 // Chroma lies between its two rows and on the left of its two columns, as MPEG has it.
-__device__ inline Colour nv12(const Picture& p, float x, float y) {
-    const Taps across = taps(x, p.width), down = taps(y, p.height);
-    const Taps half_across = taps(x * 0.5f, (p.width + 1) / 2);
-    const Taps half_down = taps((y + 0.5f) * 0.5f - 0.5f, (p.height + 1) / 2);
+__device__ inline Colour nv12(const Picture& p, float upright_x, float upright_y) {
+    const Point at = turned(p, upright_x, upright_y);
+    const int width = p.turns & 1 ? p.height : p.width, height = p.turns & 1 ? p.width : p.height;
+    const Taps across = taps(at.x, width), down = taps(at.y, height);
+    const Taps half_across = taps(at.x * 0.5f, (width + 1) / 2);
+    const Taps half_down = taps((at.y + 0.5f) * 0.5f - 0.5f, (height + 1) / 2);
     float luma = sample(p.plane0, p.pitch0, 1, across, down);
     float u = sample(p.plane1, p.pitch1, 2, half_across, half_down) - 128.0f;
     float v = sample(p.plane1 + 1, p.pitch1, 2, half_across, half_down) - 128.0f;

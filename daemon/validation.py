@@ -1,0 +1,262 @@
+"""Mistakes in a configuration, in the words of the person who made them: which key, what it must be, what it is."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator
+from functools import singledispatch
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from daemon.errors import ConfigError
+from daemon.redact import Secret, Url
+
+T = TypeVar("T")
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_LONGEST = 40  # characters of a value that a message quotes
+_OTHER_NAMES = {"rtsp": "av", "rtmp": "av", "http": "av", "hls": "av", "file": "av", "video": "av", "usb": "camera"}
+
+
+def read_yaml(text: str, loader: type[yaml.SafeLoader]) -> object:
+    """YAML as Python has it.
+
+    Raises:
+        ConfigError: it is none; says where.
+    """
+    try:
+        return yaml.load(text, loader)  # noqa: S506 - safe, by its type
+    except yaml.YAMLError as error:
+        raise ConfigError(f"not YAML: {_words_of(error)}") from error
+
+
+def convert(raw: object, kind: Any, hook: Any) -> Any:
+    """A value as the type has it, by msgspec.
+
+    Raises:
+        ConfigError: with the path of the key, what it must be, and what it is; never with the value of a secret.
+    """
+    for reason in _not_convertible(raw):
+        raise ConfigError(reason)
+    try:
+        return msgspec.convert(raw, kind, dec_hook=hook)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), raw, inspect.type_info(kind))) from error
+
+
+def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and text of every string in it."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from strings(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from strings(item, f"{path}[{index}]")
+    elif isinstance(value, str):
+        yield path, value
+
+
+def is_secret(path: str, raw: object, kind: Any) -> bool:
+    """What stands there is a secret, by its type."""
+    return _holds_secret(_at(path, raw, inspect.type_info(kind))[1])
+
+
+def _explain(message: str, raw: object, kind: inspect.Type) -> str:
+    """msgspec's "text - at `$.sources[0].url`" as "sources[0].url: must be ..."."""
+    text, _, where = message.partition(" - at `")
+    path = where.rstrip("`").lstrip("$").lstrip(".")
+    value, wanted = _at(path, raw, kind)
+    if unknown := re.search(r"unknown field `(.+)`", text):
+        text = _unknown_key(unknown[1], wanted)
+    elif missing := re.search(r"missing required field `(.+)`", text):
+        text = f"missing key `{missing[1]}`"
+        if missing[1] == "type":
+            text += f": it is one of {', '.join(_tags(kind))}"
+    elif path.rpartition(".")[2] == "type" and isinstance(value, str):
+        advice = f": for {value} it is {_OTHER_NAMES[value]}" if value in _OTHER_NAMES else ""
+        text = f"must be one of {', '.join(_tags(kind))}, not {_shown(value)}{advice}"
+    elif text.startswith(("Expected", "Invalid")) and wanted is not None:
+        text = f"must be {_words(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
+    return f"{path}: {text}" if path else text
+
+
+def _unknown_key(key: str, kind: inspect.Type | None) -> str:
+    fields = [field.encode_name for field in kind.fields] if isinstance(kind, inspect.StructType) else []
+    keys = [*fields, *(["type"] if isinstance(kind, inspect.StructType) and kind.tag else [])]
+    parts = [name for name in keys if name.startswith(key) or key in name.split("_")]
+    close = [*difflib.get_close_matches(key, keys, n=1), *parts]
+    return f"unknown key `{key}`" + (f"; did you mean `{close[0]}`?" if close else f"; known are {', '.join(keys)}")
+
+
+def _at(path: str, raw: object, kind: inspect.Type | None) -> tuple[object, inspect.Type | None]:
+    """The value at a path, and its type; None where that is not known."""
+    kind = _chosen(kind, raw)
+    for key, index in _STEP.findall(path):
+        if key:
+            raw = raw.get(key) if isinstance(raw, dict) else None
+            if isinstance(kind, inspect.StructType):
+                kind = next((field.type for field in kind.fields if field.encode_name == key), None)
+            else:
+                kind = kind.value_type if isinstance(kind, inspect.DictType) else None
+        else:
+            inside = isinstance(raw, list) and index.isdecimal() and int(index) < len(raw)
+            raw = raw[int(index)] if inside else None  # type: ignore[index]
+            if isinstance(kind, inspect.TupleType):
+                kind = kind.item_types[int(index)]
+            elif isinstance(kind, inspect.DictType):
+                kind = kind.value_type
+            else:
+                kind = getattr(kind, "item_type", None)
+        kind = _chosen(kind, raw)
+    return raw, kind
+
+
+def _chosen(kind: inspect.Type | None, raw: object) -> inspect.Type | None:
+    """Of several structs the one that the mapping's `type` names."""
+    if not isinstance(kind, inspect.UnionType):
+        return kind
+    structs = [one for one in kind.types if isinstance(one, inspect.StructType)]
+    tag = raw.get("type") if isinstance(raw, dict) else None
+    return next((one for one in structs if one.tag == tag or len(structs) == 1), kind)
+
+
+def _tags(kind: inspect.Type) -> list[str]:
+    """Of the sources' types, wherever they are."""
+    types = kind.types if isinstance(kind, inspect.UnionType) else ()
+    if found := [str(one.tag) for one in types if isinstance(one, inspect.StructType) and one.tag]:
+        return found
+    if isinstance(kind, inspect.StructType):
+        return next((tags for field in kind.fields if (tags := _tags(field.type))), [])
+    return _tags(kind.item_type) if isinstance(kind, inspect.ListType) else []
+
+
+def _holds_secret(kind: inspect.Type | None) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(_holds_secret(one) for one in kind.types)
+    return isinstance(kind, inspect.CustomType) and issubclass(kind.cls, Secret)
+
+
+@singledispatch
+def _words(_: inspect.Type) -> str:
+    """What a value must be."""
+    return "something else"
+
+
+@_words.register
+def _(kind: inspect.UnionType) -> str:
+    return " or ".join(dict.fromkeys(_words(one) for one in kind.types if not isinstance(one, inspect.NoneType)))
+
+
+@_words.register
+def _(kind: inspect.IntType) -> str:
+    return f"a whole number{_range(kind)}"
+
+
+@_words.register
+def _(kind: inspect.FloatType) -> str:
+    return f"a number{_range(kind)}"
+
+
+@_words.register
+def _(kind: inspect.StrType) -> str:
+    return f"a text{_length(kind)}"
+
+
+@_words.register
+def _(_kind: inspect.BoolType) -> str:
+    return "true or false"
+
+
+@_words.register
+def _(kind: inspect.LiteralType) -> str:
+    return "one of " + ", ".join(map(str, kind.values)) if len(kind.values) > 1 else str(kind.values[0])
+
+
+@_words.register
+def _(kind: inspect.CustomType) -> str:
+    return "a path" if issubclass(kind.cls, Path) else "a URL or a path" if issubclass(kind.cls, Url) else "a text"
+
+
+@_words.register(inspect.ListType)
+@_words.register(inspect.VarTupleType)
+def _(_kind: inspect.Type) -> str:
+    return "a list: begin each of its items with -"
+
+
+@_words.register
+def _(kind: inspect.TupleType) -> str:
+    return f"a list of {len(kind.item_types)}: [{', '.join(_words(one) for one in kind.item_types)}]"
+
+
+@_words.register(inspect.StructType)
+@_words.register(inspect.DictType)
+def _(_kind: inspect.Type) -> str:
+    return "a mapping: keys with a colon"
+
+
+def _range(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" between {_plain(kind.ge)} and {_plain(kind.le)}"
+    if kind.gt is not None and kind.le is not None:
+        return f" above {_plain(kind.gt)} and up to {_plain(kind.le)}"
+    limits = ((kind.ge, " of at least"), (kind.gt, " above"), (kind.le, " of at most"), (kind.lt, " below"))
+    return "".join(f"{words} {_plain(limit)}" for limit, words in limits if limit is not None)
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number == int(number) else str(number)
+
+
+def _length(kind: inspect.StrType) -> str:
+    if kind.min_length is not None and kind.min_length == kind.max_length:
+        return f" of {kind.min_length} characters"
+    if kind.max_length is not None:
+        return f" of {kind.min_length or 0} to {kind.max_length} characters"
+    return ""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
+    return _kind_of(value)
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)}" if value else "an empty list"
+    kinds: dict[type, str] = {dict: "a mapping", str: "a text", bool: "true or false", type(None): "nothing"}
+    return kinds.get(type(value), "a number")
+
+
+def _not_convertible(value: object, path: str = "") -> Iterator[str]:
+    """What msgspec lets pass, or has no words for: NaN passes any limit."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                yield f"{path}: the key {key!r} is not a text".lstrip(": ")
+            yield from _not_convertible(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _not_convertible(item, f"{path}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield f"{path}: must be a finite number"
+
+
+def _words_of(error: yaml.YAMLError) -> str:
+    """Where, and what, in one line."""
+    mark = getattr(error, "problem_mark", None)
+    problem = " ".join(str(getattr(error, "problem", None) or error).split())
+    if "'\\t'" in problem:
+        problem = "a tab where spaces belong: indent with spaces"
+    elif "mapping values are not allowed" in problem:
+        problem += ": is a line indented too far, or does a text with a colon want quotes?"
+    return problem if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {problem}"

@@ -1,0 +1,103 @@
+"""Models whose boxes no picture has, and whose labels no terminal should see."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import inf, nan
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from daemon.messages import Detections
+from daemon.watch import View, once
+from tests.daemon.test_messages import MESSAGE
+from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
+from tests.support.models import constant_model
+from tests.support.ports import free_port
+
+_STREET = {"id": "street", "type": "synthetic", "width": 64, "height": 64, "fps": 20}
+_ROWS = {
+    "corners that are no number": (nan, nan, nan, nan, 0.9, 0),
+    "a confidence that is no number": (1, 1, 9, 9, nan, 0),
+    "an infinite confidence": (1, 1, 9, 9, inf, 0),
+    "a confidence of 600": (1, 1, 9, 9, 600, 0),
+    "corners the wrong way round": (9, 9, 1, 1, 0.9, 0),
+    "a class that is no number": (1, 1, 9, 9, 0.9, nan),
+    "a class beyond all": (1, 1, 9, 9, 0.9, 1e30),
+    "a class without a label": (1, 1, 9, 9, 0.9, 2),
+    "a negative class": (1, 1, 9, 9, 0.9, -1),
+}
+
+
+@pytest.mark.parametrize("what", _ROWS)
+def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path: Path) -> None:
+    """The daemon goes on, its messages fit their schema, and nothing but log lines is on its standard error."""
+    model = constant_model(tmp_path / "model.onnx", _ROWS[what])
+    port = free_port()
+    config: dict[str, object] = {"sources": [_STREET], "model": {"path": str(model)}, "monitor": {"interval_s": 0.2},
+                                 "http": {"enabled": True, "port": port}}  # fmt: skip
+    with Lookout(tmp_path, config) as lookout:
+        with lookout.subscribe() as subscriber:
+            messages = receive_until(subscriber, has_seen(5, "street"))
+        assert lookout.stop() == 0
+        assert all(line.startswith("{") for line in lookout.log().splitlines())
+        told = lookout.log().count("boxes that no picture has")
+    assert [row.detections for row in messages if isinstance(row, Detections) and row.detections] == []
+    # A confidence that is no number is below every threshold, and so no box from the beginning.
+    assert told == (what != "a confidence that is no number")
+
+
+def test_good_boxes_are_published(tmp_path: Path) -> None:
+    model = constant_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 1))
+    with Lookout(tmp_path, {"sources": [_STREET], "model": {"path": str(model)}}) as lookout:
+        with lookout.subscribe("detections") as subscriber:
+            (message, *_) = receive_until(subscriber, has_seen(1, "street"))
+        assert isinstance(message, Detections)
+        assert {(row.label, row.class_id, row.box) for row in message.detections} == {
+            ("other", 1, (1.0, 1.0, 9.0, 9.0))
+        }
+        assert lookout.stop() == 0
+
+
+@pytest.mark.parametrize("label", ["\x1b]0;pwn\x07", "a\nb", "\x9b31m", "L" * 129])
+def test_a_label_that_is_no_plain_text_is_refused(label: str, tmp_path: Path) -> None:
+    model = constant_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 0), {"0": "thing", "1": label})
+    file = tmp_path / "config.yaml"
+    file.write_text(f"model: {{path: {model}}}\nsources: [{{id: a, type: synthetic}}]\n")
+    command = [sys.executable, "-m", "daemon", "run", "-c", str(file)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if "label 1" in line]
+    assert "is not a printable text of up to 128 signs" in line
+    assert "\x1b" not in done.stderr + done.stdout
+
+
+class _Liar:
+    """A subscriber to a publisher that is not ours."""
+
+    received, lost = 1, dict[str, int]()
+
+    def __init__(self, message: Detections) -> None:
+        self._message = message
+
+    def receive(self, _timeout_s: float) -> Detections:
+        return self._message
+
+
+def test_what_a_stranger_publishes_does_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b]0;pwn\x07\x1b[31m[/red][bold]"
+    box = msgspec.structs.replace(MESSAGE.detections[0], label=evil)
+    message = msgspec.structs.replace(MESSAGE, source=evil, detections=[box])
+    liar = _Liar(message)
+    assert once(liar, "tcp://x", 1.0, as_json=False) == 0  # type: ignore[arg-type]
+    view = View("tcp://x")
+    view.take(message)
+    console = Console(width=200, force_terminal=False, color_system=None)
+    console.print(view.render(liar))  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert "pwn" in shown
+    assert "[/red][bold]" in shown  # as it is, and not as markup
+    assert not set(shown) & set("\x1b\x07\x9b")
