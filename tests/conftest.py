@@ -42,6 +42,8 @@ _PATHS = {
     "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
 }
 
+_LACKING = pytest.StashKey[str]()  # why a test that may not be skipped cannot run
+
 
 def _missing(thing: str) -> str | None:
     if thing in _PATHS:
@@ -70,8 +72,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in item.iter_markers("needs"):
             for reason in filter(None, map(_missing, mark.args)):
                 if os.environ.get("LOOKOUT_FORBID_SKIP"):
-                    raise pytest.UsageError(f"{item.nodeid} may not be skipped: {reason}")
-                item.add_marker(pytest.mark.skip(reason=reason))
+                    item.stash[_LACKING] = reason
+                else:
+                    item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests fail one by one: pytest-xdist does not tell of an error while its processes collect."""
+    if reason := item.stash.get(_LACKING, None):
+        pytest.fail(f"may not be skipped: {reason}", pytrace=False)
 
 
 @pytest.fixture
