@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-import av
 import av.error
 import cv2
 import msgspec
@@ -13,7 +12,9 @@ import numpy as np
 from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
+from daemon.errors import SourceError
 from daemon.messages import VideoFormat
+from daemon.sources.ffmpeg import connect
 from detectors.port import HostImage, Image
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}
@@ -44,13 +45,14 @@ def upright(format: VideoFormat, turns: int) -> VideoFormat:
 def turns_of(config: AvConfig, *, live: bool) -> int:
     """Quarter turns clockwise that a source wants; where it is to be found out, what a recording says of itself.
 
-    FFmpeg tells with a picture and not before, so that the first one is decoded here. A camera's stream says nothing.
+    FFmpeg tells with a picture and not before, so that the first one is decoded here, over a connection of its own and
+    with the same limits. A camera's stream says nothing.
     """
     if config.rotate != "auto":
         return config.rotate // 90
     if live:
         return 0
-    with suppress(av.error.FFmpegError, OSError, ValueError, IndexError), av.open(config.address) as container:
+    with suppress(SourceError, av.error.FFmpegError, OSError, ValueError), connect(config).container as container:
         for packet, _ in zip(container.demux(video=0), range(_LOOKED_AT)):
             for frame in packet.decode():
                 if isinstance(frame, VideoFrame):

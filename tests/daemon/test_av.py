@@ -175,6 +175,39 @@ def test_a_camera_that_redirects_is_not_followed(mp4: Path) -> None:
         server.shutdown()
 
 
+@pytest.mark.parametrize("second", ["redirects", "says nothing"])
+def test_a_recording_is_looked_at_under_the_same_limits(mp4: Path, second: str, tmp_path: Path) -> None:
+    """The connection that finds out how a recording is turned goes nowhere else, and waits no longer."""
+    clips.ffmpeg("-i", mp4, "-c", "copy", tmp_path / "clip.ts")
+    asked: list[str] = []
+    over = threading.Event()
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            if len(asked) > 1 and second == "says nothing":
+                over.wait(60)
+                return
+            self.send_response(302 if len(asked) > 1 else 200)
+            self.send_header("Location", "/internal?do=reboot")
+            self.end_headers()
+            if len(asked) == 1:
+                self.wfile.write((tmp_path / "clip.ts").read_bytes())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = Url(f"http://127.0.0.1:{server.server_port}/clip.ts")
+        config = AvConfig(id="s", url=url, kind="recording", open_timeout_s=2, read_timeout_s=2)
+        with closing(AvSource(config).open()) as reader:
+            assert len(asked) == 2
+            assert set(asked) == {"/clip.ts"}
+            assert reader.read() is not None
+        over.set()
+        server.shutdown()
+
+
 def test_a_variable_without_braces_is_told() -> None:
     url = Url(f"rtsp://me:$CAMERA_PASSWORD@127.0.0.1:{free_port()}/x")
     with pytest.raises(SourceError, match=r"the URL has \$CAMERA_PASSWORD: for a variable write \$\{CAMERA_PASSWORD\}"):
