@@ -9,7 +9,7 @@ ARG CUDA_BASE=nvidia/cuda:12.9.1-base-ubuntu24.04
 # --- what is built: not in what is run ---------------------------------------------------------------------------
 FROM ${PYTHON_BASE} AS source
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE config.yaml ./
+COPY pyproject.toml README.md LICENSE THIRD_PARTY.md config.yaml ./
 COPY daemon daemon
 COPY detectors detectors
 COPY calibration calibration

@@ -26,6 +26,7 @@ SOAK_ARGS ?=
 IMAGE_ARGS ?=
 # make install: DESTDIR for packagers; EXTRAS=gpu,http on a machine with an NVIDIA GPU
 DESTDIR ?=
+override DESTDIR := $(abspath $(DESTDIR))
 EXTRAS ?= http
 HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout

@@ -19,16 +19,18 @@ from daemon.capacity import Demand, Limits, cores, loads, measure_detector, verd
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError, DecodeError, SourceError
+from daemon.gpus import name_visible
 from daemon.http import open_http
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.publisher import try_endpoint
+from daemon.redact import printable
 from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
-from detectors.factory import availability, open_detector
+from detectors.factory import availability, gpus, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
 
 _MOST_ERRORS = 100
@@ -62,6 +64,8 @@ def check(config: Config, *, ports: bool = True) -> int:
         ports: try those that are published and served on, which a daemon that runs with this configuration has.
     """
     console = Console()
+    if gpus():
+        name_visible()  # before one is used
     with ExitStack() as stack:
         problems = [*_unusable(config, ports=ports)]
         for problem in problems:
@@ -235,7 +239,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
         *(("note", note) for note in info.notes),
     ):
-        table.add_row(name, value)
+        table.add_row(name, escape(printable(value)))
     console.print(table)
     if info.memory:
         console.print(_memory_table(info, config))

@@ -183,11 +183,13 @@ def watch(
 
 @cli.command()
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
-def demo(seconds: float) -> int:
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+def demo(seconds: float, backend: str) -> int:
     """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
     from daemon.demo import demo as run_demo
+    from detectors.factory import Backend
 
-    return run_demo(seconds)
+    return run_demo(seconds, cast("Backend", backend))
 
 
 @cli.command()

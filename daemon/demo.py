@@ -22,6 +22,7 @@ from daemon.paths import demo_model
 from daemon.signals import stopping_on_signals
 from daemon.sources.synthetic import scene_of
 from daemon.watch import View
+from detectors.factory import Backend
 from detectors.matching import match
 
 _LEAST = 0.9
@@ -71,14 +72,14 @@ class Judge:
         self.tally.made_up += len(seen) - pairs
 
 
-def demo(seconds: float) -> int:
+def demo(seconds: float, backend: Backend = "auto") -> int:
     """Run for some seconds and print a summary; 0 only if recall and precision are both at least 0.9."""
     console = Console()
     rows: list[Rows] = []
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(logging(LogConfig(level="warning", format="console")))
-        app = App(_config(), sinks=[rows.append])
+        app = App(_config(backend), sinks=[rows.append])
         judge = Judge(_STREETS, app.model.labels)
         subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
         stack.enter_context(stopping_on_signals(stop.set))
@@ -92,9 +93,9 @@ def demo(seconds: float) -> int:
     return _sum_up(console, judge.tally, rows, received, took, sum(subscriber.lost.values()))
 
 
-def _config() -> Config:
+def _config(backend: Backend) -> Config:
     return Config(
-        model=ModelConfig(path=demo_model(), confidence=0.4),
+        model=ModelConfig(path=demo_model(), backend=backend, confidence=0.4),
         sources=list(_STREETS),
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=5.0),
         monitor=MonitorConfig(interval_s=2.0),

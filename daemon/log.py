@@ -93,7 +93,7 @@ class RateLimiter:
 
     A camera that comes and goes must not fill a disk with its lines, nor a warning that comes again and again: as long
     as lines are held back one passes, and the time to the next doubles, up to an hour. Figures and errors without a
-    source always pass.
+    source always pass, and so does what somebody has changed (`by`).
     """
 
     def __init__(self, clock: Clock, most: int = 10, window_s: float = 60.0) -> None:
@@ -102,7 +102,7 @@ class RateLimiter:
         self._lock = threading.Lock()
 
     def __call__(self, _logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if method == "debug" or ("source" not in event and method != "warning"):
+        if method == "debug" or "by" in event or ("source" not in event and method != "warning"):
             return event
         with self._lock:
             row, held_back = self._row((str(event.get("event")), str(event.get("source"))))

@@ -12,9 +12,10 @@ import psutil
 import structlog
 
 from daemon.clock import Bell, Clock
-from daemon.gpus import visible
+from daemon.gpus import name_visible, visible
 from daemon.messages import GpuMetrics, ProcessMetrics
 from daemon.stop import Stop
+from detectors.factory import gpus
 
 log = structlog.get_logger(__name__)
 _ANSWER_S = 0.5
@@ -269,7 +270,7 @@ def driver_version() -> str | None:
 
 
 def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) -> GpuProbe:
-    """NVML, or the reason why not.
+    """NVML, or the reason why not. GPUs get their names first, so that the figures are of those this process sees.
 
     Args:
         pids: see `NvmlProbe`.
@@ -282,6 +283,8 @@ def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) ->
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         return NoGpu(f"NVML does not start: {error}")
+    if gpus():
+        name_visible()
     try:
         return NvmlProbe(pynvml, pids, visible())
     except pynvml.NVMLError as error:

@@ -42,6 +42,7 @@ from daemon.messages import (
 from daemon.messages import Detections as DetectionsMessage
 from daemon.metrics import MOST_GONE, Ledger
 from daemon.outbox import Outbox, Report, Result
+from daemon.redact import scrub
 from daemon.stop import Stop
 from daemon.watchdog import Watchdog
 from detectors.detections import Detections
@@ -137,7 +138,7 @@ class Publisher(threading.Thread):
             index=0,
             at=self._clock.utc_ns(),
             state=state,
-            reason=reason,
+            reason=scrub(reason) if reason else None,
             retry_in_s=None if retry_in_s is None else round(retry_in_s, 3),
             format=format,
         )

@@ -53,8 +53,8 @@ def best_backend() -> Backend:
     gpu = rows[0]
     if not gpu.available and find_spec("tensorrt") is not None and gpus() > 0:
         raise BackendUnavailableError(
-            f"this machine has an NVIDIA GPU and TensorRT, and they cannot be used: {gpu.reason}; mend that, or set "
-            "model.backend: cpu to do without"
+            f"this machine has an NVIDIA GPU and TensorRT, and they cannot be used: {gpu.reason}; mend that, or ask "
+            "for the CPU (model.backend: cpu, or --backend cpu)"
         )
     found = [row for row in rows if row.available]
     if not found:

@@ -30,7 +30,7 @@ from daemon.http.framing import Framing
 from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, check_drawn, patched, source_from
 from daemon.kept import Kept
-from daemon.redact import Secret
+from daemon.redact import Secret, scrub
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:
@@ -230,11 +230,13 @@ class Routes:
 
         def read(now: Config) -> Config:
             rows = edit(list(now.sources))
+            if keys := _changed_keys(id, now.sources, rows):
+                audit["keys"] = keys
             if not self._config.allow_local:
                 check_drawn(rows)
             return check(msgspec.structs.replace(now, sources=rows), may_be_empty=True)
 
-        audit = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": keep}
+        audit: dict[str, object] = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": keep}
         try:
             await self._wait(read, keep=self._kept.write if keep and self._kept else None)
         except HTTPException as error:
@@ -328,7 +330,7 @@ def _row(source: SourceConfig, capture: AnyCapture | None) -> dict[str, Any]:
         "config": _plain(source),
         "state": capture.state if capture else "ended" if source.enabled else "disabled",
         "format": _plain(capture.format) if capture and capture.format else None,
-        "failure": capture.failure if capture else None,
+        "failure": scrub(capture.failure) if capture and capture.failure else None,
     }
 
 
@@ -353,6 +355,12 @@ class _GoneError(LookoutError):
 
 class _ChangedError(LookoutError):
     """The source is not the one that the client has seen."""
+
+
+def _changed_keys(id: str, before: Sequence[SourceConfig], after: Sequence[SourceConfig]) -> list[str]:
+    """Of a source that is in both."""
+    old, new = ({row.id: msgspec.structs.asdict(row) for row in rows}.get(id) for rows in (before, after))
+    return sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)) if old and new else []
 
 
 def _place_of(id: str, rows: list[SourceConfig]) -> int:

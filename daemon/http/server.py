@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import socket
+import ssl
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ class HttpServer(threading.Thread):
     def __init__(self, config: HttpConfig) -> None:
         super().__init__(name="http", daemon=True)
         self._config = config
+        _check_tls(config)
         self._socket = _bind(config)
         self.port = int(self._socket.getsockname()[1])
         self._server: uvicorn.Server | None = None
@@ -60,10 +62,6 @@ class HttpServer(threading.Thread):
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
         )
-        try:
-            settings.load()
-        except OSError as error:
-            raise ConfigError(f"http.tls_certificate, tls_key: cannot be read: {error}") from error
         self._server = uvicorn.Server(settings)
         self.start()
 
@@ -95,6 +93,15 @@ class HttpServer(threading.Thread):
 def _troubled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Such as that no connection can be accepted for want of descriptors, which is tried again in a second."""
     log.warning("http is in trouble", what=context["message"], reason=str(context.get("exception", "")))
+
+
+def _check_tls(config: HttpConfig) -> None:
+    if config.tls_certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
+    except OSError as error:  # ssl's own are some, too
+        raise ConfigError(f"http.tls_certificate, tls_key: cannot be read: {error}") from error
 
 
 def _bind(config: HttpConfig) -> socket.socket:

@@ -24,6 +24,7 @@ from daemon.sources.port import Picture
 from daemon.sources.turning import turned, turns_of, upright
 from detectors.port import Image
 
+_NO_KEY = ": it has sent no key picture yet, with which decoding begins; have it send one every second or two"
 _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one for each thread
 
 
@@ -94,6 +95,7 @@ class AvReader:
         self._unseen: set[int] = set()  # times of pictures that an edit list leaves out
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
+        self._has_begun = False  # there was a key picture
         self._catch_up = CatchUp(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
@@ -152,6 +154,7 @@ class AvReader:
             self._unseen.add(packet.pts)
         else:
             self._owed += packet.size > 0
+        self._has_begun = self._has_begun or packet.is_keyframe
         try:
             for frame in self._decoder.decode(packet):
                 if frame.pts in self._unseen:  # of a decoder that does not know
@@ -162,12 +165,17 @@ class AvReader:
                 self._owed = 0 if frame.interlaced else max(0, self._owed - 1)
         except DecodeError as error:
             self._owed = max(0, self._owed - 1)
-            raise DecodeError(f"a picture of {self._config.url} cannot be decoded: {error}") from error
+            words = self._no_key or f": {error}"
+            raise DecodeError(f"a picture of {self._config.url} cannot be decoded{words}") from error
         except UnsuitableError as error:
             self._on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
 
+    @property
+    def _no_key(self) -> str:
+        return "" if self._has_begun else _NO_KEY
+
     def _give_up_one(self) -> None:
         """Decoders drop what they cannot decode without a word; the sum of packets and pictures tells."""
         self._owed -= 1
-        raise DecodeError(f"no picture came of a packet of {self._config.url}")
+        raise DecodeError(f"no picture came of a packet of {self._config.url}{self._no_key}")

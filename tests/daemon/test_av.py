@@ -16,10 +16,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from daemon.check import open_once
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.av import AvReader, AvSource
+from daemon.sources.decoding import NoHardware
 from tests.support import clips
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer
@@ -206,6 +208,15 @@ def test_a_recording_is_looked_at_under_the_same_limits(mp4: Path, second: str, 
             assert reader.read() is not None
         over.set()
         server.shutdown()
+
+
+def test_a_camera_without_key_pictures_is_told_of(long_clip: Path, tmp_path: Path) -> None:
+    """Nothing can be decoded; `lookout check` says why."""
+    clips.ffmpeg("-i", long_clip, "-c", "copy", "-bsf:v", "noise=drop=key", tmp_path / "cam.ts")
+    config = AvConfig(id="s", url=Url(str(tmp_path / "cam.ts")), kind="live")
+    problem = open_once(config, NoHardware("not asked for")).problem
+    assert problem is not None
+    assert "it has sent no key picture yet" in problem
 
 
 def test_a_variable_without_braces_is_told() -> None:

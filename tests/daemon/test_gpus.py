@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from daemon.cli import invoke
 from daemon.gpus import name_visible, visible
 from daemon.mps import Mps
+from daemon.probes import open_gpu_probe
 from detectors import factory
 from detectors.port import BackendUnavailableError
 from tests.daemon.test_mps import control  # noqa: F401 - a fixture
+from tests.daemon.test_probes import Nvml
+from tests.support.daemon import DEMO_MODEL
 from tests.support.driver import built
 
 pytestmark = pytest.mark.needs("g++", "nvcuvid")
@@ -94,9 +101,55 @@ def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(
     if factory.availability()[0].available:
         pytest.fail("a stand-in is to be used by processes that are started from here alone")
     assert factory.best_backend() == "cpu"  # without TensorRT nobody expects the GPU to be used
-    (tmp_path / "tensorrt.py").write_text('raise ImportError("libnvinfer.so.11: cannot open shared object file")')
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(BackendUnavailableError, match=r"cannot be used: .*libnvinfer.*; mend that, or set model"):
+    _install_broken_tensorrt(tmp_path, monkeypatch)
+    with pytest.raises(BackendUnavailableError, match=r"cannot be used: .*libnvinfer.*; mend that, or ask for the CPU"):
         factory.best_backend()
     (gpus / "0000:01:00.0").rmdir()
     assert factory.best_backend() == "cpu"
+
+
+def _install_broken_tensorrt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "tensorrt.py").write_text('raise ImportError("libnvinfer.so.11: cannot open shared object file")')
+    monkeypatch.syspath_prepend(str(folder))
+
+
+@pytest.mark.parametrize("command", ["run", "check", "demo", "evaluate", "calibrate"])
+def test_no_command_takes_the_cpu_in_silence(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpus" / "0000:01:00.0").mkdir(parents=True)
+    monkeypatch.setattr(factory, "_GPUS", tmp_path / "gpus")
+    _install_broken_tensorrt(tmp_path, monkeypatch)
+    photos, model = tmp_path / "photos", str(DEMO_MODEL)
+    photos.mkdir()
+    config = {"model": {"path": model}, "sources": [{"id": "street", "type": "synthetic", "frames": 1}]}
+    (tmp_path / "config.yaml").write_text(json.dumps({**config, "publisher": {"endpoint": "tcp://127.0.0.1:*"}}))
+    arguments = {
+        "demo": ["--seconds", "1"],
+        "evaluate": ["--model", model, "--images", str(photos), "--annotations", str(photos / "none.json")],
+        "calibrate": [model, "--from", str(photos), "--out", str(tmp_path / "out")],
+    }
+    assert invoke([command, *arguments.get(command, ["-c", str(tmp_path / "config.yaml")])]) == 2
+    said = capsys.readouterr()
+    assert "cannot be used" in (said.out + said.err).replace("\n", " ")
+    assert "--backend cpu" in (said.out + said.err).replace("\n", " ")
+
+
+@pytest.mark.usefixtures("machine")
+def test_figures_are_of_the_gpu_that_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever command opens the probe, and whether names were given before or not."""
+    _shown(monkeypatch, "1")
+    asked: list[str] = []
+
+    class Told(Nvml):
+        def nvmlInit(self) -> None: ...  # noqa: N802
+        def nvmlShutdown(self) -> None: ...  # noqa: N802
+
+        def nvmlDeviceGetHandleByUUID(self, name: str) -> int:  # noqa: N802
+            asked.append(name)
+            return 1
+
+    monkeypatch.setitem(sys.modules, "pynvml", Told(3, set()))  # type: ignore[arg-type]
+    with closing(open_gpu_probe()) as probe:
+        assert len(probe.read() or []) == 1
+    assert asked == _NAMES[1:2]

@@ -31,6 +31,8 @@ def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None
     assert passes("source down", "yard")
     assert all(passes("metrics", None, "info") for _ in range(10))
     assert [passes("http is in trouble", None) is not None for _ in range(4)] == [True, True, True, False]
+    # Who has changed what is never held back.
+    assert all(limiter(None, "info", {"event": "source changed", "source": "door", "by": "me"}) for _ in range(100))
     clock.advance(61)
     assert passes("source down") == {"event": "source down", "source": "door", "held_back": 2}
     assert passes("source down") is None

@@ -57,11 +57,15 @@ def test_a_role_says_what_its_holder_may_do(served: Served) -> None:
 def test_it_is_logged_who_changes_a_source(served: Served) -> None:
     with served.client_with(_OPERATE) as operator:
         assert operator.post("/api/v1/sources", json=street("audited")).status_code == 201
-        assert operator.patch("/api/v1/sources/audited", json={"max_fps": 3}).status_code == 200
+        for rate in range(1, 31):
+            assert operator.patch("/api/v1/sources/audited", json={"max_fps": rate}).status_code == 200
         assert operator.delete("/api/v1/sources/audited").status_code == 204
-    for event in ("source added", "source changed", "source removed"):
-        (row,) = [row for row in _lines(served, event) if row["source"] == "audited"]
-        assert (row["by"], row["peer"], row["persisted"]) == ("operator", "127.0.0.1", False)
+    for event, count in (("source added", 1), ("source changed", 30), ("source removed", 1)):
+        rows = [row for row in _lines(served, event) if row["source"] == "audited"]
+        assert len(rows) == count
+        for row in rows:
+            assert (row["by"], row["peer"], row["persisted"]) == ("operator", "127.0.0.1", False)
+            assert row.get("keys") == (["max_fps"] if event == "source changed" else None)
 
 
 def test_wrong_tokens_are_counted_and_told_once_a_minute(served: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -18,9 +19,12 @@ from daemon.check import open_once
 from daemon.config import AvConfig
 from daemon.messages import Detections, Status
 from daemon.redact import Url
+from daemon.sources.av import AvReader, AvSource
 from daemon.sources.decoding import NoHardware
 from detectors.matching import match
+from detectors.port import DeviceImage, Image
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
+from tests.support.hardware import FakeCard
 from tests.support.odd_clips import FRAMES, HEIGHT, ODD, WIDTH, drawn, shown_frames, shown_size
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -122,6 +126,7 @@ def test_every_picture_is_published_once_and_upright(played: Played, name: str) 
     states = [status.state for status in played.statuses[name]]
     assert states[-1] == "ended"
     assert "down" not in states
+    assert played.statuses[name][-1].reason is None  # such as that it were cut short
 
 
 @pytest.mark.parametrize("name", [name for name in ODD if name not in _OTHER_PICTURES])
@@ -194,6 +199,24 @@ def test_a_folder_is_one_source(pattern: str, processes: int, played: Played, tm
     ended = messages[-1]
     assert isinstance(ended, Status)
     assert "2.mp4" in str(ended.reason)
+
+
+@pytest.mark.parametrize("name", ["base.mp4", "cut.mp4", "turned-90.mp4", "turned-270.mp4"])
+def test_a_gpus_decoder_gives_the_same_pictures(played: Played, name: str) -> None:
+    """By a stand-in, which like the real one knows neither edit lists nor how a recording is turned."""
+    config, card = AvConfig(id="odd", url=Url(str(played.folder / name)), decode="nvdec"), FakeCard(surfaces=2 * FRAMES)
+    with closing(AvSource(config, card.pool).open()) as reader:
+        pictures = list(_loaded(reader))
+    assert len(pictures) == shown_frames(played.folder / name)
+    assert {(image.width, image.height) for image in pictures} == {shown_size(played.folder / name)}
+    turns = {"turned-90.mp4": {3}, "turned-270.mp4": {1}}.get(name, {0})  # back
+    assert {image.turns for image in pictures if isinstance(image, DeviceImage)} == turns
+    card.pool.close()
+
+
+def _loaded(reader: AvReader) -> Iterator[Image]:
+    while picture := reader.read():
+        yield picture.load()
 
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -31,9 +32,15 @@ def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path, name: str) -> None
 
 @pytest.mark.needs("systemd")
 def test_the_unit_gives_little_away() -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=25", str(ROOT / "systemd" / UNITS[0])]
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(ROOT / "systemd" / UNITS[0])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", UNITS)
+def test_a_unit_bounds_what_a_camera_can_have_it_take(name: str) -> None:
+    unit = (ROOT / "systemd" / name).read_text()
+    assert [key for key in ("MemoryHigh", "MemoryMax", "TasksMax") if not re.search(rf"^{key}=\w+", unit, re.M)] == []
 
 
 def test_the_two_units_differ_in_what_they_must() -> None:
@@ -144,6 +151,22 @@ def test_installed_and_removed(tmp_path: Path) -> None:
         assert not (tmp_path / "opt/lookout").exists()
         assert config.read_text() == "sources: mine"
         config.unlink()
+
+
+@pytest.mark.slow
+def test_a_package_runs_where_it_will_lie(tmp_path: Path) -> None:
+    """For packagers, whose DESTDIR may be written in any way: nothing installed names it."""
+    destination = f"{os.path.relpath(tmp_path, ROOT)}/"
+    command = ["make", "--silent", "-C", str(ROOT), f"DESTDIR={destination}", f"PYTHON={sys.executable}", "install"]
+    alone = {**os.environ, "PIP_NO_DEPS": "1"}
+    subprocess.run(command, check=True, capture_output=True, env=alone)
+    home = tmp_path / "opt/lookout"
+    assert (home / "bin/lookout").read_text().startswith("#!/opt/lookout/bin/python")
+    assert "/opt/lookout" in (home / "pyvenv.cfg").read_text()
+    scripts = [path for path in (home / "bin").iterdir() if path.is_file() and not path.is_symlink()]
+    assert [path.name for path in [*scripts, home / "pyvenv.cfg"] if str(tmp_path) in path.read_text()] == []
+    (licences,) = (home / "lib").glob("python*/site-packages/lookoutd-*.dist-info/licenses")
+    assert {path.name for path in licences.iterdir()} == {"LICENSE", "THIRD_PARTY.md"}
 
 
 def test_the_ten_lines_of_the_wire_document_work(tmp_path: Path) -> None:

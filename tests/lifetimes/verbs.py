@@ -181,17 +181,15 @@ def nvml_hangs(rig: Rig, hold: bool) -> End:
 
 def disk_full(rig: Rig, hold: bool) -> End:  # noqa: ARG001
     """The file of frames takes nothing more, and then does again."""
-    fd = next((fd for fd in map(int, os.listdir("/proc/self/fd")) if _is(fd, rig.frames)), None)
-    if fd is None:
+    if rig.frames.is_symlink() or not rig.frames.exists():
         return lambda: None
-    kept, full = os.dup(fd), os.open("/dev/full", os.O_WRONLY | os.O_APPEND)
-    os.dup2(full, fd)
-    os.close(full)
+    kept, full = rig.frames.with_suffix(".kept"), rig.frames.with_suffix(".full")
+    kept.hardlink_to(rig.frames)
+    full.symlink_to("/dev/full")
+    full.replace(rig.frames)  # at no moment is there no file: the daemon would begin one
 
     def end() -> None:
-        if _is(fd, "/dev/full"):  # it may be closed by now, and another's
-            os.dup2(kept, fd)
-        os.close(kept)
+        kept.replace(rig.frames)
 
     return end
 
@@ -272,9 +270,3 @@ def _with(rows: list[SourceConfig], id: str, **changes: Any) -> list[SourceConfi
 
 def _without(rows: list[SourceConfig], id: str) -> list[SourceConfig]:
     return [row for row in rows if row.id != id]
-
-
-def _is(fd: int, path: object) -> bool:
-    with suppress(OSError):
-        return os.readlink(f"/proc/self/fd/{fd}") == str(path)
-    return False
