@@ -119,7 +119,7 @@ def _open(config: AvConfig, transport: Transport) -> InputContainer:
         if config.url.scheme in _HTTP and isinstance(error, av.error.InvalidDataError):
             meaning = ": it is no video; is it the address of a web page?"
         if config.url.scheme in _HTTP and getattr(error, "errno", None) == errno.EIO:
-            meaning += ', or it redirects, which options: {max_redirects: "3"} would follow'
+            meaning += ', or it is a web page, or it redirects, which options: {max_redirects: "3"} would follow'
         raise SourceError(f"{words}{meaning}{_hint(config)}") from error
 
 

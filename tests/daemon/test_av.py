@@ -219,6 +219,29 @@ def test_a_camera_without_key_pictures_is_told_of(long_clip: Path, tmp_path: Pat
     assert "it has sent no key picture yet" in problem
 
 
+@pytest.mark.parametrize("says_its_length", [True, False])
+def test_a_web_page_is_told(says_its_length: bool) -> None:
+    """U22: the address of a camera's own page is what people try first."""
+    page = b"<html><body>Welcome to your camera</body></html>"
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            if says_its_length:
+                self.send_header("Content-Length", str(len(page)))
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(SourceError, match="web page"):
+            AvSource(AvConfig(id="s", url=Url(f"http://127.0.0.1:{server.server_port}/"))).open()
+        server.shutdown()
+
+
 def test_a_variable_without_braces_is_told() -> None:
     url = Url(f"rtsp://me:$CAMERA_PASSWORD@127.0.0.1:{free_port()}/x")
     with pytest.raises(SourceError, match=r"the URL has \$CAMERA_PASSWORD: for a variable write \$\{CAMERA_PASSWORD\}"):

@@ -211,6 +211,13 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
                 assert invoke(["check", "--running", *command]) == 0
             assert invoke(["run", *command]) == 2
             assert words in capsys.readouterr().err
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    tls = {"enabled": True, "port": 0, "tls_certificate": str(broken), "tls_key": str(broken)}
+    for command in ("check", "run"):
+        assert invoke([command, *_config(tmp_path, http=tls)]) == 2
+        said = capsys.readouterr()
+        assert "http.tls_certificate, tls_key: cannot be read" in said.out + said.err
     short = {"enabled": True, "port": port, "tokens": [{"name": "a", "token": "short"}]}
     assert invoke(["check", *_config(tmp_path, http=short)]) == 2
     assert "shorter than 16 characters" in capsys.readouterr().out
@@ -224,6 +231,37 @@ def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> Non
     for endpoint in ("nonsense", "tcp://127.0.0.1:70000", "tcp://127.0.0.1:-1", "tcp://127.0.0.1:0", "tcp://127.0.0.1"):
         assert invoke(["watch", endpoint, "--once"]) == 2
         assert "it looks like tcp://" in _one_line(capsys)
+
+
+def test_watch_in_a_pipe_says_what_to_ask_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["watch", "tcp://127.0.0.1:5556"]) == 2
+    assert "use --json" in _one_line(capsys)
+
+
+def test_a_camera_that_is_not_there_writes_nothing_but_log_lines(tmp_path: Path) -> None:
+    """U15: OpenCV has words of its own."""
+    from tests.support.daemon import Lookout, is_state, receive_until
+
+    sources = [{"id": "usb", "type": "camera", "device": "/dev/video99"}]
+    with Lookout(tmp_path, {"sources": sources}) as lookout:
+        with lookout.subscribe("status") as subscriber:
+            receive_until(subscriber, is_state("usb", "down"))
+        assert lookout.stop() == 0
+        lines = lookout.log().splitlines()
+    assert lines
+    assert [line for line in lines if not line.startswith("{")] == []
+
+
+def test_a_model_that_never_opens_ends_the_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A8: with one line; what is in the library is left behind."""
+    from tests.support.models import endless_model
+
+    model = {"path": str(endless_model(tmp_path / "endless.onnx")), "open_timeout_s": 3}
+    command = [sys.executable, "-m", "daemon", "run", *_config(tmp_path, model=model)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert "open_timeout_s" in line
 
 
 def test_watch_prints_lines_of_json(tmp_path: Path) -> None:

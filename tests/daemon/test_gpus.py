@@ -149,7 +149,7 @@ def test_figures_are_of_the_gpu_that_is_seen(monkeypatch: pytest.MonkeyPatch) ->
             asked.append(name)
             return 1
 
-    monkeypatch.setitem(sys.modules, "pynvml", Told(3, set()))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pynvml", Told(3, set()))
     with closing(open_gpu_probe()) as probe:
         assert len(probe.read() or []) == 1
     assert asked == _NAMES[1:2]

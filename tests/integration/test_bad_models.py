@@ -75,6 +75,18 @@ def test_a_label_that_is_no_plain_text_is_refused(label: str, tmp_path: Path) ->
     assert "\x1b" not in done.stderr + done.stdout
 
 
+def test_check_prints_a_label_as_it_is(tmp_path: Path) -> None:
+    """Brackets are a label's own, and no markup."""
+    model = constant_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 0), {"0": "[/x]", "1": "[red]"})
+    file = tmp_path / "config.yaml"
+    street = "{id: a, type: synthetic, width: 64, height: 64}"
+    file.write_text(f"model: {{path: {model}}}\nsources: [{street}]\npublisher: {{endpoint: 'tcp://127.0.0.1:*'}}\n")
+    command = [sys.executable, "-m", "daemon", "check", "-c", str(file)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2: [/x], [red]" in done.stdout
+
+
 class _Liar:
     """A subscriber to a publisher that is not ours."""
 
