@@ -20,6 +20,9 @@ COPY requirements/cpu.lock /src/
 RUN python -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r cpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && python -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
+ && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
+    -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
  && /opt/lookout/bin/pip uninstall --yes pip \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 
@@ -34,6 +37,9 @@ RUN python3 -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile tensorrt-cu12==${TENSORRT} \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --no-deps . \
+ && python3 -m venv /tmp/sbom && /tmp/sbom/bin/pip install --no-cache-dir --no-compile cyclonedx-bom==7.5.0 \
+ && /tmp/sbom/bin/cyclonedx-py environment --output-reproducible --of JSON --pyproject pyproject.toml \
+    -o /opt/lookout/share/lookout/sbom.cdx.json /opt/lookout/bin/python \
  && /opt/lookout/bin/pip uninstall --yes pip \
  && find /opt/lookout -type d -name tests -prune -exec rm -rf {} +
 

@@ -75,6 +75,20 @@ def test_who_holds_more_subscriptions_than_anybody_needs_is_cut_off(bench: Bench
     wait_until(lambda: _held(bench) == 1, "the friend's subscription alone is left")
 
 
+def test_whoever_comes_again_and_again_is_cut_off_by_the_address(bench: Bench, friend: Subscriber) -> None:
+    """Each connection asks for less than one may; together they ask for more than an address may."""
+    cut = False
+    for _ in range(200):
+        peer = shaken_hands(bench.publisher.endpoint)
+        peer.settimeout(0.3)
+        with suppress(OSError):
+            peer.sendall(b"".join(subscription(b"%d" % number) for number in range(1900)))
+        if cut := is_cut_off(peer):
+            break
+    assert cut
+    assert _is_served(bench, friend)
+
+
 def test_as_many_as_a_large_daemon_has_topics_are_let_in(bench: Bench) -> None:
     """Three kinds of 256 sources, one by one."""
     with shaken_hands(bench.publisher.endpoint) as peer:

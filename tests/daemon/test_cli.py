@@ -252,7 +252,7 @@ def test_a_camera_that_is_not_there_writes_nothing_but_log_lines(tmp_path: Path)
     assert [line for line in lines if not line.startswith("{")] == []
 
 
-def test_a_model_that_never_opens_ends_the_start(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_model_that_never_opens_ends_the_start(tmp_path: Path) -> None:
     """A8: with one line; what is in the library is left behind."""
     from tests.support.models import endless_model
 

@@ -71,6 +71,18 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
     assert message.latency.total > 10
 
 
+def test_a_reason_tells_no_password(bench: Bench) -> None:
+    """Whichever library has put a URL into its words."""
+    bench.publisher.start()
+    with Subscriber(bench.publisher.endpoint, kinds=("status",)) as subscriber:
+        assert bench.publisher.audience.wait(30)
+        bench.publisher.announce("cam", None, "down", "OSError: rtsp://me:hunter2@192.0.2.1/x says no")
+        (*_, status) = receive_until(subscriber, lambda message: isinstance(message, Status))
+    assert isinstance(status, Status)
+    assert "hunter2" not in str(status.reason)
+    assert "192.0.2.1" in str(status.reason)
+
+
 def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
     """Joining late is no loss; a gap is."""
     bench.publisher.start()

@@ -141,6 +141,22 @@ def test_a_change_of_what_was_changed_meanwhile_is_refused(served: Served) -> No
     assert again.status_code == 200
 
 
+def test_what_is_drawn_is_bounded_in_all(served: Served) -> None:
+    """AB8: each may be drawn, all of them together may not; what is disabled is not counted."""
+    large = {"width": 2048, "height": 2000, "fps": 60}
+    codes = [served.client.post("/api/v1/sources", json=street(f"large-{n}", **large)).status_code for n in range(8)]
+    assert codes[0] == 201
+    assert codes[-1] == 422
+    assert codes == sorted(codes)
+    asleep = street("asleep", **large, enabled=False)
+    assert served.client.post("/api/v1/sources", json=asleep).status_code == 201
+    refused = served.client.patch("/api/v1/sources/asleep", json={"enabled": True})
+    assert refused.status_code == 422
+    assert "megapixels a second" in refused.json()["error"]
+    for name in (*(f"large-{n}" for n in range(8)), "asleep"):
+        served.client.delete(f"/api/v1/sources/{name}")
+
+
 def test_many_at_once_do_not_pass_the_limit(tmp_path: Path) -> None:
     with Served(tmp_path, {"max_sources": 8}) as served, ThreadPoolExecutor(40) as clients:
         posts = [
