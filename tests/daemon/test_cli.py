@@ -214,8 +214,8 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     tls = {"enabled": True, "port": 0, "tls_certificate": str(broken), "tls_key": str(broken)}
-    for command in ("check", "run"):
-        assert invoke([command, *_config(tmp_path, http=tls)]) == 2
+    for verb in ("check", "run"):
+        assert invoke([verb, *_config(tmp_path, http=tls)]) == 2
         said = capsys.readouterr()
         assert "http.tls_certificate, tls_key: cannot be read" in said.out + said.err
     short = {"enabled": True, "port": port, "tokens": [{"name": "a", "token": "short"}]}
