@@ -12,8 +12,8 @@ from tests.support.kernels import HEADS, CpuRunner, check_bgr, check_nv12, check
 
 
 @pytest.fixture(scope="module")
-def runner(tmp_path_factory: pytest.TempPathFactory) -> CpuRunner:
-    return CpuRunner(tmp_path_factory.mktemp("kernels"))
+def runner() -> CpuRunner:
+    return CpuRunner()
 
 
 @pytest.mark.needs("g++")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from detectors.heads import recognise
 from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
 from detectors.port import Wanted
 from detectors.trt import kernels
+from tests.support.driver import compiled
 
 HEADS = ("yolov5", "yolov8", "yolox", "end2end")
 Pictures = npt.NDArray[np.void]
@@ -80,12 +80,8 @@ def to_detections(boxes: npt.NDArray[np.float32], kept: npt.NDArray[np.int32]) -
 class CpuRunner:
     """The .cu files compiled by g++."""
 
-    def __init__(self, folder: Path) -> None:
-        library = folder / "kernels.so"
-        source = Path(__file__).with_name("kernels_on_cpu.cpp")
-        command = ["g++", "-O2", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", f"-I{kernels.FOLDER}"]
-        subprocess.run([*command, "-o", str(library), str(source)], check=True, capture_output=True)
-        self._library = ctypes.CDLL(str(library))
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(compiled(Path(__file__).with_name("kernels_on_cpu.cpp"))))
 
     def preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool = False) -> npt.NDArray[Any]:
         pictures = np.array([_host_picture(image, spec) for image in images], dtype=kernels.PICTURE)
