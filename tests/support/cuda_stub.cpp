@@ -781,6 +781,12 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
 
 CUresult cuGetErrorName(CUresult error, const char **text) { return cuGetErrorString(error, text); }
 
+// NVRTC asks for one where it finds a driver, and looks at its size before it uses it.
+CUresult cuGetExportTable(const void **table, const CUuuid *) {
+    static const size_t nothing_but_its_size = sizeof(size_t);
+    return *table = &nothing_but_its_size, CUDA_SUCCESS;
+}
+
 // NVIDIA's bindings look everything up here.
 CUresult cuGetProcAddress_v2(const char *name, void **address, int, unsigned long long, int *status) {
     *address = dlsym(RTLD_DEFAULT, name);

@@ -1,0 +1,529 @@
+"""TensorRT, as much of it as Lookout calls, by onnxruntime over the stand-in for the driver (cuda_stub.cpp).
+
+An engine computes when the stream comes to it, in memory that a context was given, as TensorRT does; and it is stricter:
+a context whose shape has changed since its graph was captured, or whose activations another one uses meanwhile, is an
+entry in `failures`. Names that a version does not have do not exist here. The version is LOOKOUT_TEST_TENSORRT.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import sys
+import traceback
+import weakref
+from collections import Counter
+from enum import Enum, IntEnum
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+
+VERSION = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
+MAJOR = int(VERSION.partition(".")[0])
+failures: list[str] = []  # what no caller may do
+_fail: Counter[str] = Counter()
+_cuda = ctypes.CDLL("libcuda.so.1")
+_cuda.cuMemAlloc.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_cuda.cuMemFree.argtypes = (ctypes.c_uint64,)
+_MAGIC = b"a plan\n"
+_ACTIVATIONS = 64 << 10  # bytes a picture
+
+
+def fail_next(name: str, after: int = 0) -> None:
+    """A call of this name fails, as it does without memory: the next one, or after so many."""
+    _fail[name] = after + 1
+
+
+def _fails(name: str) -> bool:
+    if _fail[name] > 0:
+        _fail[name] -= 1
+        return _fail[name] == 0
+    return False
+
+
+# --- enums -------------------------------------------------------------------------------------------------------
+
+_FLAGS = {8: ["EXPLICIT_BATCH"], 10: ["EXPLICIT_BATCH", "STRONGLY_TYPED"], 11: ["STRONGLY_TYPED"]}
+_BUILDER = {8: ["FP16", "INT8", "TF32"], 10: ["FP16", "INT8", "TF32"], 11: ["TF32"]}
+_TACTICS = ["CUBLAS", "CUBLAS_LT", "CUDNN"] * (MAJOR < 11) + ["EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS"]
+_PREVIEW = {8: ["PROFILE_SHARING_0806"], 10: ["PROFILE_SHARING_0806"], 11: ["ALIASED_PLUGIN_IO_10_03"]}
+
+
+def _enum(name: str, members: list[str]) -> Any:
+    return IntEnum(name, [(member, number) for number, member in enumerate(members)])
+
+
+NetworkDefinitionCreationFlag = _enum("NetworkDefinitionCreationFlag", _FLAGS[MAJOR])
+BuilderFlag = _enum("BuilderFlag", _BUILDER[MAJOR])
+TacticSource = _enum("TacticSource", _TACTICS)
+PreviewFeature = _enum("PreviewFeature", _PREVIEW[MAJOR])
+
+
+class TensorIOMode(Enum):
+    INPUT = 1
+    OUTPUT = 2
+
+
+class DataType(Enum):
+    FLOAT = 0
+    HALF = 1
+    INT32 = 3
+    UINT8 = 5
+    INT64 = 8
+
+
+class ProfilingVerbosity(Enum):
+    DETAILED = 2
+
+
+class LayerInformationFormat(Enum):
+    JSON = 1
+
+
+float32, float16, int32 = DataType.FLOAT, DataType.HALF, DataType.INT32
+_DTYPES = {
+    DataType.FLOAT: np.dtype(np.float32),
+    DataType.HALF: np.dtype(np.float16),
+    DataType.INT32: np.dtype(np.int32),
+    DataType.UINT8: np.dtype(np.uint8),
+    DataType.INT64: np.dtype(np.int64),
+}
+_OF_ORT = {
+    "tensor(float)": DataType.FLOAT,
+    "tensor(float16)": DataType.HALF,
+    "tensor(int32)": DataType.INT32,
+    "tensor(uint8)": DataType.UINT8,
+    "tensor(int64)": DataType.INT64,
+}
+
+
+class ILogger:
+    """To be derived from."""
+
+    class Severity(IntEnum):
+        INTERNAL_ERROR = 0
+        ERROR = 1
+        WARNING = 2
+        INFO = 3
+
+    def log(self, severity: Any, text: str) -> None: ...
+
+
+class IProfiler:
+    """To be derived from."""
+
+
+# --- building ----------------------------------------------------------------------------------------------------
+
+
+class Tensor:
+    def __init__(self, name: str, dtype: DataType) -> None:
+        self.name, self.dtype = name, dtype
+
+
+class INetworkDefinition:
+    def __init__(self, flags: int) -> None:
+        known = [flag for flag in NetworkDefinitionCreationFlag if flags & 1 << int(flag)]
+        if MAJOR == 8 and not known:
+            raise RuntimeError("networks without an explicit batch are not supported")
+        self.model: bytes | None = None
+        self._inputs: list[Tensor] = []
+
+    def take(self, content: bytes) -> None:
+        session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
+        self.model = content
+        self._inputs = [Tensor(node.name, _OF_ORT[node.type]) for node in session.get_inputs()]
+
+    def get_input(self, index: int) -> Tensor:
+        return self._inputs[index]
+
+
+class IOptimizationProfile:
+    def __init__(self) -> None:
+        self.shapes: dict[str, list[list[int]]] = {}
+
+    def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:
+        self.shapes[name] = [list(shape) for shape in shapes]
+
+
+class ITimingCache:
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def serialize(self) -> bytes:
+        return self.content or b"timings"
+
+    def combine(self, other: ITimingCache, _ignore_mismatch: bool) -> bool:
+        return bool(other.content)
+
+
+class IBuilderConfig:
+    builder_optimization_level, profiling_verbosity, max_aux_streams = 3, None, -1
+
+    def __init__(self) -> None:
+        self.flags = {flag for flag in BuilderFlag if flag.name == "TF32"}
+        self.features: set[Any] = set()
+        self.tactics = 0
+        self.profile: IOptimizationProfile | None = None
+        self.progress_monitor: Any = None
+        self._timings = ITimingCache(b"")
+
+    def set_flag(self, flag: Any) -> None:
+        self.flags.add(flag)
+
+    def clear_flag(self, flag: Any) -> None:
+        self.flags.discard(flag)
+
+    def set_tactic_sources(self, sources: int) -> bool:
+        self.tactics = sources
+        return True
+
+    def set_preview_feature(self, feature: Any, on: bool) -> None:
+        self.features = self.features | {feature} if on else self.features - {feature}
+
+    def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
+        self.profile = profile
+        return 0
+
+    def create_timing_cache(self, content: bytes) -> ITimingCache | None:
+        return ITimingCache(content) if content in (b"", b"timings") else None
+
+    def set_timing_cache(self, cache: ITimingCache, _ignore_mismatch: bool) -> bool:
+        self._timings = cache
+        return True
+
+    def get_timing_cache(self) -> ITimingCache:
+        return self._timings
+
+
+class _Problem:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def desc(self) -> str:
+        return self._text
+
+
+class OnnxParser:
+    def __init__(self, network: INetworkDefinition, _logger: ILogger) -> None:
+        self._network, self._problems = network, list[_Problem]()
+
+    @property
+    def num_errors(self) -> int:
+        return len(self._problems)
+
+    def get_error(self, number: int) -> _Problem:
+        return self._problems[number]
+
+    def parse_from_file(self, path: str) -> bool:
+        with open(path, "rb") as file:
+            return self.parse(file.read())
+
+    def parse(self, content: bytes) -> bool:
+        try:
+            self._network.take(content)
+        except Exception as error:  # noqa: BLE001 - onnxruntime's own
+            self._problems.append(_Problem(str(error).splitlines()[0]))
+            return False
+        return True
+
+
+class Builder:
+    def __init__(self, logger: ILogger) -> None:
+        self._logger = logger
+
+    def create_network(self, flags: int) -> INetworkDefinition:
+        return INetworkDefinition(flags)
+
+    def create_builder_config(self) -> IBuilderConfig:
+        return IBuilderConfig()
+
+    def create_optimization_profile(self) -> IOptimizationProfile:
+        return IOptimizationProfile()
+
+    def build_serialized_network(self, network: INetworkDefinition, config: IBuilderConfig) -> bytes | None:
+        if os.environ.get("LOOKOUT_TEST_NOISE"):  # as libraries print, past Python
+            ctypes.CDLL(None).puts(b"a library says something")
+            ctypes.CDLL(None).fflush(None)
+            os.write(1, b"and something else, ")
+        if os.environ.get("LOOKOUT_TEST_NO_BUILD") or network.model is None:
+            self._logger.log(ILogger.Severity.ERROR, "Could not find any implementation for node Conv_0")
+            return None
+        for step in range(3 if config.progress_monitor else 0):
+            if step == 0:
+                config.progress_monitor.phase_start("Building engine", None, 3)
+            config.progress_monitor.step_complete("Building engine", step)
+        first = network.get_input(0)
+        header = {
+            "version": VERSION,
+            "input": first.dtype.name,
+            "profile": config.profile.shapes if config.profile else None,
+            "shared": MAJOR > 8 or any(feature.name == "PROFILE_SHARING_0806" for feature in config.features),
+            "flags": sorted(flag.name for flag in config.flags),
+            "aux_streams": config.max_aux_streams,
+            "level": config.builder_optimization_level,
+        }
+        return _MAGIC + json.dumps(header).encode() + b"\n" + network.model
+
+
+# --- running -----------------------------------------------------------------------------------------------------
+
+
+class Runtime:
+    def __init__(self, logger: ILogger) -> None:
+        self._logger = logger
+
+    def deserialize_cuda_engine(self, plan: bytes) -> ICudaEngine | None:
+        header, _, content = plan.removeprefix(_MAGIC).partition(b"\n")
+        if not plan.startswith(_MAGIC) or json.loads(header)["version"] != VERSION or _fails("deserialize"):
+            self._logger.log(ILogger.Severity.ERROR, "this plan is of another version")
+            return None
+        try:
+            return ICudaEngine(json.loads(header), content, len(plan))
+        except MemoryError:
+            self._logger.log(ILogger.Severity.ERROR, "out of memory")
+            return None
+
+
+class _DeviceMemory:
+    """That goes with its owner."""
+
+    def __init__(self, size: int) -> None:
+        pointer = ctypes.c_uint64()
+        if _cuda.cuMemAlloc(ctypes.byref(pointer), size):
+            raise MemoryError
+        self.pointer, self.size = pointer.value, size
+        weakref.finalize(self, _free, self.pointer)
+
+
+def _free(pointer: int) -> None:
+    if status := _cuda.cuMemFree(pointer):
+        failures.append(f"memory of an engine or context is freed where it cannot be: {status}")
+
+
+class ICudaEngine:
+    def __init__(self, header: dict[str, Any], content: bytes, size: int) -> None:
+        settings = ort.SessionOptions()
+        settings.intra_op_num_threads = 1
+        self.session = ort.InferenceSession(content, settings, providers=["CPUExecutionProvider"])
+        self.header = header
+        self._weights = _DeviceMemory(size)
+        self._contexts = weakref.WeakSet[IExecutionContext]()
+        self.inputs = [node.name for node in self.session.get_inputs()]
+        self._types = {node.name: _OF_ORT[node.type] for node in (*self.session.get_inputs(), *self.session.get_outputs())}
+        self._types[self.inputs[0]] = DataType[header["input"]]
+        self._shapes = self._run_once()
+        profile = header["profile"]
+        self.most = profile[self.inputs[0]][-1][0] if profile else self._shapes[self.inputs[0]][0]
+
+    def _run_once(self) -> dict[str, tuple[int, ...]]:
+        """Of every tensor, -1 for a batch of any size."""
+        nodes, profile = self.session.get_inputs(), self.header["profile"]
+        whole = {node.name: profile[node.name][0] if profile else node.shape for node in nodes}
+        zeros = {node.name: np.zeros(whole[node.name], _DTYPES[_OF_ORT[node.type]]) for node in nodes}
+        outputs = self.session.run(None, zeros)
+        shapes = {name: tuple(shape) for name, shape in whole.items()}
+        shapes |= {node.name: array.shape for node, array in zip(self.session.get_outputs(), outputs)}
+        return {name: (-1, *shape[1:]) if profile else shape for name, shape in shapes.items()}
+
+    @property
+    def num_io_tensors(self) -> int:
+        return len(self._shapes)
+
+    def get_tensor_name(self, index: int) -> str:
+        return list(self._shapes)[index]
+
+    def get_tensor_mode(self, name: str) -> TensorIOMode:
+        return TensorIOMode.INPUT if name in self.inputs else TensorIOMode.OUTPUT
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self._shapes[name]
+
+    def get_tensor_dtype(self, name: str) -> DataType:
+        return self._types[name]
+
+    def create_engine_inspector(self) -> EngineInspector:
+        return EngineInspector(self)
+
+    def create_execution_context(self, strategy: Any = None) -> IExecutionContext | None:
+        owns = MAJOR == 8 or strategy in (None, ExecutionContextAllocationStrategy.STATIC)
+        return self._context(_DeviceMemory if owns else None)
+
+    @property
+    def memory_of_a_context(self) -> int:
+        return self.most * _ACTIVATIONS
+
+    def _context(self, memory: Any) -> IExecutionContext | None:
+        if _fails("create_execution_context") or (not self.header["shared"] and len(self._contexts)):
+            return None
+        try:
+            made = IExecutionContext(self, memory(self.memory_of_a_context) if memory else None)
+        except MemoryError:
+            return None
+        self._contexts.add(made)
+        return made
+
+    if MAJOR < 11:
+
+        @property
+        def device_memory_size(self) -> int:
+            return self.memory_of_a_context
+
+        def create_execution_context_without_device_memory(self) -> IExecutionContext | None:
+            return self._context(None)
+
+    if MAJOR > 8:
+
+        @property
+        def device_memory_size_v2(self) -> int:
+            return self.memory_of_a_context
+
+
+class EngineInspector:
+    execution_context: Any = None
+
+    def __init__(self, engine: ICudaEngine) -> None:
+        self._engine = engine
+
+    def get_engine_information(self, _format: LayerInformationFormat) -> str:
+        return json.dumps({"Layers": [{"Name": "all of it", "LayerType": "fake", "Inputs": [], "Outputs": []}]})
+
+
+class IExecutionContext:
+    profiler: Any = None
+
+    def __init__(self, engine: ICudaEngine, memory: _DeviceMemory | None) -> None:
+        self.engine = engine
+        self._memory = memory
+        self.activations = memory.pointer if memory else 0
+        self.generation = 0
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._addresses: dict[str, int] = {}
+
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+        profile = self.engine.header["profile"]
+        least, _, most = profile[name] if profile else [self.engine.get_tensor_shape(name)] * 3
+        fits = all(low <= size <= high for low, size, high in zip(least, shape, most))
+        if _fails("set_input_shape") or not fits:
+            return False
+        self.generation += self._shapes.get(name) != tuple(shape)
+        self._shapes[name] = tuple(shape)
+        return True
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        batch = next(iter(self._shapes.values()))[0] if self._shapes else -1
+        return (batch, *self.engine.get_tensor_shape(name)[1:])
+
+    def set_tensor_address(self, name: str, address: int) -> bool:
+        if _fails("set_tensor_address") or name not in [self.engine.get_tensor_name(n) for n in range(self.engine.num_io_tensors)]:
+            return False
+        self._addresses[name] = address
+        return True
+
+    def execute_async_v3(self, stream_handle: int) -> bool:
+        known = len(self._addresses) == self.engine.num_io_tensors and len(self._shapes) == len(self.engine.inputs)
+        if _fails("execute_async_v3") or not known or not self.activations:
+            return False
+        run = _Run(weakref.ref(self), self.generation, dict(self._shapes), dict(self._addresses))
+        number = next(_numbers)
+        _runs[number] = run
+        return int(_cuda.cuLaunchHostFunc(ctypes.c_void_p(stream_handle), _CALLBACK, ctypes.c_void_p(number))) == 0
+
+    if MAJOR == 8:
+
+        @property
+        def device_memory(self) -> int:
+            return self.activations
+
+        @device_memory.setter
+        def device_memory(self, pointer: int) -> None:
+            self._give(pointer)
+
+    else:
+
+        def set_device_memory(self, pointer: int, size: int) -> None:
+            if size < self.engine.memory_of_a_context:
+                failures.append(f"{size} bytes are too few for activations")
+            self._give(pointer)
+
+    def _give(self, pointer: int) -> None:
+        if pointer % 256:
+            failures.append("activations are not aligned to 256 bytes")
+        self.activations = pointer
+
+
+class _Run:
+    """What was enqueued."""
+
+    def __init__(
+        self, context: weakref.ref[IExecutionContext], generation: int, shapes: dict[str, Any], addresses: dict[str, int]
+    ) -> None:
+        self._context, self._generation, self._shapes, self._addresses = context, generation, shapes, addresses
+
+    def run(self) -> None:
+        context = self._context()
+        if context is None:
+            raise RuntimeError("a context runs that is gone")
+        if context.generation != self._generation:
+            raise RuntimeError("a context runs whose shape has changed since")
+        if context.activations in _busy:
+            raise RuntimeError("two contexts use the same activations at once")
+        _busy.add(context.activations)
+        try:
+            scratch = (ctypes.c_byte * context.engine.memory_of_a_context).from_address(context.activations)
+            ctypes.memset(scratch, 0x5A, ctypes.sizeof(scratch))
+            self._compute(context)
+        finally:
+            _busy.discard(context.activations)
+
+    def _compute(self, context: IExecutionContext) -> None:
+        engine = context.engine
+        inputs = {name: self._array(name, shape, engine.get_tensor_dtype(name)) for name, shape in self._shapes.items()}
+        wanted = {node.name: _DTYPES[_OF_ORT[node.type]] for node in engine.session.get_inputs()}
+        found = engine.session.run(None, {name: array.astype(wanted[name]) for name, array in inputs.items()})
+        for node, array in zip(engine.session.get_outputs(), found):
+            self._array(node.name, array.shape, engine.get_tensor_dtype(node.name))[...] = array
+        if context.profiler:
+            context.profiler.report_layer_time("all of it", 0.1)
+
+    def _array(self, name: str, shape: tuple[int, ...], dtype: DataType) -> npt.NDArray[Any]:
+        kind = _DTYPES[dtype]
+        raw = (ctypes.c_byte * (prod(shape) * kind.itemsize)).from_address(self._addresses[name])
+        return np.frombuffer(raw, kind).reshape(shape)
+
+
+_busy: set[int] = set()
+_runs: dict[int, _Run] = {}
+_numbers = itertools.count(1)
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def _CALLBACK(number: int) -> None:  # noqa: N802 - the one that the driver knows
+    try:
+        _runs[number].run()
+    except Exception:  # noqa: BLE001 - whatever it is, the test is to see it
+        failures.append(traceback.format_exc())
+
+
+class ExecutionContextAllocationStrategy(Enum):
+    STATIC = 0
+    ON_PROFILE_CHANGE = 1
+    USER_MANAGED = 2
+
+
+if MAJOR > 8:
+
+    class IProgressMonitor:
+        """To be derived from."""
+
+else:
+    del ExecutionContextAllocationStrategy
+
+__version__ = VERSION
+__all__ = [name for name in dir(sys.modules[__name__]) if not name.startswith("_")] + ["__version__"]

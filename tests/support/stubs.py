@@ -1,0 +1,41 @@
+"""A machine with a GPU and TensorRT, of stand-ins: what a process that is to see one finds in its environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.daemon import ROOT
+from tests.support.driver import built
+
+VERSIONS = ("8.6.1", "10.16.1", "11.4.0")
+_LIMIT_S = 600
+
+
+def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
+    """For processes that are started from here.
+
+    Args:
+        folder: empty; of libraries, modules and the engines that are built.
+        version: of TensorRT.
+    """
+    built(folder, "cuda", "nvcuvid")
+    (folder / "tensorrt.py").write_text("from tests.support.fake_tensorrt import *\n")
+    return {
+        **os.environ,
+        "LOOKOUT_TEST_TENSORRT": version,
+        "LD_LIBRARY_PATH": str(folder),
+        "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
+        "CACHE_DIRECTORY": str(folder / "cache"),
+    }
+
+
+def run(arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """A Python program, with what it wrote."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_S, check=False
+    )
