@@ -17,6 +17,7 @@ class Detections:
         xyxy: (n, 4) float32, corners in source pixels.
         confidence: (n,) float32, 0-1.
         class_id: (n,) int32, index into the model's labels.
+        left_out: candidates that were too many to be looked at, the weakest.
 
     Raises:
         ValueError: a shape or dtype is another.
@@ -25,6 +26,7 @@ class Detections:
     xyxy: npt.NDArray[np.float32]
     confidence: npt.NDArray[np.float32]
     class_id: npt.NDArray[np.int32]
+    left_out: int = 0
 
     def __post_init__(self) -> None:
         count = len(self.confidence)
@@ -43,7 +45,7 @@ class Detections:
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Detections:
         """The rows of a boolean mask (n,), or of indices, in their order."""
-        return Detections(self.xyxy[keep], self.confidence[keep], self.class_id[keep])
+        return Detections(self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out)
 
 
 def nothing() -> Detections:

@@ -28,7 +28,7 @@ from detectors.port import DetectorError, Wanted
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64))
-_MAX_CANDIDATES = 8192  # of one picture into NMS; only a threshold near zero ever meets it
+MOST_CANDIDATES = 8192  # of one picture that NMS looks at; only a threshold near zero ever meets it
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,15 @@ class Head:
     classes: int | None
     spec: InputSpec
 
-    def detections(self, output: Floats, box: Letterbox, wanted: Wanted) -> Detections:
+    def detections(
+        self, output: Floats, box: Letterbox, wanted: Wanted, most: int = MOST_CANDIDATES
+    ) -> Detections:
         """The boxes of one picture.
 
         Args:
             output: the picture's raw output, without the batch dimension.
             box: where the picture lies in the input.
+            most: candidates that NMS looks at, the strongest.
         """
         layout = _LAYOUTS[self.name]
         with np.errstate(invalid="ignore", over="ignore"):  # a damaged model gives what is not a number
@@ -58,10 +61,11 @@ class Head:
             if len(scores) == 0:
                 return nothing()
             if layout.nms:
-                keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections)
+                keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections, most)
             else:
-                keep = np.argsort(-scores, kind="stable")[: wanted.max_detections]
-            return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32))
+                keep = np.argsort(-scores, kind="stable")[: min(most, wanted.max_detections)]
+            left_out = max(0, len(scores) - most)
+            return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32), left_out)
 
 
 def recognise(
@@ -101,7 +105,14 @@ def recognise(
     )
 
 
-def nms(boxes: Floats, scores: Floats, classes: npt.NDArray[np.intp], iou: float, limit: int) -> npt.NDArray[np.intp]:
+def nms(
+    boxes: Floats,
+    scores: Floats,
+    classes: npt.NDArray[np.intp],
+    iou: float,
+    limit: int,
+    most: int = MOST_CANDIDATES,
+) -> npt.NDArray[np.intp]:
     """Greedy class-wise non-maximum suppression.
 
     Equal scores keep their order in the input, so that the result depends on nothing but the values.
@@ -112,11 +123,12 @@ def nms(boxes: Floats, scores: Floats, classes: npt.NDArray[np.intp], iou: float
         classes: (n,); boxes of different classes never suppress each other.
         iou: a box that overlaps a stronger one of its class by more is removed.
         limit: at most so many are kept.
+        most: at most so many are looked at, the strongest.
 
     Returns:
         Indices of the kept boxes, strongest first.
     """
-    order = np.argsort(-scores, kind="stable")[:_MAX_CANDIDATES]
+    order = np.argsort(-scores, kind="stable")[:most]
     left, top, right, bottom = boxes[order].T
     areas = (right - left) * (bottom - top)
     kinds = classes[order]
@@ -205,13 +217,14 @@ def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates
 
 
 def _pick(scores: Floats, wanted: Wanted) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
-    """Row, score and class of what reaches the threshold among scores (n, c)."""
+    """Row, score and class of what reaches the threshold among scores (n, c). A row in which a score is not a number has
+    none."""
+    reached = scores.max(axis=1) >= wanted.confidence
     if wanted.multi_label:
-        rows, classes = np.nonzero(scores >= wanted.confidence)
+        rows, classes = np.nonzero((scores >= wanted.confidence) & reached[:, None])
     else:
-        classes = scores.argmax(axis=1)
-        rows = np.flatnonzero(scores[np.arange(len(scores)), classes] >= wanted.confidence)
-        classes = classes[rows]
+        rows = np.flatnonzero(reached)
+        classes = scores[rows].argmax(axis=1)
     return rows, scores[rows, classes], classes
 
 

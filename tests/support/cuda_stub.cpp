@@ -322,7 +322,9 @@ const std::map<std::string, Binder> kernels = {
     {"preprocess_f32", binder(preprocess_f32)},   {"preprocess_f16", binder(preprocess_f16)},
     {"collect_yolov5", binder(collect_yolov5)},   {"collect_yolov8", binder(collect_yolov8)},
     {"collect_yolox", binder(collect_yolox)},     {"collect_end2end", binder(collect_end2end)},
-    {"select_boxes", binder(select_boxes, true)},
+    {"select_yolov5", binder(select_yolov5, true)}, {"select_yolov8", binder(select_yolov8, true)},
+    {"select_yolox", binder(select_yolox, true)},   {"select_end2end", binder(select_end2end, true)},
+    {"to_bgr", binder(to_bgr)},
 };
 
 const std::map<int, const char *> names = {

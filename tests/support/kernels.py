@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,13 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.heads import recognise
+from detectors.heads import MOST_CANDIDATES, recognise
 from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
 from detectors.port import Wanted
 from detectors.trt import kernels
+from detectors.trt.memory import CAPACITY
 from tests.support.driver import compiled
 
 HEADS = ("yolov5", "yolov8", "yolox", "end2end")
+KERNELS_ON_CPU = Path(__file__).with_name("kernels_on_cpu.cpp")
+_GUARD = 4096
 Pictures = npt.NDArray[np.void]
 
 
@@ -53,68 +58,149 @@ class Runner(Protocol):
 
     def preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool = False) -> npt.NDArray[Any]: ...
 
-    def postprocess(
-        self, raw: npt.NDArray[np.float32], head: str, classes: int, spec: InputSpec, boxes: Sequence[Letterbox],
-        wanted: Wanted,
-    ) -> list[Detections]: ...  # fmt: skip
+    def to_bgr(self, picture: Nv12) -> npt.NDArray[np.uint8]: ...
+
+    def postprocess(self, task: Task) -> list[Detections]: ...
 
 
-def limits_of(wanted: Wanted, head: str, capacity: int) -> npt.NDArray[np.void]:
-    suppress = int(head != "end2end")
-    row = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections, suppress, 8192, capacity, 0)
-    return np.array([row], dtype=kernels.LIMITS)
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Raw output of a batch, and what is wanted of it.
+
+    Attributes:
+        most, capacity: see `Limits` in postprocess.cu.
+    """
+
+    raw: npt.NDArray[np.float32]
+    head: str
+    classes: int
+    spec: InputSpec
+    boxes: Sequence[Letterbox]
+    wanted: Wanted
+    most: int = MOST_CANDIDATES
+    capacity: int = CAPACITY
+
+    @property
+    def rows(self) -> int:
+        return int(self.raw.shape[2] if self.head == "yolov8" else self.raw.shape[1])
+
+    @property
+    def limits(self) -> npt.NDArray[np.void]:
+        wanted = self.wanted
+        row = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
+        return np.array([(*row, int(self.head != "end2end"), self.most, self.capacity, 0)], dtype=kernels.LIMITS)
+
+    def output(self, *pointers: int) -> npt.NDArray[np.void]:
+        """Args:
+        pointers: of the raw output, and of candidates, keys, slots, dead and counts.
+        """
+        row = (*pointers, self.rows, self.classes, self.spec.width, self.spec.height)
+        return np.array([row], dtype=kernels.OUTPUT)
 
 
-def rows_of(raw: npt.NDArray[np.float32], head: str) -> int:
-    return int(raw.shape[2] if head == "yolov8" else raw.shape[1])
-
-
-def to_detections(boxes: npt.NDArray[np.float32], kept: npt.NDArray[np.int32]) -> list[Detections]:
-    """What select_boxes wrote, as values."""
+def to_detections(
+    boxes: npt.NDArray[np.float32], kept: npt.NDArray[np.int32], left_out: npt.NDArray[np.int32]
+) -> list[Detections]:
+    """What the select kernels wrote, as values."""
     return [
-        Detections(rows[:n, :4].copy(), rows[:n, 4].copy(), rows[:n, 5].astype(np.int32))
-        for rows, n in zip(boxes, kept)
+        Detections(rows[:n, :4].copy(), rows[:n, 4].copy(), rows[:n, 5].astype(np.int32), int(left))
+        for rows, n, left in zip(boxes, kept, left_out)
     ]
 
 
 class CpuRunner:
-    """The .cu files compiled by g++."""
+    """The .cu files compiled by g++.
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(compiled(Path(__file__).with_name("kernels_on_cpu.cpp"))))
+    Args:
+        library: another one, of mutants.
+    """
+
+    def __init__(self, library: Path | None = None) -> None:
+        self._library = ctypes.CDLL(str(library or compiled(KERNELS_ON_CPU)))
 
     def preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool = False) -> npt.NDArray[Any]:
+        with ExitStack() as stack:
+            pictures = [stack.enter_context(_at_a_cliff(image)) for image in images]
+            return self._preprocess(pictures, spec, half=half)
+
+    def _preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool) -> npt.NDArray[Any]:
         pictures = np.array([_host_picture(image, spec) for image in images], dtype=kernels.PICTURE)
-        out = np.full((len(images), 3, spec.height, spec.width), np.nan, np.float16 if half else np.float32)
+        out = _Guarded((len(images), 3, spec.height, spec.width), np.float16 if half else np.float32, np.nan)
         grid, block = map(_index, kernels.preprocess_grid(spec, len(images)))
         width, height, rgb, scale, pad = kernels.preprocess_constants(spec)
         scale_c, pad_c = ctypes.c_float(scale), ctypes.c_float(pad)
         run = self._library.run_preprocess
-        run(_at(grid), _at(block), _at(pictures), _at(out), int(half), width, height, rgb, scale_c, pad_c)
-        return out
+        run(_at(grid), _at(block), _at(pictures), _at(out.array), int(half), width, height, rgb, scale_c, pad_c)
+        return out.checked()
 
-    def postprocess(
-        self, raw: npt.NDArray[np.float32], head: str, classes: int, spec: InputSpec, boxes: Sequence[Letterbox],
-        wanted: Wanted,
-    ) -> list[Detections]:  # fmt: skip
-        batch, capacity = len(raw), 1 << 15
-        scratch = {
-            "candidates": np.zeros((batch, capacity), kernels.CANDIDATE),
-            "keys": np.zeros((batch, capacity), np.uint64),
-            "slots": np.zeros((batch, capacity), np.int32),
-            "dead": np.zeros((batch, capacity), np.uint8),
-            "counts": np.zeros(batch, np.int32),
-        }
-        rows = rows_of(raw, head)
-        pointers = [array.ctypes.data for array in (raw, *scratch.values())]
-        output = np.array([(*pointers, rows, classes, spec.width, spec.height)], dtype=kernels.OUTPUT)
-        found = np.full((batch, wanted.max_detections, 6), np.nan, np.float32)
-        kept = np.full(batch, -1, np.int32)
-        grid, block = map(_index, kernels.collect_grid(rows, batch))
-        limits, places = limits_of(wanted, head, capacity), kernels.placements(boxes)
-        structs = (_at(output), _at(limits), _at(places), _at(found), _at(kept))
-        self._library.run_postprocess(_at(grid), _at(block), HEADS.index(head), *structs, batch)
-        return to_detections(found, kept)
+    def to_bgr(self, picture: Nv12) -> npt.NDArray[np.uint8]:
+        width, height = picture.size
+        out = _Guarded((height, width, 3), np.uint8, 0)
+        grid, block = map(_index, kernels.picture_grid(width, height))
+        with _at_a_cliff(picture) as placed:
+            described = np.array([_host_picture(placed, InputSpec(width, height))], dtype=kernels.PICTURE)
+            self._library.run_to_bgr(_at(grid), _at(block), _at(described), _at(out.array))
+        return out.checked()
+
+    def postprocess(self, task: Task) -> list[Detections]:
+        batch, most = len(task.raw), task.wanted.max_detections
+        kinds: tuple[npt.DTypeLike, ...] = (kernels.CANDIDATE, np.uint64, np.int32, np.uint8)
+        scratch = [_Guarded((batch, task.capacity), kind, fill=None) for kind in kinds]
+        counts = _Guarded((batch,), np.int32)
+        output = task.output(task.raw.ctypes.data, *(part.array.ctypes.data for part in (*scratch, counts)))
+        found = _Guarded((batch, most, 6), np.float32, np.nan)
+        kept, left_out = _Guarded((batch,), np.int32, -1), _Guarded((batch,), np.int32, -1)
+        pointers = tuple(part.array.ctypes.data for part in (found, kept, left_out))
+        results, places = np.array([pointers], dtype=kernels.RESULTS), kernels.placements(task.boxes)
+        grid, block = map(_index, kernels.collect_grid(task.rows, batch))
+        structs = (_at(output), _at(task.limits), _at(places), _at(results))
+        self._library.run_postprocess(_at(grid), _at(block), HEADS.index(task.head), *structs, batch)
+        for part in (*scratch, counts):
+            part.checked()
+        return to_detections(found.checked(), kept.checked(), left_out.checked())
+
+
+class _Guarded:
+    """An array between guards that nobody may write to.
+
+    Args:
+        fill: what is in it, None for what others have left.
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, fill: float | None = 0) -> None:
+        kind = np.dtype(dtype)
+        size = int(np.prod(shape)) * kind.itemsize
+        self._raw = np.full(size + 2 * _GUARD, 0xA5, np.uint8)
+        self.array: npt.NDArray[Any] = self._raw[_GUARD : _GUARD + size].view(kind).reshape(shape)
+        if fill is not None:
+            self.array[...] = fill
+
+    def checked(self) -> npt.NDArray[Any]:
+        """The array, whose guards are whole."""
+        assert (self._raw[:_GUARD] == 0xA5).all(), "something is written before the beginning"
+        assert (self._raw[self._raw.size - _GUARD :] == 0xA5).all(), "something is written beyond the end"
+        return self.array
+
+
+@contextmanager
+def _at_a_cliff(image: Image) -> Iterator[Any]:
+    """A picture whose last sample is the last of its memory: what reads beyond it ends the process."""
+    planes = (image.luma, image.chroma) if isinstance(image, Nv12) else (image,)
+    pitch, page = planes[0].strides[0], mmap.PAGESIZE
+    with ExitStack() as stack:
+        placed = []
+        for plane in planes:
+            used = pitch * (plane.shape[0] - 1) + plane[0].nbytes
+            size = -(-used // page) * page
+            memory = stack.enter_context(mmap.mmap(-1, size + page))
+            address = ctypes.addressof(anchor := ctypes.c_char.from_buffer(memory))
+            assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + size), page, 0) == 0
+            rows = np.ndarray(plane.shape, np.uint8, memory, size - used, (pitch, *plane.strides[1:]))
+            rows[...] = plane
+            del anchor
+            placed.append(rows)
+        yield replace(image, luma=placed[0], chroma=placed[1]) if isinstance(image, Nv12) else placed[0]
+        del rows, placed
 
 
 def _host_picture(image: Image, spec: InputSpec) -> tuple[int, ...]:
@@ -146,75 +232,128 @@ def check_bgr(runner: Runner, spec: InputSpec, *, half: bool) -> float:
     return float(np.abs(given - wanted).max() / spec.scale)
 
 
-def nv12_of(bgr: npt.NDArray[np.uint8], *, bt709: bool, full_range: bool) -> Nv12:
-    """A picture of even size as NV12, by the definition; chroma lies on the left columns, between the rows."""
-    blue, green, red = (bgr[..., channel].astype(np.float64) for channel in range(3))
-    kr, kb = (0.2126, 0.0722) if bt709 else (0.299, 0.114)
-    luma = kr * red + (1 - kr - kb) * green + kb * blue
-    u, v = (blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))
-    small = [_halve(plane) for plane in (u, v)]
-    if not full_range:
-        luma, small = 16 + luma * 219 / 255, [plane * 224 / 255 for plane in small]
-    chroma = np.stack([plane + 128 for plane in small], axis=2).reshape(len(small[0]), -1)
-    return Nv12(_bytes(luma), _bytes(chroma), bt709, full_range)
+def noise_nv12(size: tuple[int, int], *, bt709: bool, full_range: bool, turns: int = 0, seed: int = 0) -> Nv12:
+    """A picture in which each sample is another, odd sizes and a pitch included; `size` is that of the planes."""
+    rng, (width, height) = np.random.default_rng(seed), size
+    across, down = (width + 1) // 2, (height + 1) // 2
+    rows = rng.integers(0, 256, (height + down, 2 * across + 10), dtype=np.uint8)
+    return Nv12(rows[:height, :width], rows[height:, : 2 * across], bt709, full_range, turns)
 
 
-def _halve(plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    rows = (plane[0::2] + plane[1::2]) / 2
-    left = np.concatenate((rows[:, :1], rows[:, 1:-1:2]), axis=1)
-    return np.asarray((left + 2 * rows[:, 0::2] + rows[:, 1::2]) / 4)
+def bgr_of(picture: Nv12) -> npt.NDArray[np.float64]:
+    """(height, width, 3) of BGR, upright, by the definition: chroma lies on the left one of its two columns and between
+    its two rows, and what lies between chroma is linear."""
+    luma = picture.luma.astype(np.float64)
+    u, v = (_upsampled(picture.chroma[:, part::2].astype(np.float64) - 128, luma.shape) for part in (0, 1))
+    if not picture.full_range:
+        luma, u, v = (luma - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
+    kr, kb = (0.2126, 0.0722) if picture.bt709 else (0.299, 0.114)
+    blue, red = luma + 2 * (1 - kb) * u, luma + 2 * (1 - kr) * v
+    green = (luma - kr * red - kb * blue) / (1 - kr - kb)
+    return np.rot90(np.clip(np.stack((blue, green, red), axis=2), 0, 255), -picture.turns)
 
 
-def _bytes(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
-    return np.ascontiguousarray(np.clip(np.round(values), 0, 255), dtype=np.uint8)
+def _upsampled(plane: npt.NDArray[np.float64], shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    rows = np.clip((np.arange(shape[0]) + 0.5) / 2 - 0.5, 0, plane.shape[0] - 1)
+    columns = np.clip(np.arange(shape[1]) / 2, 0, plane.shape[1] - 1)
+    down = np.stack([np.interp(rows, np.arange(plane.shape[0]), column) for column in plane.T], axis=1)
+    return np.stack([np.interp(columns, np.arange(plane.shape[1]), row) for row in down])
+
+
+NV12_SIZES = ((64, 48), (63, 47), (2, 2), (1, 1), (34, 3))
 
 
 def check_nv12(runner: Runner, *, bt709: bool, full_range: bool, turns: int = 0) -> float:
-    """Smooth pictures as NV12 against the same as BGR, turned; the largest difference in grey levels."""
-    spec = InputSpec(160, 160, scale=1.0)
+    """Pictures of noise as they are, and as the model's input of the same size; the largest difference in grey levels."""
     worst = 0.0
-    for width, height in ((640, 360), (96, 96), (1920, 1080)):
-        x, y = np.meshgrid(np.linspace(40, 200, width), np.linspace(50, 190, height))
-        bgr = np.stack((x, y, 240 - x), axis=2).astype(np.uint8)
-        picture = replace(nv12_of(bgr, bt709=bt709, full_range=full_range), turns=turns)
+    for seed, size in enumerate(NV12_SIZES):
+        picture = noise_nv12(size, bt709=bt709, full_range=full_range, turns=turns, seed=seed)
+        wanted = bgr_of(picture)
+        rows = runner.to_bgr(picture)
+        worst = max(worst, float(np.abs(rows - wanted).max()) - 0.5)  # which rounding costs
+        spec = InputSpec(*picture.size, rgb=False, scale=1.0)
         (given,) = runner.preprocess([picture], spec)
-        wanted = preprocess(np.ascontiguousarray(np.rot90(bgr, -turns)), spec)
-        box = fit(*picture.size, spec)  # at its border a column of chroma has no neighbour to lean on
-        inside = np.s_[:, box.top + 4 : box.top + box.height - 4, box.left + 4 : box.left + box.width - 4]
-        worst = max(worst, float(np.abs(given - wanted)[inside].max()))
+        worst = max(worst, float(np.abs(given.transpose(1, 2, 0) - wanted).max()))
     return worst
 
 
-def random_output(rng: np.random.Generator, head: str, batch: int, size: int) -> tuple[npt.NDArray[np.float32], int]:
-    """Raw output of a head with many overlapping boxes and many equal scores; and the number of classes."""
-    classes, cells = 5, sum((size // stride) ** 2 for stride in (8, 16, 32))
+def check_small_nv12(runner: Runner) -> float:
+    """A picture that is brought to another size: chroma is read where luma is. The mean difference in grey levels, of a
+    picture that is smooth."""
+    y, x = np.mgrid[0:90, 0:160]
+    rows = np.stack((x[::2, ::2], 255 - y[::2, ::2] * 2), axis=2).reshape(45, 160).astype(np.uint8)
+    picture = Nv12((y + x // 2 + 40).astype(np.uint8), rows, bt709=True, full_range=False)
+    spec = InputSpec(96, 96, rgb=False, scale=1.0)
+    (given,) = runner.preprocess([picture], spec)
+    wanted = preprocess(np.round(bgr_of(picture)).astype(np.uint8), spec)
+    return float(np.abs(given - wanted).mean())
+
+
+def random_output(
+    rng: np.random.Generator, head: str, batch: int, size: int, strides: Sequence[int] = (8, 16, 32)
+) -> tuple[npt.NDArray[np.float32], int]:
+    """Raw output of a head with many overlapping boxes, many equal scores up to 1, zeros of both signs, and rows in which
+    something is not a number; and the number of classes."""
+    classes, cells = 5, sum((size // stride) ** 2 for stride in strides)
     rows = {"yolov5": 3 * cells, "yolov8": cells, "yolox": cells, "end2end": 300}[head]
-    scores = rng.integers(0, 9, (batch, rows, classes)).astype(np.float32) / 10 * (rng.random((batch, rows, 1)) < 0.1)
+    likely = rng.random((batch, rows, 1)) < 0.1
+    scores = (rng.integers(0, 11, (batch, rows, classes)) / 10 * likely).astype(np.float32)
+    scores[scores == 0] *= rng.choice([-1, 1], int((scores == 0).sum()))
     centres = rng.uniform(0, size, (batch, rows, 2)).astype(np.float32)
     sizes = rng.uniform(4, size / 3, (batch, rows, 2)).astype(np.float32)
-    objectness = rng.integers(5, 11, (batch, rows, 1)).astype(np.float32) / 10
+    sizes[:, 5::20] = 0  # boxes of no area
+    objectness = (rng.integers(5, 11, (batch, rows, 1)) / 10).astype(np.float32)
     if head == "end2end":
         best = scores.max(axis=2, keepdims=True), scores.argmax(axis=2)[..., None]
-        return np.concatenate((centres, centres + sizes, *best), axis=2, dtype=np.float32), classes
-    if head == "yolov8":
-        columns = np.concatenate((centres, sizes, scores), axis=2).transpose(0, 2, 1)
-        return np.ascontiguousarray(columns, dtype=np.float32), classes
+        whole = np.concatenate((centres, centres + sizes, *best), axis=2, dtype=np.float32)
+        whole[:, 7::31, 5] = rng.choice([np.nan, np.inf, -1, 1e30], whole[:, 7::31, 5].shape)
+        return _spoilt(whole, rng, 5), classes
     if head == "yolox":
-        centres, sizes = (centres / size * 4).astype(np.float32), np.log(sizes / 8).astype(np.float32)
-    return np.concatenate((centres, sizes, objectness, scores), axis=2, dtype=np.float32), classes
+        centres, sizes = (centres / size * 4).astype(np.float32), np.log(np.maximum(sizes, 4) / 8).astype(np.float32)
+    parts = (centres, sizes, scores) if head == "yolov8" else (centres, sizes, objectness, scores)
+    whole = _spoilt(np.concatenate(parts, axis=2, dtype=np.float32), rng, 4 + classes)
+    return (np.ascontiguousarray(whole.transpose(0, 2, 1)) if head == "yolov8" else whole), classes
 
 
-def check_postprocess(runner: Runner, head: str, wanted: Wanted, seed: int = 0, size: int = 160) -> int:
-    """A random batch against heads.py: the same boxes in the same order; how many there were."""
-    raw, classes = random_output(np.random.default_rng(seed), head, 3, size)
+def _spoilt(rows: npt.NDArray[np.float32], rng: np.random.Generator, columns: int) -> npt.NDArray[np.float32]:
+    """One value that is not a number in a row of fifty."""
+    for picture in rows:
+        for row in range(3, len(picture), 50):
+            picture[row, rng.integers(columns)] = np.nan
+    return rows
+
+
+def check_postprocess(runner: Runner, head: str, wanted: Wanted, seed: int = 0, **more: Any) -> int:
+    """A random batch against heads.py: the same boxes in the same order; how many there were.
+
+    Args:
+        more: of the task; and the `size` and `strides` of the output.
+    """
+    size, strides = more.pop("size", 160), more.pop("strides", (8, 16, 32))
+    raw, classes = random_output(np.random.default_rng(seed), head, 3, size, strides)
     reference = recognise([("out", raw.shape)], (size, size), {}, head)
     boxes = [fit(*shape, reference.spec) for shape in ((640, 360), (100, 300), (160, 160))]
-    found = runner.postprocess(raw, head, classes, reference.spec, boxes, wanted)
+    task = Task(raw, head, classes, reference.spec, boxes, wanted, **more)
     total = 0
-    for given, output, box in zip(found, raw, boxes):
-        expected = reference.detections(output, box, wanted)
+    for given, output, box in zip(runner.postprocess(task), raw, boxes):
+        expected = reference.detections(output, box, wanted, task.most)
         np.testing.assert_array_equal(given.class_id, expected.class_id)
         np.testing.assert_allclose(given.confidence, expected.confidence, rtol=1e-6)
         np.testing.assert_allclose(given.xyxy, expected.xyxy, rtol=1e-5, atol=1e-3)
+        assert given.left_out == expected.left_out
         total += len(given)
     return total
+
+
+# What is wanted, and of what: each finds boxes, and each is tried on every head.
+WANTED: tuple[tuple[Wanted, dict[str, Any]], ...] = (
+    (Wanted(0.3, 0.5), {}),
+    (Wanted(0.05, 0.65, multi_label=True), {}),
+    (Wanted(0.3, 0.5, 7), {}),
+    (Wanted(0.95), {}),
+    (Wanted(0.3, 0.5), {"size": 256, "strides": (8, 16, 32, 64)}),
+    (Wanted(0.0, 0.65, multi_label=True), {"size": 320}),  # more candidates than there is room for
+    (Wanted(0.0, 0.65), {"most": 40, "capacity": 64}),
+    (Wanted(0.1, 0.65, multi_label=True), {"most": 40}),
+    (Wanted(0.05, 0.5, multi_label=True), {"most": 32, "capacity": 32}),
+)

@@ -11,9 +11,15 @@ extern "C" void run_preprocess(const Index *grid, const Index *block, const Pict
     });
 }
 
+extern "C" void run_to_bgr(const Index *grid, const Index *block, const Picture *picture, unsigned char *rows) {
+    launch(*grid, *block, [&] { to_bgr(*picture, rows); });
+}
+
 extern "C" void run_postprocess(const Index *grid, const Index *block, int head, const Output *output,
-                                const Limits *limits, const Placement *placements, float *boxes, int *kept, int batch) {
+                                const Limits *limits, const Placement *placements, const Results *results, int batch) {
     void (*const collect[])(Output, Limits) = {collect_yolov5, collect_yolov8, collect_yolox, collect_end2end};
+    void (*const select[])(Output, Limits, const Placement *,
+                           Results) = {select_yolov5, select_yolov8, select_yolox, select_end2end};
     launch(*grid, *block, [&] { collect[head](*output, *limits); });
-    launch_with_barriers({batch, 1, 1}, [&] { select_boxes(*output, *limits, placements, boxes, kept); });
+    launch_with_barriers({batch, 1, 1}, [&] { select[head](*output, *limits, placements, *results); });
 }

@@ -16,8 +16,8 @@ SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
 # Each as the struct of the same name in the .cu files; align=True lays them out as C does.
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
-    + [(name, np.int32) for name in ("pitch0", "pitch1", "width", "height", "left", "top", "inner_width")]
-    + [(name, np.int32) for name in ("inner_height", "format", "bt709", "full_range", "turns")],
+    + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
+    + [(name, np.int32) for name in ("format", "bt709", "full_range", "turns")],
     align=True,
 )
 CANDIDATE = np.dtype(
@@ -36,6 +36,7 @@ OUTPUT = np.dtype(
     + [(name, np.int32) for name in ("rows", "classes", "width", "height")],
     align=True,
 )
+RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out")], align=True)
 SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # for each candidate there is room for
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
@@ -55,8 +56,13 @@ def collect_grid(rows: int, batch: int) -> tuple[Size3, Size3]:
 
 
 def select_grid(batch: int) -> tuple[Size3, Size3]:
-    """Grid and block of select_boxes."""
+    """Grid and block of the select kernels."""
     return (batch, 1, 1), (_SELECT_THREADS, 1, 1)
+
+
+def picture_grid(width: int, height: int) -> tuple[Size3, Size3]:
+    """Grid and block of to_bgr."""
+    return (-(-width // _TILE[0]), -(-height // _TILE[1]), 1), (*_TILE, 1)
 
 
 def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, float, float]:
@@ -66,7 +72,7 @@ def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, float, float]:
 
 def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[int, ...]:
     """A PICTURE of BGR rows of `pitch` bytes."""
-    return (pointer, 0, pitch, 0, *box.source, box.left, box.top, box.width, box.height, 0, 0, 0, 0)
+    return (pointer, 0, pitch, *box.source, box.left, box.top, box.width, box.height, 0, 0, 0, 0)
 
 
 def nv12_picture(
@@ -74,7 +80,7 @@ def nv12_picture(
 ) -> tuple[int, ...]:
     """A PICTURE of NV12: both planes with rows of `pitch` bytes, and how to turn it upright."""
     geometry = (*box.source, box.left, box.top, box.width, box.height)
-    return (luma, chroma, pitch, pitch, *geometry, 1, int(bt709), int(full_range), turns)
+    return (luma, chroma, pitch, *geometry, 1, int(bt709), int(full_range), turns)
 
 
 def placements(boxes: Sequence[Letterbox]) -> npt.NDArray[np.void]:

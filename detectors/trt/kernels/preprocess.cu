@@ -6,7 +6,7 @@
 struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     const unsigned char* plane0;   // BGR, or Y of NV12
     const unsigned char* plane1;   // UV of NV12
-    int pitch0, pitch1;            // bytes from row to row
+    int pitch;                     // bytes from row to row, of both planes
     int width, height;             // of the picture, upright
     int left, top, inner_width, inner_height;  // where it lies in the input
     int format;                    // 0 BGR, 1 NV12
@@ -53,8 +53,8 @@ __device__ inline float sample(const unsigned char* plane, int pitch, int step, 
 
 __device__ inline Colour bgr(const Picture& p, float x, float y) {
     const Taps across = taps(x, p.width), down = taps(y, p.height);
-    return {sample(p.plane0, p.pitch0, 3, across, down), sample(p.plane0 + 1, p.pitch0, 3, across, down),
-            sample(p.plane0 + 2, p.pitch0, 3, across, down)};
+    return {sample(p.plane0, p.pitch, 3, across, down), sample(p.plane0 + 1, p.pitch, 3, across, down),
+            sample(p.plane0 + 2, p.pitch, 3, across, down)};
 }
 
 struct Point {
@@ -77,9 +77,9 @@ __device__ inline Colour nv12(const Picture& p, float upright_x, float upright_y
     const Taps across = taps(at.x, width), down = taps(at.y, height);
     const Taps half_across = taps(at.x * 0.5f, (width + 1) / 2);
     const Taps half_down = taps((at.y + 0.5f) * 0.5f - 0.5f, (height + 1) / 2);
-    float luma = sample(p.plane0, p.pitch0, 1, across, down);
-    float u = sample(p.plane1, p.pitch1, 2, half_across, half_down) - 128.0f;
-    float v = sample(p.plane1 + 1, p.pitch1, 2, half_across, half_down) - 128.0f;
+    float luma = sample(p.plane0, p.pitch, 1, across, down);
+    float u = sample(p.plane1, p.pitch, 2, half_across, half_down) - 128.0f;
+    float v = sample(p.plane1 + 1, p.pitch, 2, half_across, half_down) - 128.0f;
     if (!p.full_range) {
         luma = (luma - 16.0f) * (255.0f / 219.0f);
         u *= 255.0f / 224.0f;
@@ -99,6 +99,17 @@ __device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
     const float source_x = (inner_x + 0.5f) * ((float)p.width / p.inner_width) - 0.5f;
     const float source_y = (inner_y + 0.5f) * ((float)p.height / p.inner_height) - 0.5f;
     return p.format ? nv12(p, source_x, source_y) : bgr(p, source_x, source_y);
+}
+
+// A picture as it is, upright, as rows of BGR. Grid: x and y over the picture.
+extern "C" __global__ void to_bgr(Picture picture, unsigned char* rows) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= picture.width || y >= picture.height) return;
+    const Colour colour = nv12(picture, (float)x, (float)y);
+    unsigned char* out = rows + 3 * ((long long)y * picture.width + x);
+    out[0] = (unsigned char)(colour.blue + 0.5f);
+    out[1] = (unsigned char)(colour.green + 0.5f);
+    out[2] = (unsigned char)(colour.red + 0.5f);
 }
 
 // Grid: x and y over the input, z over the batch.

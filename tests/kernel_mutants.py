@@ -1,0 +1,163 @@
+"""`python -m tests.kernel_mutants [NAME ..]`: defects put into the kernels, one at a time, each of which the checks of
+tests/support/kernels.py must find. Ends with 1, and names them, if some are not found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from detectors.letterbox import InputSpec
+from detectors.trt.kernels import FOLDER
+from tests.support.driver import ROOT, compiled
+from tests.support.kernels import (
+    HEADS,
+    KERNELS_ON_CPU,
+    WANTED,
+    CpuRunner,
+    check_bgr,
+    check_nv12,
+    check_postprocess,
+    check_small_nv12,
+)
+
+_LIMIT_S = 120
+_PRE, _POST = "preprocess.cu", "postprocess.cu"
+# Name: the file, what is there, and what takes its place.
+MUTANTS: dict[str, tuple[str, str, str]] = {
+    "chroma half a pixel off across": (_PRE, "taps(at.x * 0.5f,", "taps((at.x + 0.5f) * 0.5f - 0.5f,"),
+    "chroma on its upper row": (_PRE, "taps((at.y + 0.5f) * 0.5f - 0.5f,", "taps(at.y * 0.5f,"),
+    "chroma a row off": (_PRE, "(at.y + 0.5f) * 0.5f - 0.5f", "(at.y + 0.5f) * 0.5f + 0.5f"),
+    "chroma of the nearest": (_PRE, "taps(at.x * 0.5f,", "taps(floorf(at.x * 0.5f + 0.5f),"),
+    "odd width cuts chroma": (_PRE, "(width + 1) / 2)", "width / 2)"),
+    "odd height cuts chroma": (_PRE, "(height + 1) / 2)", "height / 2)"),
+    "u and v exchanged": (_PRE, "sample(p.plane1, p.pitch, 2,", "sample(p.plane1 + 1, p.pitch, 2,"),
+    "a pitch that is the width": (_PRE, "sample(p.plane0, p.pitch, 1,", "sample(p.plane0, width, 1,"),
+    "weights exchanged": (_PRE, "a * (1.0f - weight) + b * weight", "a * weight + b * (1.0f - weight)"),
+    "the border is not clamped": (_PRE, "low + 1 < size ? low + 1 : low", "low + 1"),
+    "a quarter turn the other way": (_PRE, "if (p.turns == 1) return {y, right};", "if (p.turns == 3) return {y, right};"),
+    "half a turn mirrors": (_PRE, "return {right, bottom};", "return {right, y};"),
+    "black is 0": (_PRE, "(luma - 16.0f)", "luma"),
+    "luma stretched like chroma": (_PRE, "255.0f / 219.0f", "255.0f / 224.0f"),
+    "chroma stretched like luma": (_PRE, "v *= 255.0f / 224.0f", "v *= 255.0f / 219.0f"),
+    "ranges exchanged": (_PRE, "if (!p.full_range)", "if (p.full_range)"),
+    "matrices exchanged": (_PRE, "kr = p.bt709 ?", "kr = !p.bt709 ?"),
+    "blue of the other matrix": (_PRE, "kb = p.bt709 ?", "kb = !p.bt709 ?"),
+    "green without red": (_PRE, "+ 2.0f * kr * (1.0f - kr) * v", ""),
+    "colours are not clamped": (_PRE, "clamp(green, 0.0f, 255.0f)", "green"),
+    "another pad": (_PRE, "return {pad, pad, pad};", "return {pad, pad, pad + 1.0f};"),
+    "pixels by their corners": (_PRE, "(inner_x + 0.5f) * ((float)p.width / p.inner_width) - 0.5f",
+                                "inner_x * ((float)p.width / p.inner_width)"),
+    "planes in the other order": (_PRE, "(rgb ? colour.red : colour.blue)", "(rgb ? colour.blue : colour.red)"),
+    "the next picture's plane": (_PRE, "blockIdx.z * 3 * plane", "blockIdx.z * 2 * plane"),
+    "bytes are cut off": (_PRE, "(unsigned char)(colour.green + 0.5f)", "(unsigned char)colour.green"),
+    "rows of four bytes": (_PRE, "rows + 3 * (", "rows + 4 * ("),
+    "beyond capacity": (_POST, "if (slot >= limits.capacity) return;", ""),
+    "no objectness": (_POST, "scores[c * step] * objectness;\n        if (score != score)",
+                      "scores[c * step];\n        if (score != score)"),
+    "the threshold itself is below": (_POST, "if (score >= limits.confidence) take(c, score);",
+                                      "if (score > limits.confidence) take(c, score);"),
+    "the best must be above": (_POST, "!(most >= limits.confidence)", "!(most > limits.confidence)"),
+    "the last of equal classes": (_POST, "if (score > most) {", "if (score >= most) {"),
+    "what is no number is ignored": (_POST, "if (score != score) return;", "if (score != score) continue;"),
+    "a confidence that is no number": (_POST, "if (!(r[4] >= limits.confidence)) return;\n        const int class_id",
+                                       "if (r[4] < limits.confidence) return;\n        const int class_id"),
+    "a class that is no number": (_POST, "fabsf(r[5]) < 16777216.0f ? (int)r[5] : -1", "(int)r[5]"),
+    "order without the class": (_POST, "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row * (unsigned int)"
+                                "o.classes + (unsigned int)c);",
+                                "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row);"),
+    "the last of equals first": (_POST, "(0xffffffffu - order)", "order"),
+    "two zeros": (_POST, "__float_as_uint(score + 0.0f)", "__float_as_uint(score)"),
+    "sizes without exp": (_POST, "expf(r[2]) * stride", "r[2] * stride"),
+    "x and y exchanged": (_POST, "x = (row - first) % across, y = (row - first) / across",
+                          "y = (row - first) % across, x = (row - first) / across"),
+    "the last stride": (_POST, "stride *= 2;", "stride = stride < 32 ? stride * 2 : 32;"),
+    "a corner is a centre": (_POST, "cy + h * 0.5f, score", "cy + h, score"),
+    "overlap is enough": (_POST, "inter > iou * (areas - inter)", "inter >= iou * (areas - inter)"),
+    "the union counts twice": (_POST, "iou * (areas - inter)", "iou * areas"),
+    "classes suppress each other": (_POST, "a.class_id == b.class_id && inter", "inter"),
+    "not clipped": (_POST, "fminf(fmaxf((value - shift) * scale, 0.0f), limit)", "fmaxf((value - shift) * scale, 0.0f)"),
+    "clipped to what it is not": (_POST, "value != value ? value : fminf", "fminf"),
+    "scaled before it is moved": (_POST, "(value - shift) * scale", "value * scale - shift"),
+    "suppresses where it may not": (_POST, "if (!limits.suppress) continue;", ""),
+    "one box more": (_POST, "found < limits.max_detections", "found <= limits.max_detections"),
+    "looks at all": (_POST, "const int most = count < limits.most ? count : limits.most;", "const int most = count;"),
+    "boxes of the first picture": (_POST, "((long long)batch * limits.max_detections + found)", "(long long)found"),
+    "the dead of the last batch": (_POST, "        dead[i] = 0;\n", ""),
+    "keys of the last batch": (_POST, "        if (i >= count) keys[i] = 0;\n", ""),
+    "sorted the other way": (_POST, "const bool falling = (i & size) == 0;", "const bool falling = (i & size) != 0;"),
+    "what is left out is not counted": (_POST, "all > limits.most ? all - limits.most : 0", "0"),
+    "the first of too many": (_POST, "if (all > limits.capacity) keep_strongest<Head>(o, limits, batch);",
+                              "if (all > limits.capacity) o.counts[batch] = limits.capacity;"),
+    "one too few of the strongest": (_POST, ">= last) keep(", "> last) keep("),
+    "a histogram of the last byte": (_POST, "histogram[i] = 0;", "histogram[i] += 0;"),
+    "no barrier between rounds": (_POST, "        __syncthreads();  // what the last round suppressed is seen by all\n", ""),
+    "no barrier while sorting": (_POST, "            __syncthreads();\n            for (int i = threadIdx.x; i < n;",
+                                 "            for (int i = threadIdx.x; i < n;"),
+    "no barrier before counting": (_POST, "histogram[i] = 0;\n        __syncthreads();", "histogram[i] = 0;"),
+}  # fmt: skip
+
+
+def check(library: Path) -> None:
+    """Raises:
+    AssertionError: something is wrong.
+    """
+    runner = CpuRunner(library)
+    for spec, half in product((InputSpec(96, 96), InputSpec(64, 96, centred=False, rgb=False, scale=1.0)), (False, True)):
+        assert check_bgr(runner, spec, half=half) < (0.15 if half else 0.05)
+    for bt709, full_range, turns in product((False, True), (False, True), range(4)):
+        assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05
+    assert check_small_nv12(runner) < 0.5
+    for head, (wanted, of) in product(HEADS, WANTED):
+        assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
+
+
+def mutated(name: str, folder: Path) -> Path:
+    """The library with one defect."""
+    file, old, new = MUTANTS[name]
+    for source in FOLDER.glob("*.cu"):
+        text = source.read_text()
+        if source.name == file:
+            assert old in text, f"{name}: {file} has nothing like {old!r}"
+            text = text.replace(old, new, 1)
+        (folder / source.name).write_text(text)
+    library = folder / "mutant.so"
+    flags = ("-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC", f"-I{folder}", f"-I{KERNELS_ON_CPU.parent}")
+    subprocess.run(["g++", *flags, "-o", str(library), str(KERNELS_ON_CPU)], check=True)
+    return library
+
+
+def is_found(name: str) -> bool:
+    """In a process of its own, which it may end, or not let go of."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = mutated(name, Path(folder))
+        command = [sys.executable, "-m", __spec__.name, "--check", str(library)]
+        try:
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_LIMIT_S, check=False)
+        except subprocess.TimeoutExpired:
+            return True
+        return done.returncode != 0
+
+
+def main(names: list[str]) -> int:
+    if names[:1] == ["--check"]:
+        with np.errstate(all="ignore"):
+            check(Path(names[1]))
+        return 0
+    check(compiled(KERNELS_ON_CPU))
+    tried = names or [*MUTANTS]
+    with ThreadPoolExecutor(2) as pool:
+        found = dict(zip(tried, pool.map(is_found, tried)))
+    alive = [name for name, caught in found.items() if not caught]
+    sys.stdout.write("".join(f"ALIVE: {name}\n" for name in alive))
+    sys.stdout.write(f"{len(tried) - len(alive)} of {len(tried)} mutants are found\n")
+    return int(bool(alive))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
