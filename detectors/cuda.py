@@ -123,11 +123,17 @@ class Device:
     def __init__(self, index: int = 0) -> None:
         self._device = _device(index)
         self._context = _checked(driver.cuDevicePrimaryCtxRetain(self._device))
-        self.use()
-        self.name = self.name_of(index)
-        kinds = driver.CUdevice_attribute
-        major = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, self._device))
-        minor = _checked(driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, self._device))
+        with ExitStack() as undo:
+            undo.callback(self.close)
+            self.use()
+            self.name = self.name_of(index)
+            kinds = driver.CUdevice_attribute
+            kind = (
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                kinds.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            )
+            major, minor = (_checked(driver.cuDeviceGetAttribute(row, self._device)) for row in kind)
+            undo.pop_all()
         self.architecture = f"sm_{major}{minor}"
 
     @staticmethod
@@ -221,8 +227,10 @@ class Stream:
         try:
             yield graphs
         except BaseException:
-            driver.cuStreamEndCapture(self._stream)  # the stream is of use again; the first error is the one to tell
-            raise
+            status, graph = driver.cuStreamEndCapture(self._stream)  # the stream is of use again
+            if int(status) == 0:
+                driver.cuGraphDestroy(graph)
+            raise  # the first error is the one to tell
         graphs.append(Graph(_checked(driver.cuStreamEndCapture(self._stream))))
 
     def close(self) -> None:
@@ -369,8 +377,9 @@ class SharedBuffer:
             if self.fd is not None:
                 os.close(self.fd)
                 self.fd = None
-            _checked(driver.cuMemUnmap(pointer, self.size))
-            _checked(driver.cuMemAddressFree(pointer, self.size))
+            statuses = driver.cuMemUnmap(pointer, self.size), driver.cuMemAddressFree(pointer, self.size)
+            for status in statuses:
+                _checked(status)
 
 
 class PinnedBuffer:

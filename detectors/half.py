@@ -145,3 +145,17 @@ def _cast_where_the_tail_begins(graph: onnx.GraphProto, after: set[int], halved:
 
 def _to_float(name: str, result: str) -> onnx.NodeProto:
     return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)
+
+
+def with_float_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with FP32 outputs, where it was exported with FP16 ones. The one given is changed."""
+    graph = model.graph
+    halves = [entry for entry in graph.output if entry.type.tensor_type.elem_type == TensorProto.FLOAT16]
+    names = {entry.name: f"{entry.name}_fp16" for entry in halves}
+    for node in graph.node if names else ():
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    for entry in halves:
+        graph.node.append(_to_float(names[entry.name], entry.name))
+        entry.type.tensor_type.elem_type = TensorProto.FLOAT
+    return model

@@ -45,9 +45,7 @@ class Head:
     classes: int | None
     spec: InputSpec
 
-    def detections(
-        self, output: Floats, box: Letterbox, wanted: Wanted, most: int = MOST_CANDIDATES
-    ) -> Detections:
+    def detections(self, output: Floats, box: Letterbox, wanted: Wanted, most: int = MOST_CANDIDATES) -> Detections:
         """The boxes of one picture.
 
         Args:
@@ -66,6 +64,10 @@ class Head:
                 keep = np.argsort(-scores, kind="stable")[: min(most, wanted.max_detections)]
             left_out = max(0, len(scores) - most)
             return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32), left_out)
+
+    def scores(self, output: Floats) -> Floats:
+        """Of one picture's raw output, what is a score: from 0 to 1."""
+        return _LAYOUTS[self.name].scores(output)
 
 
 def recognise(
@@ -158,6 +160,7 @@ class _Layout:
     looks: str
     match: Callable[[Shape, tuple[int, int]], int | None]
     candidates: Callable[[Floats, Wanted, tuple[int, int]], _Candidates]
+    scores: Callable[[Floats], Floats]
     nms: bool = True
     centred: bool = True
     rgb: bool = True
@@ -217,8 +220,8 @@ def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates
 
 
 def _pick(scores: Floats, wanted: Wanted) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
-    """Row, score and class of what reaches the threshold among scores (n, c). A row in which a score is not a number has
-    none."""
+    """Row, score and class of what reaches the threshold among scores (n, c); nothing of a row in which a score is not a
+    number."""
     reached = scores.max(axis=1) >= wanted.confidence
     if wanted.multi_label:
         rows, classes = np.nonzero((scores >= wanted.confidence) & reached[:, None])
@@ -248,8 +251,10 @@ def _grid(size: tuple[int, int], rows: int) -> tuple[Floats, Floats]:
 
 # In the order they are tried; end2end last, because its six columns are also a one-class row of the others.
 _LAYOUTS = {
-    "yolov5": _Layout("(b, 3n, 5+c)", _match_yolov5, _yolov5),
-    "yolov8": _Layout("(b, 4+c, n)", _match_yolov8, _yolov8),
-    "yolox": _Layout("(b, n, 5+c)", _match_yolox, _yolox, centred=False, rgb=False, scale=1.0),
-    "end2end": _Layout("(b, k, 6)", _match_end2end, _end2end, nms=False),
+    "yolov5": _Layout("(b, 3n, 5+c)", _match_yolov5, _yolov5, lambda rows: rows[:, 4:]),
+    "yolov8": _Layout("(b, 4+c, n)", _match_yolov8, _yolov8, lambda columns: columns[4:]),
+    "yolox": _Layout(
+        "(b, n, 5+c)", _match_yolox, _yolox, lambda rows: rows[:, 4:], centred=False, rgb=False, scale=1.0
+    ),
+    "end2end": _Layout("(b, k, 6)", _match_end2end, _end2end, lambda rows: rows[:, 4], nms=False),
 }

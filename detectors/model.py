@@ -73,3 +73,17 @@ def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options:
     if len(sizes) == 2:
         return sizes[1], sizes[0]
     raise DetectorError(f"{options.path}: the model's input size is dynamic: set model.input_size, such as [640, 640]")
+
+
+def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:
+    """What to tell of a file that is made for batches of one size.
+
+    Args:
+        size: that it is made for, None for any.
+    """
+    if size is None or size >= options.max_batch:
+        return ()
+    return (
+        f"{options.path.name} is made for batches of {size}, where {options.max_batch} could be taken: export it with "
+        "a dynamic batch (dynamic=True), and a GPU does many times as much",
+    )

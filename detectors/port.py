@@ -8,7 +8,7 @@ per batch that it could have allocated before.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -83,6 +83,11 @@ Image = HostImage | DeviceImage
 """What a lane accepts. Pictures on a device are for the backend that runs there."""
 
 
+Fetch = Callable[[], HostImage]
+"""Waits for a picture that is on its way into host memory; from any thread, more than once. It raises DetectorError where
+the picture cannot be had, such as when the lane was closed meanwhile."""
+
+
 def on_host(image: Image) -> HostImage:
     """The picture, for a backend that reads host memory.
 
@@ -92,6 +97,16 @@ def on_host(image: Image) -> HostImage:
     if isinstance(image, DeviceImage):
         raise DetectorError("this backend reads pictures in host memory alone: set the source's decode to cpu")
     return image
+
+
+def at_hand(image: Image) -> Fetch:
+    """What `Lane.fetch` gives of a picture that is in host memory already.
+
+    Raises:
+        DetectorError: it is on a device.
+    """
+    picture = on_host(image)
+    return lambda: picture
 
 
 def cache_folder(wish: Path | None = None) -> Path:
@@ -129,8 +144,9 @@ class Options:
         wanted: which boxes to return.
         max_batch: at most so many pictures a batch.
         threads: CPU threads of one inference, 0 for all cores.
-        precision: of the arithmetic; auto is the backend's best that keeps the model's accuracy, and is told in
-            `ModelInfo.precision`. int8 and fp8 are in the file or are not: asking for them only makes sure.
+        precision: of the arithmetic; auto is the file's own where that is quantised, and else the backend's fastest that
+            does not overflow on noise. What was taken is told in `ModelInfo.precision`; what it costs,
+            `lookout calibrate` measures. int8 and fp8 are in the file or are not: asking for them only makes sure.
         builder_level: how long a backend that builds engines looks for the fastest, 0-5.
         cache: folder for what is built from the model; None for the usual one, see `cache_folder`.
         lanes: how many will be made.
@@ -212,8 +228,8 @@ class Lane(Protocol):
         """
         ...
 
-    def fetch(self, image: Image) -> HostImage:
-        """A picture in host memory, wherever it lies; slow where that is elsewhere.
+    def fetch(self, image: Image) -> Fetch:
+        """Begin to bring a picture into host memory, wherever it lies; the lane does not wait for it.
 
         Raises:
             DetectorError: it cannot be had.

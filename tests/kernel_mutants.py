@@ -108,7 +108,9 @@ def check(library: Path) -> None:
     AssertionError: something is wrong.
     """
     runner = CpuRunner(library)
-    for spec, half in product((InputSpec(96, 96), InputSpec(64, 96, centred=False, rgb=False, scale=1.0)), (False, True)):
+    for spec, half in product(
+        (InputSpec(96, 96), InputSpec(64, 96, centred=False, rgb=False, scale=1.0)), (False, True)
+    ):
         assert check_bgr(runner, spec, half=half) < (0.15 if half else 0.05)
     for bt709, full_range, turns in product((False, True), (False, True), range(4)):
         assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from detectors import trial
 from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.letterbox import PAD, InputSpec, Letterbox, fit
-from detectors.model import input_size, quantised, read, sha256
-from detectors.port import DetectorError, HostImage, Image, ModelInfo, Options, StageTimes, on_host
+from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess
+from detectors.model import fixed_batch, input_size, quantised, read, sha256
+from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
 from detectors.verdict import note
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -56,6 +57,7 @@ class CpuDetector:
         try:
             self.head: Head = recognise(shapes, (width, height), metadata, options.head)
             labels, notes = resolve(options.labels, metadata, self.head.classes)
+            trial.check(self._raw, self.head, own)
         except DetectorError as error:
             raise DetectorError(f"{options.path}: {error}") from error
         self.info = ModelInfo(
@@ -67,7 +69,11 @@ class CpuDetector:
             input_size=(width, height),
             labels=labels,
             max_batch=batch,
-            notes=(*notes, *(note(options.path, integers, digest) if integers else ())),
+            notes=(
+                *notes,
+                *fixed_batch(self.fixed_batch, options),
+                *(note(options.path, integers, digest) if integers else ()),
+            ),
             lanes=options.lanes,
         )
 
@@ -83,6 +89,12 @@ class CpuDetector:
         except Exception as error:  # onnxruntime's own exceptions have no public base class
             raise DetectorError(f"onnxruntime failed on {self._options.path}: {_first_line(error)}") from error
         return outputs
+
+    def _raw(self, picture: HostImage) -> npt.NDArray[np.float32]:
+        """Of one picture."""
+        planes = preprocess(picture.bgr, self.head.spec).astype(self.dtype)
+        (raw, *_) = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
+        return np.asarray(raw[0], np.float32)
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.full((height, width, 3), 114, np.uint8))
@@ -121,8 +133,8 @@ class CpuLane:
         batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
         return batch
 
-    def fetch(self, image: Image) -> HostImage:
-        return on_host(image)
+    def fetch(self, image: Image) -> Fetch:
+        return at_hand(image)
 
     def close(self) -> None:
         """Free the buffer, whoever still knows this lane."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from detectors.detections import Detections
-from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes, on_host
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
 
 LABELS = ("dark", "bright")
 
@@ -48,8 +48,8 @@ class FakeLane:
             self._sleep(self._service_s)
         return [self._one(on_host(image)) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
 
-    def fetch(self, image: Image) -> HostImage:
-        return on_host(image)
+    def fetch(self, image: Image) -> Fetch:
+        return at_hand(image)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -1,8 +1,8 @@
 """From an ONNX file to a plan, by TensorRT's builder, in a process of its own.
 
 The builder keeps gigabytes of the process it ran in, on the GPU and off it, does not hear signals, and may crash: none
-of that is to happen to a daemon. What is said on the way, and the end, come over the child's standard output, a line
-of JSON each; the plan comes as a file.
+of that is to happen to a daemon. What is said on the way, and the end, come over a pipe of their own, a line of JSON
+each, because libraries print; the plan comes as a file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -70,21 +71,27 @@ def builder(folder: Path, device: int) -> Build:
 def _listen(order: _Order, errors: Path, progress: Progress) -> _Word:
     """Run the child to its end; its last word."""
     last = _Word()
-    command = [sys.executable, "-m", __spec__.name, msgspec.json.encode(order).decode()]
-    with errors.open("wb") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as child:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", __spec__.name, msgspec.json.encode(order).decode(), str(writing)]
+    with errors.open("wb") as said, open(reading, "rb") as words:
         try:
-            for line in child.stdout or ():
-                last = msgspec.json.decode(line, type=_Word)
-                if last.at:
-                    progress.say(last.at)
-        except BaseException:  # KeyboardInterrupt above all
-            child.kill()
-            raise
+            child = subprocess.Popen(command, stdout=said, stderr=said, pass_fds=[writing])
+        finally:
+            os.close(writing)
+        with child:
+            try:
+                for line in words:
+                    last = msgspec.json.decode(line, type=_Word)
+                    if last.at:
+                        progress.say(last.at)
+            except BaseException:  # KeyboardInterrupt above all
+                child.kill()
+                raise
     if child.returncode == 0 and (last.road or last.error):
         return last
-    words = errors.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    lines = errors.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
     raise DetectorError(
-        f"{order.recipe.builder} ended with {child.returncode} while building {order.onnx}: {words[-1]}"
+        f"{order.recipe.builder} ended with {child.returncode} while building {order.onnx}: {lines[-1]}"
     )
 
 
@@ -107,24 +114,23 @@ def main() -> None:
     """The child."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler waits until the builder comes back
-    order = msgspec.json.decode(sys.argv[1], type=_Order)
+    order, said = msgspec.json.decode(sys.argv[1], type=_Order), int(sys.argv[2])
+
+    def say(word: _Word) -> None:
+        os.write(said, msgspec.json.encode(word) + b"\n")
+
     try:
         device = Device(order.device)
-        built = _build(order)
+        built = _build(order, lambda text: say(_Word(at=text)))
         device.close()
     except DetectorError as error:
-        _say(_Word(error=str(error)))
+        say(_Word(error=str(error)))
         return
     Path(order.target).write_bytes(built.plan)
-    _say(_Word(road=built.road))
+    say(_Word(road=built.road))
 
 
-def _say(word: _Word) -> None:
-    sys.stdout.write(msgspec.json.encode(word).decode() + "\n")
-    sys.stdout.flush()
-
-
-def _build(order: _Order) -> Built:
+def _build(order: _Order, on_progress: Callable[[str], None]) -> Built:
     recipe, logger = order.recipe, _Logger()
     maker = trt.Builder(logger)
     network = seam.make_network(trt, maker)
@@ -137,7 +143,8 @@ def _build(order: _Order) -> Built:
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
     seam.set_tactics(trt, config)
     seam.share_profiles(trt, config)
-    seam.watch(trt, config, lambda text: _say(_Word(at=text)))
+    seam.limit_streams(config)
+    seam.watch(trt, config, on_progress)
     road = seam.set_precision(trt, config, network, recipe.precision)
     if recipe.dynamic:
         config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
@@ -153,11 +160,11 @@ def _build(order: _Order) -> Built:
 
 
 def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
-    if not in_graph:
-        return bool(parser.parse_from_file(path))
-    from detectors.half import to_half
+    """The file, with outputs in FP32, and in FP16 where its graph is to say so."""
+    from detectors.half import to_half, with_float_outputs
 
-    return bool(parser.parse(to_half(onnx.load(path)).SerializeToString()))
+    model = with_float_outputs(onnx.load(path))
+    return bool(parser.parse((to_half(model) if in_graph else model).SerializeToString()))
 
 
 def _profile(maker: Any, name: str, recipe: Recipe) -> Any:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import structlog
 
-from detectors.cuda import Device, DeviceBuffer, Module, Stream
+from detectors import trial
+from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.model import input_size, quantised, read, sha256
+from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.nvrtc import compile_cubin
 from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, ModelInfo, Options, cache_folder
 from detectors.trt import kernels, seam
@@ -25,7 +26,7 @@ from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest, Recipe
-from detectors.trt.staging import Copiers
+from detectors.trt.staging import Copiers, H
 from detectors.verdict import note
 
 try:
@@ -81,7 +82,7 @@ class TrtDetector:
     needs: Needs
 
     def __init__(self, options: Options) -> None:
-        cache = cache_folder(options.cache)
+        cache, wished = cache_folder(options.cache), options
         with ExitStack() as undo:
             watch = _Stopwatch()
             self.device = Device(options.device)
@@ -90,24 +91,25 @@ class TrtDetector:
             model = _Model(options)
             watch.lap("model file")
             cubins = [compile_cubin(source, self.device.architecture, cache / "kernels") for source in kernels.SOURCES]
-            self.preprocess, self.postprocess = map(Module, cubins)
-            for module in (self.preprocess, self.postprocess):
-                undo.callback(module.close)
+            self.preprocess, self.postprocess = (_kept(Module(cubin), undo) for cubin in cubins)
             watch.lap("kernels")
             self._logger = _Logger()
             self._runtime = trt.Runtime(self._logger)
+            undo.callback(self._release)
             watch.lap("TensorRT")
             self.options, notes = self._load_within_limit(model, options, cache)
-            undo.callback(self._release)
+            options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
-            options = self.options
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             threads = options.threads or min(_COPIERS, os.cpu_count() or 1)
             executor = ThreadPoolExecutor(threads, thread_name_prefix="copy", initializer=self.device.use)
             undo.callback(executor.shutdown)
             self.copiers = Copiers(executor, threads)
-            self.dynamic = model.batch is None
+            self._try(model)
+            watch.lap("trial")
+            self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
+        notes += fixed_batch(model.batch, wished)
         self.info = ModelInfo(
             name=options.path.stem,
             digest=model.digest[:12],
@@ -152,13 +154,18 @@ class TrtDetector:
         return with_times(inspect(self.engine, context), {name: median(rows) for name, rows in times.rows.items()})
 
     def sample(self, width: int, height: int) -> DeviceImage:
+        if (width, height) not in self._samples:
+            self._samples[width, height] = self._sample(width, height)
+        return self._samples[width, height]
+
+    def _sample(self, width: int, height: int) -> DeviceImage:
         self.device.use()
-        picture = DeviceBuffer(width * (height + (height + 1) // 2))
-        self._undo.callback(picture.close)
+        pitch = width + width % 2  # a row of chroma has whole pairs
+        picture = _kept(DeviceBuffer(pitch * (height + (height + 1) // 2)), self._undo)
         with closing(Stream()) as stream:
             picture.clear(stream)
             stream.synchronize()
-        return DeviceImage(picture.pointer, picture.pointer + width * height, width, width, height)
+        return DeviceImage(picture.pointer, picture.pointer + pitch * height, pitch, width, height)
 
     def close(self) -> None:
         self.device.use()  # in whichever thread the last lane ended
@@ -190,7 +197,18 @@ class TrtDetector:
             )
             options = replace(options, lanes=lanes, max_batch=batch)
 
+    def _try(self, model: _Model) -> None:
+        """See `detectors.trial`."""
+        try:
+            with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
+                trial.check(lane.raw, self.head, model.precision)
+        except CudaError:
+            raise
+        except DetectorError as error:
+            raise DetectorError(f"{self.options.path}: {error}") from error
+
     def _load(self, model: _Model, options: Options, cache: Path) -> None:
+        self.engine = None  # of another batch size, before there are two
         recipe = Recipe(
             onnx_sha256=model.digest,
             builder=f"TensorRT {seam.version_of(trt)}",
@@ -205,7 +223,7 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
-        self.input, self.output, self.output_shape = _tensors(self.engine)
+        self.input, self.output, self.output_shape = _tensors(self.engine, model.size)
         shape = (1, *self.output_shape)
         self.head: Head = recognise([(self.output, shape)], model.size, model.metadata, options.head)
         self.needs = Needs(
@@ -272,16 +290,32 @@ def _precision(options: Options, integers: str | None) -> seam.Precision:
     return options.precision
 
 
-def _tensors(engine: Any) -> tuple[str, str, tuple[int, ...]]:
-    """Names of the one input and the one output, and the output's shape without the batch."""
+def _tensors(engine: Any, size: tuple[int, int]) -> tuple[str, str, tuple[int, ...]]:
+    """Names of the one input and the one output, and the output's shape without the batch.
+
+    Args:
+        size: width and height of the input.
+    """
     names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
     inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
     outputs = [name for name in names if name not in inputs]
     if len(inputs) != 1 or len(outputs) != 1:
         raise DetectorError(f"one input and one output are wanted, the model has {inputs} and {outputs}")
-    if engine.get_tensor_dtype(outputs[0]) != trt.float32:
-        raise DetectorError(f"the model's output {outputs[0]} is not FP32: export it with FP32 outputs")
-    return inputs[0], outputs[0], tuple(engine.get_tensor_shape(outputs[0]))[1:]
+    for name, known in ((inputs[0], (trt.float32, trt.float16)), (outputs[0], (trt.float32,))):
+        if engine.get_tensor_dtype(name) not in known:
+            kind = engine.get_tensor_dtype(name)
+            raise DetectorError(f"the model's tensor {name} is of {kind}: export it with floating-point tensors")
+    shape = tuple(engine.get_tensor_shape(outputs[0]))[1:]
+    if min(shape) < 0:  # where height and width are open in the file
+        context = seam.make_context(trt, engine)
+        context.set_input_shape(inputs[0], (1, 3, size[1], size[0]))
+        shape = tuple(context.get_tensor_shape(outputs[0]))[1:]
+    return inputs[0], outputs[0], shape
+
+
+def _kept(handle: H, undo: ExitStack) -> H:
+    undo.callback(handle.close)
+    return handle
 
 
 class _Stopwatch:

@@ -29,7 +29,7 @@ from detectors.verdict import Verdict
 from detectors.verdict import find as find_verdict
 
 log = structlog.get_logger(__name__)
-_HEARTBEAT_S = 10.0
+_LOOK_S = 0.1  # whether a lock is free
 _T = TypeVar("_T")
 
 
@@ -73,10 +73,14 @@ class Entry:
 
 
 class EngineStore:
-    """A folder of engines. Everything but `obtain` needs neither a GPU nor TensorRT."""
+    """A folder of engines. Everything but `obtain` needs neither a GPU nor TensorRT.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    Args:
+        heartbeat_s: while a build takes long, the log says so that often.
+    """
+
+    def __init__(self, folder: Path, heartbeat_s: float = 10.0) -> None:
+        self.folder, self._heartbeat_s = folder, heartbeat_s
 
     def obtain(
         self, onnx: Path, recipe: Recipe, build: Build, load: Callable[[bytes], _T | None]
@@ -91,7 +95,7 @@ class EngineStore:
         """
         plan = self.folder / f"{onnx.stem}-{recipe.precision}-{recipe.key}.plan"
         self._prepare()
-        with locked(plan.with_suffix(".lock")):
+        with locked(plan.with_suffix(".lock"), self._say_wait):
             if plan.exists():
                 try:
                     content, manifest = _check(plan, recipe)
@@ -103,12 +107,12 @@ class EngineStore:
                 except _DamagedError as error:
                     reason = str(error)
                 self._set_aside(plan, reason)
-            content, manifest = _make(onnx, recipe, build)
+            content, manifest = _make(onnx, recipe, build, self._heartbeat_s)
             engine = load(content)
             if engine is None:
                 raise DetectorError(f"{recipe.builder} built {onnx} and cannot load what it built: see the log above")
+            write_whole(plan.with_suffix(".json"), manifest.file)  # first: a plan without one would be built again
             write_whole(plan, content)
-            write_whole(plan.with_suffix(".json"), manifest.file)
             return engine, manifest
 
     def entries(self) -> list[Entry]:
@@ -157,6 +161,10 @@ class EngineStore:
                 with locked(entry.plan.with_suffix(".lock")):
                     write_whole(entry.plan.with_suffix(".json"), manifest.file)
 
+    def _say_wait(self, seconds: float) -> None:
+        if seconds % self._heartbeat_s < _LOOK_S:
+            log.info("another process builds this engine: waiting for it", seconds=round(seconds))
+
     def _entry(self, plan: Path) -> Entry:
         key, used = plan.stem.rpartition("-")[2], plan.stat().st_mtime_ns
         try:
@@ -197,11 +205,11 @@ def _check(plan: Path, recipe: Recipe | None = None) -> tuple[bytes, Manifest]:
     return content, manifest
 
 
-def _make(onnx: Path, recipe: Recipe, build: Build) -> tuple[bytes, Manifest]:
+def _make(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple[bytes, Manifest]:
     log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu, level=recipe.level)
     started = monotonic()
     progress = Progress()
-    with _heartbeat(progress, started):
+    with _heartbeat(progress, started, heartbeat_s):
         built = build(onnx, recipe, progress)
     manifest = Manifest(
         model=onnx.name,
@@ -223,10 +231,21 @@ def _own_version() -> str:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Held by one process at a time; the lock goes with the process that holds it."""
+def locked(path: Path, on_wait: Callable[[float], None] = lambda _: None) -> Iterator[None]:
+    """Held by one process at a time; the lock goes with the process that holds it.
+
+    Args:
+        on_wait: told again and again for how many seconds another has held it.
+    """
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        began, pause = monotonic(), threading.Event()
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                on_wait(monotonic() - began)
+                pause.wait(_LOOK_S)
         yield
 
 
@@ -238,12 +257,12 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def _heartbeat(progress: Progress, started: float) -> Iterator[None]:
+def _heartbeat(progress: Progress, started: float, heartbeat_s: float) -> Iterator[None]:
     """A line in the log now and then: a build takes minutes."""
     done = threading.Event()
 
     def beat() -> None:
-        while not done.wait(_HEARTBEAT_S):
+        while not done.wait(heartbeat_s):
             at = {"at": progress.text} if progress.text else {}
             log.info("still building", seconds=round(monotonic() - started), **at)
 

@@ -1,20 +1,22 @@
-"""One thread's way through the engine: a stream, an execution context, buffers and CUDA graphs of its own."""
+"""One thread's way through the engine: a stream, execution contexts, buffers and CUDA graphs of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
+import tensorrt as trt
 
-from detectors.cuda import DeviceBuffer, Event, Graph, Stream
+from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
-from detectors.port import DetectorError, HostImage, Image, StageTimes
-from detectors.trt import kernels
+from detectors.heads import Floats
+from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, at_hand
+from detectors.trt import kernels, seam
+from detectors.trt.fetching import Fetcher
 from detectors.trt.memory import batch_sizes
 from detectors.trt.staging import Batch, Boxes, H, Stage
 
@@ -36,17 +38,26 @@ class TrtLane:
 
     A batch costs the copies of its host pictures, three graph launches and one wait. Sizes without graphs of their own
     are padded to the next that has them. Everything is allocated here.
+
+    Each size has an execution context of its own, because a context whose shape changes invalidates what was captured
+    from it. One runs at a time, so that all share one memory for activations.
+
+    Args:
+        sizes: of batches; None for all that the detector may take.
     """
 
-    def __init__(self, detector: TrtDetector) -> None:
+    def __init__(self, detector: TrtDetector, sizes: Sequence[int] | None = None) -> None:
         self._detector = detector
-        head, most, needs = detector.head, detector.info.max_batch, detector.needs
+        sizes = sizes or (batch_sizes(detector.max_batch) if detector.dynamic else [detector.max_batch])
+        head, most, needs = detector.head, sizes[-1], detector.needs
         with ExitStack() as undo:
             self._undo = undo
             self._stream = self._keep(Stream())
+            undo.callback(self._settle)
             self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
             self._input = self._keep(DeviceBuffer(needs.input(most)))
             self._raw = self._keep(DeviceBuffer(needs.output(most)))
+            self._activations = self._keep(DeviceBuffer(needs.activations))
             self._batch = Batch(most, needs.frame, head.spec, detector.copiers, self._keep)
             self._boxes = Boxes(
                 detector.postprocess,
@@ -58,12 +69,9 @@ class TrtLane:
                 self._batch.places,
                 self._keep,
             )
-            self._context: Any = detector.engine.create_execution_context()
-            if self._context is None:
-                raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
-            self._context.set_tensor_address(detector.input, self._input.pointer)
-            self._context.set_tensor_address(detector.output, self._raw.pointer)
-            sizes = batch_sizes(most) if detector.dynamic else [most]
+            self._fetcher = self._keep(Fetcher(detector.device, detector.preprocess))
+            self._contexts: dict[int, Any] = {}
+            undo.callback(self._contexts.clear)
             self._graphs = {size: self._capture(size) for size in sizes}
             self._next = [min(size for size in sizes if size >= count) for count in range(most + 1)]
             self._undo = undo.pop_all()
@@ -85,7 +93,19 @@ class TrtLane:
             round(later.milliseconds_since(earlier) * 1e6)
             for earlier, later in ((begun, placed), (placed, inferred), (inferred, ended))
         ]
+        self._fetcher.let_go()
         return self._boxes.results(len(images)), StageTimes(*times)
+
+    def raw(self, image: Image) -> Floats:
+        """What the model gives for one picture, without the batch dimension; slow, for a look at the model."""
+        size = self._next[1]
+        output = np.empty(self._detector.output_shape, np.float32)
+        self._batch.fill([image], size, self._stream)
+        self._graphs[size].preprocess.launch(self._stream)
+        self._graphs[size].infer.launch(self._stream)
+        self._raw.download(output, self._stream)
+        self._stream.synchronize()
+        return output
 
     def replay(self, size: int, times: int) -> float:
         """Seconds for so many replays of the engine's graph alone: what `detect` can never be faster than.
@@ -101,44 +121,50 @@ class TrtLane:
         self._stream.synchronize()
         return perf_counter() - begun
 
-    def fetch(self, image: Image) -> HostImage:
-        if isinstance(image, HostImage):
-            return image
-        if image.ready:
-            self._stream.wait(image.ready)
-        width, height = (image.height, image.width) if image.turns % 2 else (image.width, image.height)
-        luma, chroma = image.pitch * height, image.pitch * ((height + 1) // 2)
-        planes = np.empty((luma + chroma) // image.pitch * image.pitch, np.uint8).reshape(-1, image.pitch)
-        with closing(DeviceBuffer(planes.nbytes)) as both:
-            self._stream.copy(both.pointer, image.luma, luma)
-            self._stream.copy(both.pointer + luma, image.chroma, chroma)
-            both.download(planes, self._stream)
-            self._stream.synchronize()
-        rows = np.ascontiguousarray(planes[: height // 2 * 3, : width // 2 * 2])
-        bgr = np.rot90(cv2.cvtColor(rows, cv2.COLOR_YUV2BGR_NV12), -image.turns)
-        return HostImage(np.ascontiguousarray(bgr, np.uint8))
+    def fetch(self, image: Image) -> Fetch:
+        return at_hand(image) if isinstance(image, HostImage) else self._fetcher.fetch(image)
 
     def close(self) -> None:
-        self._context = None
         self._undo.close()
 
     def _keep(self, handle: H) -> H:
         self._undo.callback(handle.close)
         return handle
 
+    def _settle(self) -> None:
+        """Before anything is released that what is enqueued would use; the reason of a failure is told already."""
+        with suppress(CudaError):
+            self._stream.synchronize()
+
     def _capture(self, size: int) -> _Graphs:
         """After a run that lets TensorRT do its lazy work."""
-        spec = self._detector.head.spec
-        self._context.set_input_shape(self._detector.input, (size, 3, spec.height, spec.width))
+        self._contexts[size] = self._context(size)
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
         return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._boxes.launch)))
 
+    def _context(self, size: int) -> Any:
+        detector, spec = self._detector, self._detector.head.spec
+        context = seam.make_context(trt, detector.engine)
+        if context is None:
+            raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
+        seam.give_memory(context, self._activations.pointer, self._activations.size)
+        taken = context.set_input_shape(detector.input, (size, 3, spec.height, spec.width))
+        for name, buffer in ((detector.input, self._input), (detector.output, self._raw)):
+            taken = taken and context.set_tensor_address(name, buffer.pointer)
+        if not taken:
+            raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
+        return context
+
     def _captured(self, stage: Stage, size: int) -> Graph:
+        """Launched once, so that the first batch of this size is as fast as all others."""
         stage(size, self._stream)
         self._stream.synchronize()
         with self._stream.capture() as captured:
             stage(size, self._stream)
-        return self._keep(captured[0])
+        graph = self._keep(captured[0])
+        graph.launch(self._stream)
+        self._stream.synchronize()
+        return graph
 
     def _preprocess(self, size: int, stream: Stream) -> None:
         spec = self._detector.head.spec
@@ -147,5 +173,5 @@ class TrtLane:
         self._detector.preprocess.launch(name, *kernels.preprocess_grid(spec, size), stream, arguments)
 
     def _infer(self, size: int, stream: Stream) -> None:
-        if not self._context.execute_async_v3(stream.handle):
+        if not self._contexts[size].execute_async_v3(stream.handle):
             raise DetectorError(f"TensorRT failed on a batch of {size}: see the log above")

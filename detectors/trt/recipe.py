@@ -12,6 +12,10 @@ from detectors.trt import seam
 from detectors.verdict import Verdict
 
 
+VERSION = 2
+"""Of what Lookout itself makes of a model (`half.py`, `seam.py`, `builder.py`): engines of another one are not loaded."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What an engine is made from; another recipe is another engine.
@@ -24,6 +28,7 @@ class Recipe:
         input_size: width and height, pixels.
         level: TensorRT's builder_optimization_level: 3 finds faster tactics, 1 builds faster.
         dynamic: batches from 1 to max_batch; otherwise the graph has one size, max_batch.
+        lookout: `VERSION`.
     """
 
     onnx_sha256: str
@@ -35,6 +40,7 @@ class Recipe:
     input_size: tuple[int, int]
     level: int
     dynamic: bool = True
+    lookout: int = VERSION
 
     @property
     def key(self) -> str:

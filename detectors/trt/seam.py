@@ -9,6 +9,8 @@
 | contexts sharing a profile | a preview feature | always | always |
 | progress of a build | none | IProgressMonitor | IProgressMonitor |
 | memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 |
+| contexts without memory | a call of their own | a strategy | a strategy |
+| giving it to them | device_memory | set_device_memory | set_device_memory |
 
 TensorRT 10 takes either road to FP16. It gets the one that 11 knows: one file, one arithmetic, and no deprecated flag.
 Integers behind the enums move from version to version: names only, and asked for before they are used.
@@ -82,6 +84,11 @@ def share_profiles(trt: Any, config: Any) -> None:
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
 
 
+def limit_streams(config: Any) -> None:
+    """A lane's work stays in its own stream: lanes run side by side, and graphs are captured from one stream."""
+    config.max_aux_streams = 0
+
+
 def watch(trt: Any, config: Any, said: Callable[[str], None]) -> None:
     """Have the builder say what it is at, where it can: "Building engine, 12 of 40"."""
     if not hasattr(trt, "IProgressMonitor"):
@@ -111,3 +118,18 @@ def context_bytes(engine: Any) -> int:
     """Memory that each execution context takes for activations, at the engine's largest batch."""
     name = "device_memory_size_v2" if hasattr(engine, "device_memory_size_v2") else "device_memory_size"
     return int(getattr(engine, name))
+
+
+def make_context(trt: Any, engine: Any) -> Any:
+    """An execution context that is given its activations' memory; None where there is no memory for it."""
+    if hasattr(trt, "ExecutionContextAllocationStrategy"):
+        return engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
+    return engine.create_execution_context_without_device_memory()
+
+
+def give_memory(context: Any, pointer: int, size: int) -> None:
+    """Device memory for a context's activations, which others may use while it does not run."""
+    if hasattr(context, "set_device_memory"):
+        context.set_device_memory(pointer, size)
+    else:
+        context.device_memory = pointer

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import BrokenExecutor, Executor, wait
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import pairwise
 from typing import Protocol, TypeVar
@@ -13,15 +14,14 @@ import structlog
 
 from detectors.cuda import DeviceBuffer, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
-from detectors.heads import Head
+from detectors.heads import MOST_CANDIDATES, Head
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DeviceImage, HostImage, Image, Wanted
+from detectors.port import DetectorError, DeviceImage, HostImage, Image, Wanted
 from detectors.trt import kernels
 from detectors.trt.memory import CAPACITY
 
 log = structlog.get_logger(__name__)
 _WORTH_A_THREAD = 1 << 20  # bytes; less is copied before another thread is awake
-_MOST_CANDIDATES = 8192  # of one picture into NMS, as in heads.py
 _fit = lru_cache(maxsize=1024)(fit)
 
 
@@ -115,6 +115,7 @@ class _Slot:
     """Where one host picture is staged: pinned here, and on the device."""
 
     def __init__(self, size: int) -> None:
+        self._undo = ExitStack()
         self._take(size)
 
     def grow(self, size: int) -> None:
@@ -127,11 +128,15 @@ class _Slot:
         self.device.mirror(self.pinned, part.start, part.stop - part.start, stream)
 
     def close(self) -> None:
-        self.pinned.close()
-        self.device.close()
+        self._undo.close()
 
     def _take(self, size: int) -> None:
-        self.pinned, self.device = PinnedBuffer(size), DeviceBuffer(size)
+        with ExitStack() as undo:
+            self.pinned = PinnedBuffer(size)
+            undo.callback(self.pinned.close)
+            self.device = DeviceBuffer(size)
+            undo.callback(self.device.close)
+            self._undo = undo.pop_all()
         self._bytes = self.pinned.view((size,), np.uint8)
 
 
@@ -147,15 +152,20 @@ class Copiers:
         self._executor, self._threads = executor, threads
 
     def copy(self, staged: Sequence[tuple[_Slot, HostImage]], stream: Stream) -> None:
-        """Copy all; each piece is on its way to the device while the next is copied."""
+        """Copy all; each piece is on its way to the device while the next is copied. Where one fails the others have
+        ended, too, when that is told: what they write to may be freed then."""
         pieces = [(slot, image, part) for slot, image in staged for part in self._parts(image, len(staged))]
         if len(pieces) == 1:
             slot, image, part = pieces[0]
             slot.copy(image, part, stream)
         else:
-            futures = [self._executor.submit(slot.copy, image, part, stream) for slot, image, part in pieces]
-            for future in futures:
-                future.result()
+            try:
+                futures = [self._executor.submit(slot.copy, image, part, stream) for slot, image, part in pieces]
+                wait(futures)
+                for future in futures:
+                    future.result()
+            except BrokenExecutor as error:
+                raise DetectorError("no thread can copy pictures to the GPU: see the log above") from error
 
     def _parts(self, image: HostImage, count: int) -> list[slice]:
         """Of a picture, when it is one of `count`: as many as give every thread something worth waking up for."""
@@ -186,39 +196,41 @@ class Boxes:
         places: np.uint64,
         keep: Keep,
     ) -> None:
-        self._module, self._collect = module, f"collect_{head.name}"
+        self._module, self._collect, self._select = module, f"collect_{head.name}", f"select_{head.name}"
         self._rows = shape[1] if head.name == "yolov8" else shape[0]
         scratch = [keep(DeviceBuffer(most * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
         self._counts = keep(DeviceBuffer(4 * most))
         found = most * wanted.max_detections * 24
-        self._results = keep(PinnedBuffer(found + 4 * most))
+        self._results = keep(PinnedBuffer(found + 8 * most))
         self._boxes = self._results.view((most, wanted.max_detections, 6), np.float32)
-        self._kept = self._results.view((most,), np.int32, found)
+        self._boxes[...] = 0
+        self._kept, self._left_out = (self._results.view((most,), np.int32, found + 4 * most * part) for part in (0, 1))
         pointers = [buffer.pointer for buffer in (raw, *scratch, self._counts)]
         classes = head.classes or 1  # an end-to-end row names its class instead
         row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
         self._output = np.array([row], dtype=kernels.OUTPUT)
         wishes = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        limits = (*wishes, int(head.name != "end2end"), _MOST_CANDIDATES, CAPACITY, 0)
+        limits = (*wishes, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, 0)
         self._limits = np.array([limits], dtype=kernels.LIMITS)
         self._places = places
-        self._targets = np.uint64(self._results.pointer), np.uint64(self._results.pointer + found)
+        begin = self._results.pointer
+        self._targets = np.array([(begin, begin + found, begin + found + 4 * most)], dtype=kernels.RESULTS)
 
     def launch(self, size: int, stream: Stream) -> None:
         """Enqueue all of it for a batch."""
         self._counts.clear(stream)
         output, limits = self._output, self._limits
         self._module.launch(self._collect, *kernels.collect_grid(self._rows, size), stream, (output, limits))
-        arguments = (output, limits, self._places, *self._targets)
-        self._module.launch("select_boxes", *kernels.select_grid(size), stream, arguments)
+        arguments = (output, limits, self._places, self._targets)
+        self._module.launch(self._select, *kernels.select_grid(size), stream, arguments)
 
     def results(self, count: int) -> list[Detections]:
         """Copies, because the next batch writes here again: one for the batch, of which each picture has a part."""
-        kept = self._kept[:count].tolist()
+        kept, left_out = self._kept[:count].tolist(), self._left_out[:count].tolist()
         rows = self._boxes[:count, : max(kept)].copy()
         boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)
         return [
-            Detections(boxes[number, :found], confidences[number, :found], classes[number, :found])
+            Detections(boxes[number, :found], confidences[number, :found], classes[number, :found], left_out[number])
             for number, found in enumerate(kept)
         ]
 

@@ -19,9 +19,9 @@ PACKAGE = """
 import os, sys
 __version__ = "8.6.0"
 class ILogger: pass
-if sys.argv[-1].startswith("{{") and "{fate}" == "killed":  # the child
+if sys.argv[-1].isdigit() and "{fate}" == "killed":  # the child
     os.kill(os.getpid(), 9)
-if sys.argv[-1].startswith("{{") and "{fate}" == "crash":
+if sys.argv[-1].isdigit() and "{fate}" == "crash":
     raise RuntimeError("out of everything")
 """
 SCRIPT = """

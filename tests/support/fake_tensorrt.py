@@ -316,7 +316,9 @@ class ICudaEngine:
         self._weights = _DeviceMemory(size)
         self._contexts = weakref.WeakSet[IExecutionContext]()
         self.inputs = [node.name for node in self.session.get_inputs()]
-        self._types = {node.name: _OF_ORT[node.type] for node in (*self.session.get_inputs(), *self.session.get_outputs())}
+        self._types = {
+            node.name: _OF_ORT[node.type] for node in (*self.session.get_inputs(), *self.session.get_outputs())
+        }
         self._types[self.inputs[0]] = DataType[header["input"]]
         self._shapes = self._run_once()
         profile = header["profile"]
@@ -421,7 +423,9 @@ class IExecutionContext:
         return (batch, *self.engine.get_tensor_shape(name)[1:])
 
     def set_tensor_address(self, name: str, address: int) -> bool:
-        if _fails("set_tensor_address") or name not in [self.engine.get_tensor_name(n) for n in range(self.engine.num_io_tensors)]:
+        if _fails("set_tensor_address") or name not in [
+            self.engine.get_tensor_name(n) for n in range(self.engine.num_io_tensors)
+        ]:
             return False
         self._addresses[name] = address
         return True
@@ -462,7 +466,11 @@ class _Run:
     """What was enqueued."""
 
     def __init__(
-        self, context: weakref.ref[IExecutionContext], generation: int, shapes: dict[str, Any], addresses: dict[str, int]
+        self,
+        context: weakref.ref[IExecutionContext],
+        generation: int,
+        shapes: dict[str, Any],
+        addresses: dict[str, int],
     ) -> None:
         self._context, self._generation, self._shapes, self._addresses = context, generation, shapes, addresses
 
