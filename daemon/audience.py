@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -29,6 +30,7 @@ _MOST_AN_ADDRESS = 50_000  # of all connections of an address, for a peer that i
 _ADDRESS_RATE = 1000
 _MOST_ADDRESSES = 4096
 _SHARE_OF_FILES = 4  # connections take one in so many of the descriptors that the process may have
+_MOST_READS, _READ_BYTES = 1024, 1 << 16  # of what a peer has sent that is cut off
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 _TELL_NS = 60_000_000_000
 
@@ -189,7 +191,7 @@ class Audience:
         self._cut += 1
         with suppress(OSError), socket.socket(fileno=os.dup(peer.fd)) as connection:
             if _place(connection.getsockname()) == self._here:
-                connection.shutdown(socket.SHUT_RDWR)
+                _abort(connection)
 
     def _tell(self) -> None:
         now = self._clock.monotonic_ns()
@@ -221,6 +223,16 @@ def matching(names: list[bytes], prefixes: set[bytes]) -> Iterator[bytes]:
     for name in names:
         if any(name[:length] in prefixes for length in range(len(name) + 1)):
             yield name
+
+
+def _abort(connection: socket.socket) -> None:
+    """So that whoever sends is told when libzmq closes its side, and does not wait for room; and without what has come
+    and nobody has read, megabytes of it in a flood, which libzmq would hand over bit by bit."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.shutdown(socket.SHUT_RDWR)
+    for _ in range(_MOST_READS):
+        if not connection.recv(_READ_BYTES, socket.MSG_DONTWAIT):
+            return
 
 
 def _place_of(endpoint: str) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -102,9 +101,7 @@ class TrtDetector:
             watch.lap("engine")
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             threads = options.threads or min(_COPIERS, os.cpu_count() or 1)
-            executor = ThreadPoolExecutor(threads, thread_name_prefix="copy", initializer=self.device.use)
-            undo.callback(executor.shutdown)
-            self.copiers = Copiers(executor, threads)
+            self.copiers = _kept(Copiers(self.device, threads), undo)
             self._try(model)
             watch.lap("trial")
             self._samples: dict[tuple[int, int], DeviceImage] = {}
@@ -223,7 +220,8 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
-        self.input, self.output, self.output_shape = _tensors(self.engine, model.size)
+        self.input, self.output = self._tensors()
+        self.output_shape = self._output_shape(model.size)
         shape = (1, *self.output_shape)
         self.head: Head = recognise([(self.output, shape)], model.size, model.metadata, options.head)
         self.needs = Needs(
@@ -235,6 +233,30 @@ class TrtDetector:
             outputs=int(np.prod(self.output_shape)),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
         )
+
+    # An engine is in `self.engine` alone: an error's traceback must not keep it beyond the context of its memory.
+
+    def _tensors(self) -> tuple[str, str]:
+        """Names of the one input and the one output."""
+        names = [self.engine.get_tensor_name(number) for number in range(self.engine.num_io_tensors)]
+        inputs = [name for name in names if self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        outputs = [name for name in names if name not in inputs]
+        if len(inputs) != 1 or len(outputs) != 1:
+            raise DetectorError(f"one input and one output are wanted, the model has {inputs} and {outputs}")
+        for name, known in ((inputs[0], (trt.float32, trt.float16)), (outputs[0], (trt.float32,))):
+            if self.engine.get_tensor_dtype(name) not in known:
+                kind = self.engine.get_tensor_dtype(name)
+                raise DetectorError(f"the model's tensor {name} is of {kind}: export it with floating-point tensors")
+        return inputs[0], outputs[0]
+
+    def _output_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
+        """Of one picture, for an input of a width and height, which a file may leave open."""
+        shape = tuple(self.engine.get_tensor_shape(self.output))[1:]
+        if min(shape) >= 0:
+            return shape
+        context = seam.make_context(trt, self.engine)
+        context.set_input_shape(self.input, (1, 3, size[1], size[0]))
+        return tuple(context.get_tensor_shape(self.output))[1:]
 
     def _release(self) -> None:
         self.engine = self._runtime = None
@@ -288,29 +310,6 @@ def _precision(options: Options, integers: str | None) -> seam.Precision:
         what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
         raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")
     return options.precision
-
-
-def _tensors(engine: Any, size: tuple[int, int]) -> tuple[str, str, tuple[int, ...]]:
-    """Names of the one input and the one output, and the output's shape without the batch.
-
-    Args:
-        size: width and height of the input.
-    """
-    names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
-    inputs = [name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-    outputs = [name for name in names if name not in inputs]
-    if len(inputs) != 1 or len(outputs) != 1:
-        raise DetectorError(f"one input and one output are wanted, the model has {inputs} and {outputs}")
-    for name, known in ((inputs[0], (trt.float32, trt.float16)), (outputs[0], (trt.float32,))):
-        if engine.get_tensor_dtype(name) not in known:
-            kind = engine.get_tensor_dtype(name)
-            raise DetectorError(f"the model's tensor {name} is of {kind}: export it with floating-point tensors")
-    shape = tuple(engine.get_tensor_shape(outputs[0]))[1:]
-    if min(shape) < 0:  # where height and width are open in the file
-        context = seam.make_context(trt, engine)
-        context.set_input_shape(inputs[0], (1, 3, size[1], size[0]))
-        shape = tuple(context.get_tensor_shape(outputs[0]))[1:]
-    return inputs[0], outputs[0], shape
 
 
 def _kept(handle: H, undo: ExitStack) -> H:

@@ -138,22 +138,22 @@ class TrtLane:
 
     def _capture(self, size: int) -> _Graphs:
         """After a run that lets TensorRT do its lazy work."""
-        self._contexts[size] = self._context(size)
+        self._make_context(size)
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
         return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._boxes.launch)))
 
-    def _context(self, size: int) -> Any:
+    def _make_context(self, size: int) -> None:
+        """In `_contexts` alone: an error's traceback must not keep it beyond what it was made from."""
         detector, spec = self._detector, self._detector.head.spec
-        context = seam.make_context(trt, detector.engine)
-        if context is None:
+        self._contexts[size] = seam.make_context(trt, detector.engine)
+        if self._contexts[size] is None:
             raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
-        seam.give_memory(context, self._activations.pointer, self._activations.size)
-        taken = context.set_input_shape(detector.input, (size, 3, spec.height, spec.width))
+        seam.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
+        taken = self._contexts[size].set_input_shape(detector.input, (size, 3, spec.height, spec.width))
         for name, buffer in ((detector.input, self._input), (detector.output, self._raw)):
-            taken = taken and context.set_tensor_address(name, buffer.pointer)
+            taken = taken and self._contexts[size].set_tensor_address(name, buffer.pointer)
         if not taken:
             raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
-        return context
 
     def _captured(self, stage: Stage, size: int) -> Graph:
         """Launched once, so that the first batch of this size is as fast as all others."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import BrokenExecutor, Executor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import pairwise
@@ -12,11 +13,11 @@ from typing import Protocol, TypeVar
 import numpy as np
 import structlog
 
-from detectors.cuda import DeviceBuffer, Module, PinnedBuffer, Stream
+from detectors.cuda import Device, DeviceBuffer, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
 from detectors.heads import MOST_CANDIDATES, Head
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DetectorError, DeviceImage, HostImage, Image, Wanted
+from detectors.port import DeviceImage, HostImage, Image, Wanted
 from detectors.trt import kernels
 from detectors.trt.memory import CAPACITY
 
@@ -144,12 +145,16 @@ class Copiers:
     """Threads that bring host pictures into pinned memory, shared by all lanes: one alone is slower than the bus.
 
     Args:
-        executor: its threads have the GPU's context.
         threads: how many there are.
     """
 
-    def __init__(self, executor: Executor, threads: int) -> None:
-        self._executor, self._threads = executor, threads
+    def __init__(self, device: Device, threads: int) -> None:
+        self._device, self._threads = device, threads
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="copy")
+        self._own = threading.local()
+
+    def close(self) -> None:
+        self._executor.shutdown()
 
     def copy(self, staged: Sequence[tuple[_Slot, HostImage]], stream: Stream) -> None:
         """Copy all; each piece is on its way to the device while the next is copied. Where one fails the others have
@@ -159,13 +164,16 @@ class Copiers:
             slot, image, part = pieces[0]
             slot.copy(image, part, stream)
         else:
-            try:
-                futures = [self._executor.submit(slot.copy, image, part, stream) for slot, image, part in pieces]
-                wait(futures)
-                for future in futures:
-                    future.result()
-            except BrokenExecutor as error:
-                raise DetectorError("no thread can copy pictures to the GPU: see the log above") from error
+            futures = [self._executor.submit(self._copy, *piece, stream) for piece in pieces]
+            wait(futures)
+            for future in futures:
+                future.result()
+
+    def _copy(self, slot: _Slot, image: HostImage, part: slice, stream: Stream) -> None:
+        if not hasattr(self._own, "ready"):
+            self._device.use()
+            self._own.ready = True
+        slot.copy(image, part, stream)
 
     def _parts(self, image: HostImage, count: int) -> list[slice]:
         """Of a picture, when it is one of `count`: as many as give every thread something worth waking up for."""

@@ -63,3 +63,60 @@ def _written(
         entry.key, entry.value = key, text
     path.write_bytes(model.SerializeToString())
     return path
+
+
+_SIDE, _STRIDES = 64, (8, 16, 32)
+
+
+def toy_model(path: Path, *, batch: int | None = None, kind: int = TensorProto.FLOAT, gain: float = 1.0) -> Path:
+    """A detector in the layout of YOLOv8 that is fast: each cell is a box, "bright" as far as the picture is so there, and
+    "dark" as far as it is not.
+
+    Args:
+        batch: the one size it is made for, None for any.
+        kind: of its input and output.
+        gain: its weights are so many times as large, and what comes of it is cut to what a score may be.
+    """
+    node, constant = helper.make_node, numpy_helper.from_array
+    nodes = [node("Cast", ["images"], ["float"], to=_FLOAT), node("Conv", ["float", "grey"], ["seen"])]
+    for stride in _STRIDES:
+        nodes.append(node("AveragePool", ["seen"], [f"cells{stride}"], kernel_shape=[stride] * 2, strides=[stride] * 2))
+        nodes.append(node("Reshape", [f"cells{stride}", "row"], [f"row{stride}"]))
+    nodes += [
+        node("Concat", [f"row{stride}" for stride in _STRIDES], ["all"], axis=2),
+        node("Clip", ["all", "zero", "one"], ["bright"]),
+        node("Sub", ["one", "bright"], ["dark"]),
+        node("Mul", ["bright", "zero"], ["nothing"]),
+        node("Add", ["boxes", "nothing"], ["placed"]),
+        node("Concat", ["placed", "bright", "dark"], ["found"], axis=1),
+        node("Cast", ["found"], ["output"], to=kind),
+    ]
+    given = {
+        "grey": np.full((1, 3, 1, 1), gain / 3, np.float32),
+        "row": np.array([0, 1, -1], np.int64),
+        "zero": np.zeros((), np.float32),
+        "one": np.ones((), np.float32),
+        "boxes": _cells()[None],
+    }
+    size: int | str = batch or "batch"
+    graph = helper.make_graph(
+        nodes,
+        "toy",
+        [_VALUE("images", kind, [size, 3, _SIDE, _SIDE])],
+        [_VALUE("output", kind, [size, 6, given["boxes"].shape[2]])],
+        [constant(array, name) for name, array in given.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    helper.set_model_props(model, {"names": "{0: 'bright', 1: 'dark'}"})
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _cells() -> np.ndarray:
+    """Centre and size of each cell, (4, n)."""
+    rows = []
+    for stride in _STRIDES:
+        y, x = np.mgrid[0:_SIDE:stride, 0:_SIDE:stride]
+        sizes = np.full(x.size, stride)
+        rows.append(np.stack((x.ravel() + stride / 2, y.ravel() + stride / 2, sizes, sizes)))
+    return np.concatenate(rows, axis=1).astype(np.float32)

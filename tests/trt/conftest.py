@@ -1,0 +1,35 @@
+"""What holds after each test: nothing is left, nobody has written where it may not, and TensorRT has nothing to say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.models import toy_model
+
+HERE = "LOOKOUT_TEST_TENSORRT" in os.environ
+collect_ignore_glob = [] if HERE else ["test_*.py"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    import tensorrt
+
+    from tests.support import stubbed_cuda as cuda
+
+    yield
+    cuda.calm()
+    failures = [*tensorrt.failures]
+    tensorrt.failures.clear()
+    assert failures == []
+    assert cuda.alive() == {}
+    assert cuda.trespasses() == 0
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A detector of 64x64 that is fast, and finds what is bright."""
+    return toy_model(tmp_path_factory.mktemp("model") / "toy.onnx")

@@ -1,0 +1,49 @@
+"""Pictures on the stand-in for a GPU, and detectors that are fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from detectors.cuda import DeviceBuffer, Event, Stream
+from detectors.port import DeviceImage, HostImage, Options, Wanted
+from tests.support.kernels import Nv12
+
+SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures, the last larger than memory is set aside for
+
+
+def options_of(model: Path, folder: Path, **more: Any) -> Options:
+    return replace(Options(model, wanted=Wanted(0.3), max_batch=4, cache=folder, frame_size=(100, 100)), **more)
+
+
+def host_pictures(count: int, sizes: tuple[tuple[int, int], ...] = SIZES[:3]) -> list[HostImage]:
+    rng = np.random.default_rng(count)
+    return [
+        HostImage(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        for width, height in (sizes[number % len(sizes)] for number in range(count))
+    ]
+
+
+@contextmanager
+def on_device(picture: Nv12) -> Iterator[DeviceImage]:
+    """As a decoder leaves it: its copy is under way, and an event says when it is whole."""
+    pitch = picture.luma.strides[0]
+    rows = np.zeros((picture.luma.shape[0] + picture.chroma.shape[0], pitch), np.uint8)
+    rows[: len(picture.luma), : picture.luma.shape[1]] = picture.luma
+    rows[len(picture.luma) :, : picture.chroma.shape[1]] = picture.chroma
+    stream, event, memory = Stream(), Event(), DeviceBuffer(rows.nbytes)
+    try:
+        memory.upload(rows, stream)
+        event.record(stream)
+        chroma = memory.pointer + pitch * len(picture.luma)
+        width, height = picture.size
+        yield DeviceImage(memory.pointer, chroma, pitch, width, height, picture.bt709, picture.full_range, event.handle,
+                          object(), picture.turns)  # fmt: skip
+    finally:
+        for handle in (memory, event, stream):
+            handle.close()

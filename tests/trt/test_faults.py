@@ -1,0 +1,95 @@
+"""Whatever fails, once: one clear line, nothing left, no memory touched that is not ours; and then it works again."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import tensorrt
+
+from detectors.port import DetectorError
+from detectors.trt.detector import TrtDetector
+from tests.support import stubbed_cuda as cuda
+from tests.support.kernels import noise_nv12
+from tests.trt.parts import SIZES, host_pictures, on_device, options_of
+
+_OUT_OF_MEMORY, _LAUNCH_FAILED = 2, 719
+# All that the backend calls. One that is missing here has no test below, and test_the_list_is_whole fails.
+_CALLS = (
+    "cuCtxSetCurrent", "cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetName",
+    "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventElapsedTime",
+    "cuEventQuery", "cuEventRecord", "cuEventSynchronize", "cuGraphDestroy", "cuGraphExecDestroy",
+    "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuInit", "cuLaunchHostFunc", "cuLaunchKernel", "cuMemAlloc",
+    "cuMemFree", "cuMemFreeHost", "cuMemGetInfo", "cuMemHostAlloc", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
+    "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuStreamBeginCapture",
+    "cuStreamCreate", "cuStreamDestroy", "cuStreamEndCapture", "cuStreamSynchronize", "cuStreamWaitEvent",
+)  # fmt: skip
+# What a release reports has happened before, and is told by who closes; what is asked while errors are told is not told.
+_QUIET = {"cuGraphDestroy"}
+_OF_TENSORRT = ("deserialize", "create_execution_context", "set_input_shape", "set_tensor_address", "execute_async_v3")
+
+
+def _live(model: Path, folder: Path) -> None:
+    """Every phase: opened, tried, a lane, batches of all kinds and sizes, a larger picture, snapshots, closed."""
+    with closing(TrtDetector(options_of(model, folder, lanes=2))) as detector:
+        with closing(detector.lane()) as lane, on_device(noise_nv12((63, 47), bt709=True, full_range=False)) as image:
+            for count in (1, 3, 4):
+                lane.detect(host_pictures(count))
+            lane.detect([image, *host_pictures(1, SIZES[3:])])
+            lane.fetch(image)()
+            lane.detect([detector.sample(33, 21)])
+            lane.fetch(image)()
+
+
+@pytest.fixture(scope="module")
+def engines(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The engine is built already."""
+    folder = tmp_path_factory.mktemp("engines")
+    _live(toy, folder)
+    return folder
+
+
+def test_the_list_is_whole(toy: Path, engines: Path) -> None:
+    cuda.calm()
+    _live(toy, engines)
+    assert set(cuda.calls()) - {"cuGetErrorString"} == set(_CALLS)
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
+    """The first, the last and some between."""
+    cuda.calm()
+    _live(toy, engines)
+    count = cuda.calls()[name]
+    for number in sorted({*range(1, min(count, 12) + 1), *range(1, count, max(1, count // 12)), count}):
+        cuda.fail(name, number, _LAUNCH_FAILED if name == "cuLaunchKernel" else _OUT_OF_MEMORY)
+        try:
+            _live(toy, engines)
+            told = None
+        except DetectorError as error:
+            told = str(error)
+            assert told.count("\n") == 0
+            assert "CUDA_ERROR_" in told or name in ("cuLaunchHostFunc", "cuMemAlloc")  # TensorRT's own, which it logs
+            assert cuda.alive() == {}, f"{name} {number}: {told}"  # while the error is still looked at
+        cuda.calm()
+        assert told is not None or name in _QUIET, f"{name} {number} is not told"
+        assert cuda.alive() == {}, f"{name} {number}: {told}"
+        assert cuda.trespasses() == 0, f"{name} {number}: {told}"
+        assert tensorrt.failures == []
+    _live(toy, engines)
+
+
+@pytest.mark.parametrize("name", _OF_TENSORRT)
+@pytest.mark.parametrize("after", range(6))
+def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str, after: int) -> None:
+    tensorrt.fail_next(name, after)
+    try:
+        _live(toy, engines)
+        told = "" if name == "deserialize" and after > 0 else None  # there are not so many
+    except DetectorError as error:
+        told = str(error)
+        assert cuda.alive() == {}, told
+    tensorrt._fail.clear()
+    assert told is not None or name == "deserialize"
+    assert "\n" not in (told or "")

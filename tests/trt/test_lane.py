@@ -1,0 +1,118 @@
+"""Lanes: any batch after any other, pictures wherever they lie, and what is refused when a model is opened."""
+
+from __future__ import annotations
+
+import random
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+
+from detectors.cpu.detector import CpuDetector
+from detectors.detections import Detections
+from detectors.port import DetectorError, DeviceImage, HostImage, Options, Wanted
+from detectors.trt.detector import TrtDetector
+from tests.support import stubbed_cuda as cuda
+from tests.support.kernels import bgr_of, noise_nv12
+from tests.support.models import constant_model, toy_model
+from tests.trt.parts import SIZES, host_pictures, on_device, options_of
+
+
+def _same(one: Detections, other: Detections) -> None:
+    np.testing.assert_array_equal(one.class_id, other.class_id)
+    np.testing.assert_allclose(one.confidence, other.confidence, atol=2e-3)
+    np.testing.assert_allclose(one.xyxy, other.xyxy, atol=0.05)
+
+
+def test_any_batch_after_any_other(toy: Path, tmp_path: Path) -> None:
+    """G1: a graph is as it was captured, whatever other sizes have run since; all have run before the first picture."""
+    chance = random.Random(1)
+    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
+        assert cuda.unlaunched() == 0
+        pictures = host_pictures(4)
+        expected = [lane.detect([picture])[0][0] for picture in pictures]
+        for _ in range(200):
+            numbers = chance.choices(range(4), k=chance.randint(1, 4))
+            found, _ = lane.detect([pictures[number] for number in numbers])
+            for one, number in zip(found, numbers):
+                _same(one, expected[number])
+
+
+def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, tmp_path: Path) -> None:
+    """Of any size, turned or not, larger than memory was set aside for: as the CPU sees them."""
+    options = options_of(toy, tmp_path)
+    with ExitStack() as stack:
+        detector = stack.enter_context(closing(TrtDetector(options)))
+        lane = stack.enter_context(closing(detector.lane()))
+        kinds = [{"bt709": bt709, "full_range": full} for bt709 in (False, True) for full in (False, True)]
+        nv12 = [noise_nv12((61, 47), **kind, turns=turns, seed=turns) for turns, kind in enumerate(kinds)]
+        images: list[HostImage | DeviceImage] = [stack.enter_context(on_device(picture)) for picture in nv12]
+        whole = [HostImage(np.ascontiguousarray(np.round(bgr_of(picture)).astype(np.uint8))) for picture in nv12]
+        large = HostImage(host_pictures(1, SIZES[3:])[0].bgr)
+        reference = stack.enter_context(closing(CpuDetector(options)))
+        looking = stack.enter_context(closing(reference.lane()))
+        assert [len(found) > 0 for found in lane.detect([images[1], large, images[2]])[0]] == [True] * 3
+        for image, same in zip((*images, large), (*whole, large)):
+            (expected, *_) = reference.run(looking.preprocess([same]))
+            np.testing.assert_allclose(lane.raw(image), expected[0], atol=0.02)
+
+
+def test_what_there_is_no_room_for_is_counted(toy: Path, tmp_path: Path) -> None:
+    options = options_of(toy, tmp_path, wanted=Wanted(0.0, 0.99, 5, multi_label=True))
+    with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
+        for one in lane.detect(host_pictures(3))[0]:
+            assert (len(one), one.left_out) == (5, 0)
+
+
+@pytest.mark.parametrize("size", [(64, 48), (63, 47), (1, 1)])
+def test_a_sample_is_a_whole_picture_and_kept(toy: Path, tmp_path: Path, size: tuple[int, int]) -> None:
+    """G20: of an odd width too; asked for again it takes no more memory."""
+    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
+        sample = detector.sample(*size)
+        taken = cuda.device_bytes()
+        assert detector.sample(*size) is sample
+        assert cuda.device_bytes() == taken
+        assert lane.fetch(sample)().bgr.shape == (size[1], size[0], 3)
+        lane.detect([sample])
+
+
+def test_a_file_of_one_batch_size_says_what_that_costs(tmp_path: Path) -> None:
+    """G12."""
+    fixed = toy_model(tmp_path / "fixed.onnx", batch=2)
+    with closing(TrtDetector(options_of(fixed, tmp_path))) as detector, closing(detector.lane()) as lane:
+        assert detector.info.max_batch == 2
+        assert any("batches of 2" in line and "dynamic=True" in line for line in detector.info.notes)
+        assert len(lane.detect(host_pictures(1))[0]) == 1
+
+
+def test_a_file_in_half_precision_is_taken(toy: Path, tmp_path: Path) -> None:
+    """G17: with what it gives in FP32."""
+    half = toy_model(tmp_path / "half.onnx", kind=TensorProto.FLOAT16)
+    pictures = host_pictures(3)
+    with closing(TrtDetector(options_of(half, tmp_path))) as detector, closing(detector.lane()) as lane:
+        found, _ = lane.detect(pictures)
+    with closing(CpuDetector(Options(toy, wanted=Wanted(0.3)))) as detector, closing(detector.lane()) as lane:
+        expected, _ = lane.detect(pictures)
+    for one, other in zip(found, expected):
+        assert len(one) > 0
+        np.testing.assert_allclose(one.confidence[:3], other.confidence[:3], atol=0.01)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_model_that_gives_no_numbers_is_refused(tmp_path: Path, precision: str) -> None:
+    """G13: with the remedy, where there is one."""
+    broken = constant_model(tmp_path / "broken.onnx", (1, 1, 9, 9, float("nan"), 0))
+    with pytest.raises(DetectorError) as caught:
+        TrtDetector(options_of(broken, tmp_path, precision=precision))
+    assert "gives what is no number for a grey picture" in str(caught.value)
+    assert ("set model.precision: fp32" in str(caught.value)) == (precision == "fp16")
+    assert "\n" not in str(caught.value)
+
+
+def test_bytes_are_not_taken_for_an_input(tmp_path: Path) -> None:
+    """G17."""
+    odd = toy_model(tmp_path / "bytes.onnx", kind=TensorProto.UINT8)
+    with pytest.raises(DetectorError, match="export it with floating-point tensors"):
+        TrtDetector(options_of(odd, tmp_path, precision="fp32"))
