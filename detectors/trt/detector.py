@@ -165,8 +165,10 @@ class TrtDetector:
         return DeviceImage(picture.pointer, picture.pointer + pitch * height, pitch, width, height)
 
     def close(self) -> None:
-        self.device.use()  # in whichever thread the last lane ended
-        self._undo.close()
+        try:
+            self.device.use()  # in whichever thread the last lane ended
+        finally:
+            self._undo.close()
 
     def _load_within_limit(self, model: _Model, options: Options, cache: Path) -> tuple[Options, list[str]]:
         """Load the engine, and another for smaller batches where the memory asks for one."""
@@ -219,7 +221,7 @@ class TrtDetector:
         )
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
-        self.engine, self.manifest = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
+        self.engine, self.manifest = store.obtain(options.path, recipe, build, self._deserialize)
         self.input, self.output = self._tensors()
         self.output_shape = self._output_shape(model.size)
         shape = (1, *self.output_shape)
@@ -233,6 +235,12 @@ class TrtDetector:
             outputs=int(np.prod(self.output_shape)),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
         )
+
+    def _deserialize(self, plan: bytes) -> Any:
+        """None where TensorRT does not take it; a lack of memory is told as such, for the plan may be a good one."""
+        if len(plan) > (free := self.device.free_memory()):
+            raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
+        return self._runtime.deserialize_cuda_engine(plan)
 
     # An engine is in `self.engine` alone: an error's traceback must not keep it beyond the context of its memory.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import numpy as np
 
-from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream
+from detectors.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream
 from detectors.letterbox import Letterbox
 from detectors.port import DetectorError, DeviceImage, HostImage
 from detectors.trt import kernels
@@ -59,8 +59,8 @@ class Fetcher:
             for slot in self._slots:
                 stack.callback(slot.close)
             if self._stream:
-                with suppress(CudaError):
-                    self._stream.synchronize()
+                stack.callback(self._stream.synchronize)
+            self._stream = None
 
     def _free_slot(self, size: int) -> _Slot:
         for slot in self._slots:

@@ -49,34 +49,49 @@ class TrtLane:
     def __init__(self, detector: TrtDetector, sizes: Sequence[int] | None = None) -> None:
         self._detector = detector
         sizes = sizes or (batch_sizes(detector.max_batch) if detector.dynamic else [detector.max_batch])
-        head, most, needs = detector.head, sizes[-1], detector.needs
         with ExitStack() as undo:
             self._undo = undo
             self._stream = self._keep(Stream())
-            undo.callback(self._settle)
-            self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
-            self._input = self._keep(DeviceBuffer(needs.input(most)))
-            self._raw = self._keep(DeviceBuffer(needs.output(most)))
-            self._activations = self._keep(DeviceBuffer(needs.activations))
-            self._batch = Batch(most, needs.frame, head.spec, detector.copiers, self._keep)
-            self._boxes = Boxes(
-                detector.postprocess,
-                head,
-                detector.output_shape,
-                detector.options.wanted,
-                most,
-                self._raw,
-                self._batch.places,
-                self._keep,
-            )
-            self._fetcher = self._keep(Fetcher(detector.device, detector.preprocess))
-            self._contexts: dict[int, Any] = {}
-            undo.callback(self._contexts.clear)
-            self._graphs = {size: self._capture(size) for size in sizes}
-            self._next = [min(size for size in sizes if size >= count) for count in range(most + 1)]
+            try:
+                self._allocate(sizes[-1])
+                self._graphs = {size: self._capture(size) for size in sizes}
+            except BaseException:
+                self._settle()
+                raise
+            undo.callback(self._stream.synchronize)  # before anything is released
             self._undo = undo.pop_all()
+        self._next = [min(size for size in sizes if size >= count) for count in range(sizes[-1] + 1)]
+
+    def _allocate(self, most: int) -> None:
+        """For batches of up to so many."""
+        detector, needs = self._detector, self._detector.needs
+        self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
+        self._input = self._keep(DeviceBuffer(needs.input(most)))
+        self._raw = self._keep(DeviceBuffer(needs.output(most)))
+        self._activations = self._keep(DeviceBuffer(needs.activations))
+        self._batch = Batch(most, needs.frame, detector.head.spec, detector.copiers, self._keep)
+        self._boxes = Boxes(
+            detector.postprocess,
+            detector.head,
+            detector.output_shape,
+            detector.options.wanted,
+            most,
+            self._raw,
+            self._batch.places,
+            self._keep,
+        )
+        self._fetcher = self._keep(Fetcher(detector.device, detector.preprocess))
+        self._contexts: dict[int, Any] = {}
+        self._undo.callback(self._contexts.clear)
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        try:
+            return self._detect(images)
+        except BaseException:
+            self._settle()  # whoever has the pictures may release them now
+            raise
+
+    def _detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         size = self._next[len(images)]
         graphs, stream = self._graphs[size], self._stream
         begun, placed, inferred, ended = self._events
@@ -132,7 +147,7 @@ class TrtLane:
         return handle
 
     def _settle(self) -> None:
-        """Before anything is released that what is enqueued would use; the reason of a failure is told already."""
+        """After a failure, before anything is released that what is enqueued would use."""
         with suppress(CudaError):
             self._stream.synchronize()
 

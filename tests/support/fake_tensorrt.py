@@ -27,6 +27,7 @@ import onnxruntime as ort
 VERSION = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
 MAJOR = int(VERSION.partition(".")[0])
 failures: list[str] = []  # what no caller may do
+called: Counter[str] = Counter()
 _fail: Counter[str] = Counter()
 _cuda = ctypes.CDLL("libcuda.so.1")
 _cuda.cuMemAlloc.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
@@ -35,12 +36,19 @@ _MAGIC = b"a plan\n"
 _ACTIVATIONS = 64 << 10  # bytes a picture
 
 
-def fail_next(name: str, after: int = 0) -> None:
-    """A call of this name fails, as it does without memory: the next one, or after so many."""
-    _fail[name] = after + 1
+def fail_nth(name: str, number: int) -> None:
+    """A call of this name fails, as it does without memory: number 1 is the next."""
+    _fail[name] = number
+
+
+def calm() -> None:
+    """Nothing fails, and nothing was called."""
+    _fail.clear()
+    called.clear()
 
 
 def _fails(name: str) -> bool:
+    called[name] += 1
     if _fail[name] > 0:
         _fail[name] -= 1
         return _fail[name] == 0

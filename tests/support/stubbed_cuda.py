@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 
 _cuda = ctypes.CDLL("libcuda.so.1")
+_seen = [0]
 _cuda.cuda_report.argtypes = _cuda.cuda_calls.argtypes = (ctypes.c_char_p, ctypes.c_size_t)
 _cuda.cuda_fail.argtypes = (ctypes.c_char_p, ctypes.c_long, ctypes.c_int)
 _cuda.cuda_trespasses.restype = _cuda.cuda_unlaunched.restype = ctypes.c_long
@@ -32,8 +33,9 @@ def calm() -> None:
 
 
 def trespasses() -> int:
-    """Accesses to memory that was not allocated, or not any more."""
-    return int(_cuda.cuda_trespasses())
+    """Accesses to memory that was not allocated, or not any more, since this was asked last."""
+    before, _seen[0] = _seen[0], int(_cuda.cuda_trespasses())
+    return _seen[0] - before
 
 
 def unlaunched() -> int:

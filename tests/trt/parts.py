@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +36,12 @@ def on_device(picture: Nv12) -> Iterator[DeviceImage]:
     rows = np.zeros((picture.luma.shape[0] + picture.chroma.shape[0], pitch), np.uint8)
     rows[: len(picture.luma), : picture.luma.shape[1]] = picture.luma
     rows[len(picture.luma) :, : picture.chroma.shape[1]] = picture.chroma
-    stream, event, memory = Stream(), Event(), DeviceBuffer(rows.nbytes)
-    try:
+    with ExitStack() as stack:
+        stream, event = stack.enter_context(closing(Stream())), stack.enter_context(closing(Event()))
+        memory = stack.enter_context(closing(DeviceBuffer(rows.nbytes)))
         memory.upload(rows, stream)
         event.record(stream)
         chroma = memory.pointer + pitch * len(picture.luma)
         width, height = picture.size
         yield DeviceImage(memory.pointer, chroma, pitch, width, height, picture.bt709, picture.full_range, event.handle,
                           object(), picture.turns)  # fmt: skip
-    finally:
-        for handle in (memory, event, stream):
-            handle.close()

@@ -73,7 +73,11 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
             assert "CUDA_ERROR_" in told or name in ("cuLaunchHostFunc", "cuMemAlloc")  # TensorRT's own, which it logs
             assert cuda.alive() == {}, f"{name} {number}: {told}"  # while the error is still looked at
         cuda.calm()
-        assert told is not None or name in _QUIET, f"{name} {number} is not told"
+        # TensorRT's own: an engine that cannot be loaded is built again, and one that cannot be freed has no way to say so.
+        is_its_own = (name, number) == ("cuMemAlloc", 1) or (name == "cuMemFree" and len(tensorrt.failures) == 1)
+        assert told is not None or name in _QUIET or is_its_own, f"{name} {number} is not told"
+        if name == "cuMemFree":
+            tensorrt.failures.clear()
         assert cuda.alive() == {}, f"{name} {number}: {told}"
         assert cuda.trespasses() == 0, f"{name} {number}: {told}"
         assert tensorrt.failures == []
@@ -81,15 +85,22 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _OF_TENSORRT)
-@pytest.mark.parametrize("after", range(6))
-def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str, after: int) -> None:
-    tensorrt.fail_next(name, after)
-    try:
-        _live(toy, engines)
-        told = "" if name == "deserialize" and after > 0 else None  # there are not so many
-    except DetectorError as error:
-        told = str(error)
-        assert cuda.alive() == {}, told
-    tensorrt._fail.clear()
-    assert told is not None or name == "deserialize"
-    assert "\n" not in (told or "")
+def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str) -> None:
+    """An engine that cannot be loaded is built again; whatever else fails is told."""
+    tensorrt.calm()
+    _live(toy, engines)
+    count = tensorrt.called[name]
+    assert count > 0
+    for number in range(1, count + 1):
+        tensorrt.calm()
+        tensorrt.fail_nth(name, number)
+        told = None
+        try:
+            _live(toy, engines)
+        except DetectorError as error:
+            told = str(error)
+            assert told.count("\n") == 0
+            assert cuda.alive() == {}, told
+        assert (told is None) == (name == "deserialize"), f"{name} {number}"
+    tensorrt.calm()
+    _live(toy, engines)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from contextlib import closing
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from detectors.port import DetectorError
 from detectors.trt.detector import TrtDetector
@@ -17,6 +19,10 @@ from tests.support.kernels import NV12_SIZES, bgr_of, noise_nv12
 from tests.trt.parts import host_pictures, on_device, options_of
 
 _WAITS = {"cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuStreamSynchronize", "cuEventSynchronize"}
+
+
+class _Lease:
+    """Somebody's."""
 
 
 @pytest.mark.parametrize(("bt709", "full_range"), [*product((False, True), repeat=2)])
@@ -46,23 +52,16 @@ def test_nobody_waits_for_a_picture_but_who_wants_it(toy: Path, tmp_path: Path) 
 def test_a_picture_is_kept_as_it_is_until_it_is_read(toy: Path, tmp_path: Path) -> None:
     """Its decoder gets the place back when the copy is made, whether anybody still waits for it or not."""
 
-    class Lease:
-        """Somebody's."""
-
-    import weakref
-
-    from msgspec import structs
-
     with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
         with on_device(noise_nv12((64, 48), bt709=True, full_range=False)) as image:
-            lease = Lease()
+            lease = _Lease()
             held = weakref.ref(lease)
             fetch = lane.fetch(structs.replace(image, lease=lease))
             del lease
             gc.collect()
             assert held() is not None
             del fetch
-            for _ in range(3):  # the stand-in's streams move on when they are asked
+            for _ in range(5):  # the stand-in's streams move on when they are asked
                 lane.detect(host_pictures(1))
             gc.collect()
             assert held() is None
