@@ -40,7 +40,7 @@ from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.publisher import Publisher
-from daemon.reload import Change, least_confidence
+from daemon.reload import Change, defaults_of
 from daemon.snapshots import Snapshots
 from daemon.source_manager import MakeSource, SourceManager
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
@@ -160,9 +160,7 @@ class App:
             board, self._outbox, self.ledger, self._clock, self._watchdog, self._fail, self.snapshots.look
         )
         self._board = board
-        self._lanes = Lanes(
-            detector, config.active, config.model.confidence, least_confidence(config), pipeline, self._limits
-        )
+        self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline, self._limits)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         offer = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))

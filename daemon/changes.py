@@ -24,7 +24,7 @@ from daemon.lane import Keep
 from daemon.lanes import Generation, Lanes
 from daemon.opening import Opening
 from daemon.plan import options_of
-from daemon.reload import Change, difference, is_same_model, least_confidence
+from daemon.reload import Change, defaults_of, difference, is_same_model, least_confidence
 from daemon.source_manager import AnyCapture, SourceManager
 from daemon.stop import Stop, StoppedError
 from daemon.watchdog import Watchdog
@@ -222,7 +222,7 @@ class Changes(threading.Thread):
         new: Config,
         change: Change,
         captures: Sequence[AnyCapture],
-        filters: dict[str, Keep | None],
+        filters: dict[str, Keep],
         adopted: Generation | None,
     ) -> None:
         """From here on nothing is refused."""
@@ -295,7 +295,7 @@ class Changes(threading.Thread):
             detector.close()
             raise StoppedError
         try:
-            return self._lanes.prepare(detector, new.active, model.confidence, least_confidence(new), stop)
+            return self._lanes.prepare(detector, new.active, defaults_of(new), stop)
         except ConfigError:
             detector.close()
             raise

@@ -27,6 +27,7 @@ from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.publisher import try_endpoint
 from daemon.redact import printable
+from daemon.reload import defaults_of
 from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
@@ -223,7 +224,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
             return None
         undo.callback(detector.close)
         for source in config.active:
-            keep_of(source, detector.info.labels, config.model.confidence, 0.0)
+            keep_of(source, detector.info.labels, defaults_of(config))
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

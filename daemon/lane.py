@@ -67,7 +67,7 @@ class LaneThread(threading.Thread):
         self,
         name: str,
         detector: Detector,
-        filters: Mapping[str, Keep | None],
+        filters: Mapping[str, Keep],
         pipeline: Pipeline,
         retired: Stop,
         on_end: Callable[[], None],
@@ -133,7 +133,13 @@ class LaneThread(threading.Thread):
         board.release(batch)
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
-        """Boxes that no picture has are left out, counted, and told of once."""
+        """Boxes that no picture has are left out, counted, and told of once; so is what there were too many of."""
+        if left_out := sum(one.left_out for one in found):
+            if self._to.ledger.left_out == 0:
+                log.warning(
+                    "the model gives more candidates than are looked at: the weakest are left out", lane=self.name
+                )
+            self._to.ledger.add_left_out(left_out)
         good, bad = plausible(found, len(self._served.labels))
         if bad:
             if self._to.ledger.bad_boxes == 0:
@@ -150,31 +156,46 @@ class LaneThread(threading.Thread):
 
 
 @dataclass(frozen=True)
-class Keep:
-    """A source's own wishes: a higher threshold, some labels only. NMS is class-wise and greedy by confidence, so
-    filtering after it gives what filtering before would.
+class Defaults:
+    """What a source gets that asks for nothing of its own.
 
     Attributes:
         confidence: weaker boxes are left out.
-        classes: (c,) bool, which class ids to keep, or None for all.
+        floor: the detector gives none that are weaker.
+        most: boxes a picture, the strongest.
     """
 
     confidence: float
+    floor: float
+    most: int
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A source's own wishes: a higher threshold, some labels only. NMS is class-wise and greedy by confidence, so
+    filtering after it gives what filtering before would; as long as there are no more boxes than the detector gives.
+
+    Attributes:
+        confidence: weaker boxes are left out, None where the detector gives none.
+        classes: (c,) bool, which class ids to keep, or None for all.
+        most: of what is left, so many are kept, the strongest.
+    """
+
+    confidence: float | None
     classes: npt.NDArray[np.bool_] | None
+    most: int
 
     def __call__(self, detections: Detections) -> Detections:
-        keep = detections.confidence >= self.confidence
+        wanted = detections
         if self.classes is not None:
-            keep &= self.classes[detections.class_id]
-        return detections if keep.all() else detections[keep]
+            wanted = wanted[self.classes[wanted.class_id]]
+        if self.confidence is not None:
+            wanted = wanted[wanted.confidence >= self.confidence]
+        return wanted if len(wanted) <= self.most else wanted[: self.most]
 
 
-def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float, detectors: float) -> Keep | None:
-    """What a source wants of a model with these labels; None if it wants all that the detector gives.
-
-    Args:
-        default: confidence, of sources that do not name their own.
-        detectors: the confidence below which the detector gives none.
+def keep_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults) -> Keep:
+    """What a source wants of a model with these labels.
 
     Raises:
         ConfigError: a label the model does not have.
@@ -187,5 +208,5 @@ def keep_of(source: SourceConfig, labels: tuple[str, ...], default: float, detec
                 f"sources, id {source.id}: the model has no label {unknown[0]!r}; it has {', '.join(labels)}"
             )
         classes = np.array([label in source.labels for label in labels])
-    confidence = default if source.confidence is None else source.confidence
-    return None if classes is None and confidence <= detectors else Keep(confidence, classes)
+    confidence = defaults.confidence if source.confidence is None else source.confidence
+    return Keep(confidence if confidence > defaults.floor else None, classes, defaults.most)

@@ -10,7 +10,7 @@ import structlog
 
 from daemon import heap
 from daemon.config import SourceConfig
-from daemon.lane import Keep, LaneThread, Pipeline, keep_of
+from daemon.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
 from daemon.limits import Limits
 from daemon.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
@@ -24,8 +24,6 @@ class Generation:
 
     Args:
         number: of the detector, from 0.
-        default: confidence, of sources that do not name their own.
-        least: below it the detector gives nothing.
 
     Attributes:
         threads: its lanes.
@@ -40,11 +38,10 @@ class Generation:
         number: int,
         detector: Detector,
         sources: Sequence[SourceConfig],
-        default: float,
-        least: float,
+        defaults: Defaults,
         pipeline: Pipeline,
     ) -> None:
-        self._detector, self._default, self._least = detector, default, least
+        self._detector, self._defaults = detector, defaults
         self._filters = self.filters_of(sources)
         self._retired = Stop()
         self._lock = threading.Lock()
@@ -122,16 +119,16 @@ class Generation:
         """Wait for the detector to be closed, for so many seconds at most; returns whether it is."""
         return self.closed.wait(seconds)
 
-    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep | None]:
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep]:
         """What these sources want of this model.
 
         Raises:
             ConfigError: a label the model does not have.
         """
         labels = self._detector.info.labels
-        return {source.id: keep_of(source, labels, self._default, self._least) for source in sources}
+        return {source.id: keep_of(source, labels, self._defaults) for source in sources}
 
-    def update_filters(self, filters: dict[str, Keep | None]) -> None:
+    def update_filters(self, filters: dict[str, Keep]) -> None:
         """What these sources want from here on."""
         self._filters.update(filters)
 
@@ -167,14 +164,13 @@ class Lanes:
         self,
         detector: Detector,
         sources: Sequence[SourceConfig],
-        default: float,
-        least: float,
+        defaults: Defaults,
         pipeline: Pipeline,
         limits: Limits,
     ) -> None:
         self._pipeline, self._limits = pipeline, limits
         self._made = 0
-        self._now = Generation(0, detector, sources, default, least, pipeline)
+        self._now = Generation(0, detector, sources, defaults, pipeline)
         self._retired: list[Generation] = []
         self._started = self._stopped = False
         self._lock = threading.Lock()
@@ -203,7 +199,7 @@ class Lanes:
         generation.wait_ready(stop, self._limits.lane_start)
 
     def prepare(
-        self, detector: Detector, sources: Sequence[SourceConfig], default: float, least: float, stop: Stop
+        self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
     ) -> Generation:
         """Lanes of another detector, warmed up beside those that work; to be adopted or retired.
 
@@ -215,7 +211,7 @@ class Lanes:
         with self._lock:
             self._made += 1
             number = self._made
-        fresh = Generation(number, detector, sources, default, least, self._pipeline)
+        fresh = Generation(number, detector, sources, defaults, self._pipeline)
         try:
             fresh.start()
             fresh.wait_ready(stop, self._limits.lane_start)
@@ -235,11 +231,11 @@ class Lanes:
                 fresh.retire()
         old.retire()
 
-    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep | None]:
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep]:
         """See `Generation.filters_of`."""
         return self._now.filters_of(sources)
 
-    def update_filters(self, filters: dict[str, Keep | None]) -> None:
+    def update_filters(self, filters: dict[str, Keep]) -> None:
         self._now.update_filters(filters)
 
     def forget(self, source: str) -> None:

@@ -57,11 +57,12 @@ class Ledger:
     Attributes:
         sources: ids, whose order is the index in the rows.
         bad_boxes: that models gave, no picture has, and were left out.
+        left_out: candidates that were too many to be looked at.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
-        self.bad_boxes = 0
+        self.bad_boxes = self.left_out = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
         self._gone: dict[str, int] = {}  # how often `tidy` has found the source removed, the longest removed first
@@ -87,6 +88,10 @@ class Ledger:
     def add_bad_boxes(self, count: int) -> None:
         with self._lock:
             self.bad_boxes += count
+
+    def add_left_out(self, count: int) -> None:
+        with self._lock:
+            self.left_out += count
 
     def remove(self, source: str) -> None:
         """A source is not there any more."""

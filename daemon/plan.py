@@ -13,13 +13,15 @@ from daemon.sources.nvdec.memory import decoder_bytes
 from detectors.port import ModelInfo, Options, Wanted
 
 PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200
+_ROOM = 1024  # boxes a picture
 _SOURCES_PER_PROCESS = 16
 _ON_CPU = 8  # of those that the CPU decodes
 _MOST_PROCESSES = 4
 
 
 def options_of(config: Config) -> Options:
-    """What the detector needs to know; its threshold is the lowest that any source wants."""
+    """What the detector needs to know. Its threshold is the lowest that any source wants; and it gives more boxes than
+    a source gets, which may want some labels only."""
     model = config.model
     wishes = [source.confidence for source in config.active if source.confidence is not None]
     return Options(
@@ -27,7 +29,7 @@ def options_of(config: Config) -> Options:
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
-        wanted=Wanted(min([model.confidence, *wishes]), model.iou, model.max_detections),
+        wanted=Wanted(min([model.confidence, *wishes]), model.iou, max(_ROOM, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,
         precision=model.precision,

@@ -8,6 +8,7 @@ import msgspec
 
 from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
+from daemon.lane import Defaults
 
 _HOT = ("sources", "model")
 
@@ -78,6 +79,11 @@ def least_confidence(config: Config) -> float:
     """That any source wants, with which the detector is opened."""
     own = (source.confidence for source in config.active if source.confidence is not None)
     return min([config.model.confidence, *own])
+
+
+def defaults_of(config: Config) -> Defaults:
+    """For its sources."""
+    return Defaults(config.model.confidence, least_confidence(config), config.model.max_detections)
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:

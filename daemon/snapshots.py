@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 
 import cv2
 import numpy as np
@@ -13,7 +14,7 @@ from daemon.errors import LookoutError, StoppingError
 from daemon.frames import Frame
 from daemon.stop import Stop
 from detectors.detections import Detections
-from detectors.port import DetectorError, Lane
+from detectors.port import DetectorError, Fetch, HostImage, Lane
 
 _QUALITY = 85
 _BOX = (66, 200, 255)
@@ -29,10 +30,9 @@ class _Request:
     """
 
     done: Stop = field(default_factory=Stop)
-    picture: npt.NDArray[np.uint8] | None = None
+    fetch: Fetch | None = None
     found: Detections | None = None
     labels: tuple[str, ...] = ()
-    failure: str | None = None
 
 
 class Snapshots:
@@ -59,13 +59,12 @@ class Snapshots:
             requests = self._requests.pop(frame.info.source, [])
         if not requests:
             return
-        picture, failure = None, None
         try:
-            picture = lane.fetch(frame.image).bgr
+            fetch = lane.fetch(frame.image)
         except DetectorError as error:
-            failure = str(error)
+            fetch = partial(_fail, error)
         for request in requests:
-            request.picture, request.found, request.labels, request.failure = picture, found, labels, failure
+            request.fetch, request.found, request.labels = fetch, found, labels
             request.done.set()
 
     def take(self, source: str, timeout_s: float, *, boxes: bool) -> bytes:
@@ -85,13 +84,16 @@ class Snapshots:
             self._requests.setdefault(source, []).append(request)
         if not request.done.wait(timeout_s):
             self._withdraw(source, request)
-        if request.failure:
-            raise LookoutError(f"a frame of {source} came, but cannot be read: {request.failure}")
-        if request.picture is None or request.found is None:
+        if request.fetch is None or request.found is None:
             if self._ended:
                 raise StoppingError
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
-        picture = _draw(request.picture, request.found, request.labels) if boxes else request.picture
+        try:
+            picture = request.fetch().bgr
+        except DetectorError as error:
+            raise LookoutError(f"a frame of {source} came, but cannot be read: {error}") from error
+        if boxes:
+            picture = _draw(picture, request.found, request.labels)
         encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
         return encoded
 
@@ -102,6 +104,10 @@ class Snapshots:
                 requests.remove(request)
             if not requests:
                 self._requests.pop(source, None)
+
+
+def _fail(error: DetectorError) -> HostImage:
+    raise error
 
 
 def _draw(picture: npt.NDArray[np.uint8], found: Detections, labels: tuple[str, ...]) -> npt.NDArray[np.uint8]:

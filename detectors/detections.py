@@ -43,8 +43,8 @@ class Detections:
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp]) -> Detections:
-        """The rows of a boolean mask (n,), or of indices, in their order."""
+    def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
+        """The rows of a boolean mask (n,), of indices, or of a slice, in their order."""
         return Detections(self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out)
 
 

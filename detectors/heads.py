@@ -220,8 +220,8 @@ def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates
 
 
 def _pick(scores: Floats, wanted: Wanted) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
-    """Row, score and class of what reaches the threshold among scores (n, c); nothing of a row in which a score is not a
-    number."""
+    """Row, score and class of what reaches the threshold among scores (n, c). A row is left out where one of its scores
+    is not a number."""
     reached = scores.max(axis=1) >= wanted.confidence
     if wanted.multi_label:
         rows, classes = np.nonzero((scores >= wanted.confidence) & reached[:, None])

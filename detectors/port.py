@@ -84,8 +84,8 @@ Image = HostImage | DeviceImage
 
 
 Fetch = Callable[[], HostImage]
-"""Waits for a picture that is on its way into host memory; from any thread, more than once. It raises DetectorError where
-the picture cannot be had, such as when the lane was closed meanwhile."""
+"""Waits for a picture that is on its way into host memory; from any thread, more than once. It raises DetectorError
+where the picture cannot be had, such as when the lane was closed meanwhile."""
 
 
 def on_host(image: Image) -> HostImage:
@@ -144,8 +144,8 @@ class Options:
         wanted: which boxes to return.
         max_batch: at most so many pictures a batch.
         threads: CPU threads of one inference, 0 for all cores.
-        precision: of the arithmetic; auto is the file's own where that is quantised, and else the backend's fastest that
-            does not overflow on noise. What was taken is told in `ModelInfo.precision`; what it costs,
+        precision: of the arithmetic; auto is the file's own where that is quantised, and else the backend's fastest
+            that does not overflow on noise. What was taken is told in `ModelInfo.precision`; what it costs,
             `lookout calibrate` measures. int8 and fp8 are in the file or are not: asking for them only makes sure.
         builder_level: how long a backend that builds engines looks for the fastest, 0-5.
         cache: folder for what is built from the model; None for the usual one, see `cache_folder`.

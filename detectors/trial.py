@@ -37,8 +37,8 @@ def check(run: Callable[[HostImage], Floats], head: Head, precision: str) -> Non
         low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:
             raise DetectorError(
-                f"the model's scores for {name} go from {low:.4g} to {high:.4g}, and those of {head.name} are from 0 to "
-                f"1: {_likely(raw, head)}; Lookout runs detection models only"
+                f"the model's scores for {name} go from {low:.4g} to {high:.4g}, and those of {head.name} are from 0 "
+                f"to 1: {_likely(raw, head)}; Lookout runs detection models only"
             )
 
 
@@ -52,6 +52,6 @@ def _likely(raw: Floats, head: Head) -> str:
     """What else has an output like this."""
     if head.name == "yolov8" and len(raw) == _POSE:
         return "56 rows are those of a pose model"
-    if head.name == "yolov8" and len(raw) > 5 and 0 <= raw[4:-1].min() and raw[4:-1].max() <= 1:
+    if head.name == "yolov8" and len(raw) > 5 and raw[4:-1].min() >= 0 and raw[4:-1].max() <= 1:
         return "a last row that is no score is that of rotated boxes"
     return "it is a model of another task, or its scores are not activated"

@@ -14,7 +14,8 @@ import numpy as np
 
 from detectors.letterbox import InputSpec
 from detectors.trt.kernels import FOLDER
-from tests.support.driver import ROOT, compiled
+from tests.support.daemon import ROOT
+from tests.support.driver import compiled
 from tests.support.kernels import (
     HEADS,
     KERNELS_ON_CPU,
@@ -40,7 +41,8 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "a pitch that is the width": (_PRE, "sample(p.plane0, p.pitch, 1,", "sample(p.plane0, width, 1,"),
     "weights exchanged": (_PRE, "a * (1.0f - weight) + b * weight", "a * weight + b * (1.0f - weight)"),
     "the border is not clamped": (_PRE, "low + 1 < size ? low + 1 : low", "low + 1"),
-    "a quarter turn the other way": (_PRE, "if (p.turns == 1) return {y, right};", "if (p.turns == 3) return {y, right};"),
+    "a quarter turn the other way": (_PRE, "if (p.turns == 1) return {y, right};",
+                                     "if (p.turns == 3) return {y, right};"),
     "half a turn mirrors": (_PRE, "return {right, bottom};", "return {right, y};"),
     "black is 0": (_PRE, "(luma - 16.0f)", "luma"),
     "luma stretched like chroma": (_PRE, "255.0f / 219.0f", "255.0f / 224.0f"),
@@ -68,8 +70,8 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "a confidence that is no number": (_POST, "if (!(r[4] >= limits.confidence)) return;\n        const int class_id",
                                        "if (r[4] < limits.confidence) return;\n        const int class_id"),
     "a class that is no number": (_POST, "fabsf(r[5]) < 16777216.0f ? (int)r[5] : -1", "(int)r[5]"),
-    "order without the class": (_POST, "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row * (unsigned int)"
-                                "o.classes + (unsigned int)c);",
+    "order without the class": (_POST, "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row * "
+                                "(unsigned int)o.classes + (unsigned int)c);",
                                 "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row);"),
     "the last of equals first": (_POST, "(0xffffffffu - order)", "order"),
     "two zeros": (_POST, "__float_as_uint(score + 0.0f)", "__float_as_uint(score)"),
@@ -81,7 +83,8 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "overlap is enough": (_POST, "inter > iou * (areas - inter)", "inter >= iou * (areas - inter)"),
     "the union counts twice": (_POST, "iou * (areas - inter)", "iou * areas"),
     "classes suppress each other": (_POST, "a.class_id == b.class_id && inter", "inter"),
-    "not clipped": (_POST, "fminf(fmaxf((value - shift) * scale, 0.0f), limit)", "fmaxf((value - shift) * scale, 0.0f)"),
+    "not clipped": (_POST, "fminf(fmaxf((value - shift) * scale, 0.0f), limit)",
+                    "fmaxf((value - shift) * scale, 0.0f)"),
     "clipped to what it is not": (_POST, "value != value ? value : fminf", "fminf"),
     "scaled before it is moved": (_POST, "(value - shift) * scale", "value * scale - shift"),
     "suppresses where it may not": (_POST, "if (!limits.suppress) continue;", ""),
@@ -96,7 +99,7 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
                               "if (all > limits.capacity) o.counts[batch] = limits.capacity;"),
     "one too few of the strongest": (_POST, ">= last) keep(", "> last) keep("),
     "a histogram of the last byte": (_POST, "histogram[i] = 0;", "histogram[i] += 0;"),
-    "no barrier between rounds": (_POST, "        __syncthreads();  // what the last round suppressed is seen by all\n", ""),
+    "no barrier between rounds": (_POST, "__syncthreads();  // what the last round suppressed is seen by all\n", ""),
     "no barrier while sorting": (_POST, "            __syncthreads();\n            for (int i = threadIdx.x; i < n;",
                                  "            for (int i = threadIdx.x; i < n;"),
     "no barrier before counting": (_POST, "histogram[i] = 0;\n        __syncthreads();", "histogram[i] = 0;"),

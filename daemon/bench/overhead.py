@@ -21,7 +21,7 @@ from daemon.log import logging
 from daemon.messages import Encoding, FrameClock, VideoFormat
 from daemon.sources.port import Picture
 from detectors.detections import Detections
-from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes, on_host
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
 
@@ -144,8 +144,8 @@ class _Detector:
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         return [self._found] * len(images), StageTimes(0, 0, 0)
 
-    def fetch(self, image: Image) -> HostImage:
-        return on_host(image)
+    def fetch(self, image: Image) -> Fetch:
+        return at_hand(image)
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.zeros((height, width, 3), np.uint8))

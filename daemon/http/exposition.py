@@ -80,6 +80,9 @@ class Exposition(Collector):
             "lookout_bad_boxes", "Boxes that no picture has, left out.", value=self._app.ledger.bad_boxes
         )
         yield CounterMetricFamily(
+            "lookout_candidates_left_out", "Boxes before NMS, too many to look at.", value=self._app.ledger.left_out
+        )
+        yield CounterMetricFamily(
             "lookout_http_refused", "Requests without the token they needed.", value=self._refused()
         )
         yield from self._build()

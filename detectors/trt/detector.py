@@ -127,6 +127,10 @@ class TrtDetector:
         self.device.use()
         return TrtLane(self)
 
+    def make_context(self) -> Any:
+        """An execution context without memory for its activations; None where there is no memory for the rest of it."""
+        return seam.make_context(trt, self.engine)
+
     def layers(self, runs: int = 50) -> list[Layer]:
         """The engine's layers, and what each takes of a full batch of zeros."""
         from detectors.trt.layers import Times, inspect, with_times
@@ -207,7 +211,7 @@ class TrtDetector:
             raise DetectorError(f"{self.options.path}: {error}") from error
 
     def _load(self, model: _Model, options: Options, cache: Path) -> None:
-        self.engine = None  # of another batch size, before there are two
+        self.engine: Any = None  # of another batch size, before there are two
         recipe = Recipe(
             onnx_sha256=model.digest,
             builder=f"TensorRT {seam.version_of(trt)}",
@@ -262,7 +266,7 @@ class TrtDetector:
         shape = tuple(self.engine.get_tensor_shape(self.output))[1:]
         if min(shape) >= 0:
             return shape
-        context = seam.make_context(trt, self.engine)
+        context = self.make_context()
         context.set_input_shape(self.input, (1, 3, size[1], size[0]))
         return tuple(context.get_tensor_shape(self.output))[1:]
 

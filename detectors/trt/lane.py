@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tensorrt as trt
 
 from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
@@ -82,7 +81,7 @@ class TrtLane:
         )
         self._fetcher = self._keep(Fetcher(detector.device, detector.preprocess))
         self._contexts: dict[int, Any] = {}
-        self._undo.callback(self._contexts.clear)
+        self._undo.callback(self._release_contexts)
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         try:
@@ -157,10 +156,13 @@ class TrtLane:
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
         return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._boxes.launch)))
 
+    def _release_contexts(self) -> None:
+        self._contexts = {}
+
     def _make_context(self, size: int) -> None:
         """In `_contexts` alone: an error's traceback must not keep it beyond what it was made from."""
         detector, spec = self._detector, self._detector.head.spec
-        self._contexts[size] = seam.make_context(trt, detector.engine)
+        self._contexts[size] = detector.make_context()
         if self._contexts[size] is None:
             raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
         seam.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)

@@ -11,9 +11,8 @@ import msgspec
 from detectors.trt import seam
 from detectors.verdict import Verdict
 
-
 VERSION = 2
-"""Of what Lookout itself makes of a model (`half.py`, `seam.py`, `builder.py`): engines of another one are not loaded."""
+"""Of what Lookout itself makes of a model (`half.py`, `seam.py`, `builder.py`): engines of another are built anew."""
 
 
 @dataclass(frozen=True)

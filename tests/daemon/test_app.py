@@ -14,7 +14,7 @@ import pytest
 from daemon.app import PART_FAILED, App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
-from daemon.lane import keep_of
+from daemon.lane import Defaults, keep_of
 from daemon.messages import Detections
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -89,12 +89,13 @@ def test_a_source_has_its_own_threshold_and_labels() -> None:
     assert options_of(_config(low, cars)).wanted.confidence == 0.1
     import numpy as np
 
+    defaults = Defaults(0.25, 0.1, 2)
     found = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.5, 0.2], np.float32), np.array([1, 0, 1], np.int32))
     labels = ("person", "car")
-    assert keep_of(low, labels, 0.25, 0.1) is None  # it wants all there is
-    strict = keep_of(cars, labels, 0.25, 0.1)
-    assert strict is not None
-    assert strict(found).confidence.tolist() == [pytest.approx(0.9)]
+    assert keep_of(low, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9, 0.5])  # the strongest
+    assert keep_of(cars, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9])
+    weak = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 0, 1], np.int32))
+    assert keep_of(cars, labels, defaults)(weak).confidence.tolist() == pytest.approx([0.7])  # though two are stronger
 
 
 def test_the_last_figures_add_up() -> None:

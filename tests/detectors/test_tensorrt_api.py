@@ -29,7 +29,7 @@ CLASSES = {
     "profile": "IOptimizationProfile",
     "engine": "ICudaEngine",
     "_runtime": "Runtime",
-    "_context": "IExecutionContext",
+    "_contexts": "IExecutionContext",
     "context": "IExecutionContext",
     "inspector": "EngineInspector",
     "timings": "ITimingCache",
@@ -57,6 +57,12 @@ ASKED = {
     },
 }
 ASKED["10"] |= {("PreviewFeature", "PROFILE_SHARING_0806"), ("BuilderFlag", "FP16")}
+_BARE = ("ICudaEngine", "create_execution_context_without_device_memory")
+_STRATEGY = "ExecutionContextAllocationStrategy"
+_GIVEN = {("", _STRATEGY), (_STRATEGY, "USER_MANAGED"), ("IExecutionContext", "set_device_memory")}
+ASKED["8"] |= {_BARE, ("IExecutionContext", "device_memory")}
+ASKED["10"] |= {_BARE, ("IExecutionContext", "device_memory"), *_GIVEN}
+ASKED["11"] |= _GIVEN
 # By getattr in seam.py: each version must have the one it is given.
 NAMED = {
     "8": {("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH"), ("ICudaEngine", "device_memory_size")},
@@ -67,12 +73,13 @@ TACTICS = {("TacticSource", name) for name in ("EDGE_MASK_CONVOLUTIONS", "JIT_CO
 
 
 def _uses() -> Iterator[tuple[str, str]]:
-    """(class, name) of each use: `config.set_flag`, `trt.Builder`, `trt.TensorIOMode.INPUT`, `self._context.x`."""
+    """(class, name) of each use: `config.set_flag`, `trt.Builder`, `trt.TensorIOMode.INPUT`, `self._contexts[1].x`."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.Attribute):
                 continue
             owner = node.value
+            owner = owner.value if isinstance(owner, ast.Subscript) else owner
             name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", None)
             if isinstance(owner, ast.Attribute) and getattr(owner.value, "id", None) == "trt":
                 yield owner.attr, node.attr

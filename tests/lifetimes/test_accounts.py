@@ -164,7 +164,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
-    filters: dict[str, Keep | None] = {"cam": Keep(2.0, None)}
+    filters = {"cam": Keep(2.0, None, 100)}
     watchdog = Watchdog(30, clock, lambda _: None)
     pipeline = Pipeline(board, outbox, ledger, clock, watchdog, failures.append, lambda *_: None)
     lane = LaneThread("0", _Looks(filters.clear), filters, pipeline, Stop(), lambda: None)

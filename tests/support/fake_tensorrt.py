@@ -1,7 +1,7 @@
 """TensorRT, as much of it as Lookout calls, by onnxruntime over the stand-in for the driver (cuda_stub.cpp).
 
-An engine computes when the stream comes to it, in memory that a context was given, as TensorRT does; and it is stricter:
-a context whose shape has changed since its graph was captured, or whose activations another one uses meanwhile, is an
+An engine computes when the stream comes to it, in memory that a context was given, as TensorRT does. It is stricter: a
+context whose shape has changed since its graph was captured, or whose activations another one uses meanwhile, is an
 entry in `failures`. Names that a version does not have do not exist here. The version is LOOKOUT_TEST_TENSORRT.
 """
 
@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 import onnxruntime as ort
 
 VERSION = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
@@ -95,7 +94,7 @@ class LayerInformationFormat(Enum):
 
 
 float32, float16, int32 = DataType.FLOAT, DataType.HALF, DataType.INT32
-_DTYPES = {
+_DTYPES: dict[DataType, np.dtype[Any]] = {
     DataType.FLOAT: np.dtype(np.float32),
     DataType.HALF: np.dtype(np.float16),
     DataType.INT32: np.dtype(np.int32),
@@ -511,7 +510,7 @@ class _Run:
     def _array(self, name: str, shape: tuple[int, ...], dtype: DataType) -> npt.NDArray[Any]:
         kind = _DTYPES[dtype]
         raw = (ctypes.c_byte * (prod(shape) * kind.itemsize)).from_address(self._addresses[name])
-        return np.frombuffer(raw, kind).reshape(shape)
+        return np.frombuffer(memoryview(raw), kind).reshape(shape)
 
 
 _busy: set[int] = set()
@@ -519,12 +518,14 @@ _runs: dict[int, _Run] = {}
 _numbers = itertools.count(1)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _CALLBACK(number: int) -> None:  # noqa: N802 - the one that the driver knows
+def _compute(number: int) -> None:
     try:
         _runs[number].run()
     except Exception:  # noqa: BLE001 - whatever it is, the test is to see it
         failures.append(traceback.format_exc())
+
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_compute)  # the one function that the driver is told of
 
 
 class ExecutionContextAllocationStrategy(Enum):

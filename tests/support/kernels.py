@@ -232,6 +232,20 @@ def check_bgr(runner: Runner, spec: InputSpec, *, half: bool) -> float:
     return float(np.abs(given - wanted).max() / spec.scale)
 
 
+def nv12_of(bgr: npt.NDArray[np.uint8], *, bt709: bool, full_range: bool) -> Nv12:
+    """A picture of even size as NV12, by the definition; chroma lies on the left columns, between the rows."""
+    blue, green, red = (bgr[..., channel].astype(np.float64) for channel in range(3))
+    kr, kb = (0.2126, 0.0722) if bt709 else (0.299, 0.114)
+    luma = kr * red + (1 - kr - kb) * green + kb * blue
+    u, v = (blue - luma) / (2 * (1 - kb)), (red - luma) / (2 * (1 - kr))
+    small = [(plane[0::2, 0::2] + plane[1::2, 0::2]) / 2 for plane in (u, v)]
+    if not full_range:
+        luma, small = 16 + luma * 219 / 255, [plane * 224 / 255 for plane in small]
+    chroma = np.stack([plane + 128 for plane in small], axis=2).reshape(len(small[0]), -1)
+    luma, chroma = (np.clip(np.round(plane), 0, 255) for plane in (luma, chroma))
+    return Nv12(luma.astype(np.uint8), chroma.astype(np.uint8), bt709, full_range)
+
+
 def noise_nv12(size: tuple[int, int], *, bt709: bool, full_range: bool, turns: int = 0, seed: int = 0) -> Nv12:
     """A picture in which each sample is another, odd sizes and a pitch included; `size` is that of the planes."""
     rng, (width, height) = np.random.default_rng(seed), size
@@ -264,7 +278,7 @@ NV12_SIZES = ((64, 48), (63, 47), (2, 2), (1, 1), (34, 3))
 
 
 def check_nv12(runner: Runner, *, bt709: bool, full_range: bool, turns: int = 0) -> float:
-    """Pictures of noise as they are, and as the model's input of the same size; the largest difference in grey levels."""
+    """Pictures of noise as they are, and as a model's input of their size; the largest difference in grey levels."""
     worst = 0.0
     for seed, size in enumerate(NV12_SIZES):
         picture = noise_nv12(size, bt709=bt709, full_range=full_range, turns=turns, seed=seed)
@@ -292,8 +306,8 @@ def check_small_nv12(runner: Runner) -> float:
 def random_output(
     rng: np.random.Generator, head: str, batch: int, size: int, strides: Sequence[int] = (8, 16, 32)
 ) -> tuple[npt.NDArray[np.float32], int]:
-    """Raw output of a head with many overlapping boxes, many equal scores up to 1, zeros of both signs, and rows in which
-    something is not a number; and the number of classes."""
+    """Raw output of a head with many overlapping boxes, many equal scores up to 1, zeros of both signs, and rows in
+    which something is not a number; and the number of classes."""
     classes, cells = 5, sum((size // stride) ** 2 for stride in strides)
     rows = {"yolov5": 3 * cells, "yolov8": cells, "yolox": cells, "end2end": 300}[head]
     likely = rng.random((batch, rows, 1)) < 0.1

@@ -69,8 +69,8 @@ _SIDE, _STRIDES = 64, (8, 16, 32)
 
 
 def toy_model(path: Path, *, batch: int | None = None, kind: int = TensorProto.FLOAT, gain: float = 1.0) -> Path:
-    """A detector in the layout of YOLOv8 that is fast: each cell is a box, "bright" as far as the picture is so there, and
-    "dark" as far as it is not.
+    """A detector in the layout of YOLOv8 that is fast: each cell is a box, "bright" as far as the picture is so there,
+    and "dark" as far as it is not.
 
     Args:
         batch: the one size it is made for, None for any.
@@ -91,7 +91,7 @@ def toy_model(path: Path, *, batch: int | None = None, kind: int = TensorProto.F
         node("Concat", ["placed", "bright", "dark"], ["found"], axis=1),
         node("Cast", ["found"], ["output"], to=kind),
     ]
-    given = {
+    given: dict[str, np.ndarray] = {
         "grey": np.full((1, 3, 1, 1), gain / 3, np.float32),
         "row": np.array([0, 1, -1], np.int64),
         "zero": np.zeros((), np.float32),

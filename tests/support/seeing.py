@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detectors.detections import Detections
-from detectors.port import HostImage, Image, ModelInfo, Options, StageTimes
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes
 from tests.support.hardware import bgr_of
 
 
@@ -44,8 +44,9 @@ class SeeingLane:
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         return [self._one(image) for image in images], StageTimes(0, 0, 0)
 
-    def fetch(self, image: Image) -> HostImage:
-        return HostImage(bgr_of(image))
+    def fetch(self, image: Image) -> Fetch:
+        picture = HostImage(bgr_of(image))
+        return lambda: picture
 
     def close(self) -> None:
         """Nothing is held."""

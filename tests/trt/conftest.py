@@ -30,6 +30,12 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of engines for all tests: a build takes longer than any of them."""
+    return tmp_path_factory.mktemp("engines")
+
+
+@pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A detector of 64x64 that is fast, and finds what is bright."""
     return toy_model(tmp_path_factory.mktemp("model") / "toy.onnx")

@@ -12,6 +12,8 @@ import numpy as np
 
 from detectors.cuda import DeviceBuffer, Event, Stream
 from detectors.port import DeviceImage, HostImage, Options, Wanted
+from detectors.trt.detector import TrtDetector
+from detectors.trt.lane import TrtLane
 from tests.support.kernels import Nv12
 
 SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures, the last larger than memory is set aside for
@@ -19,6 +21,12 @@ SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures, the last l
 
 def options_of(model: Path, folder: Path, **more: Any) -> Options:
     return replace(Options(model, wanted=Wanted(0.3), max_batch=4, cache=folder, frame_size=(100, 100)), **more)
+
+
+@contextmanager
+def opened(model: Path, folder: Path, **more: Any) -> Iterator[tuple[TrtDetector, TrtLane]]:
+    with closing(TrtDetector(options_of(model, folder, **more))) as detector, closing(detector.lane()) as lane:
+        yield detector, lane
 
 
 def host_pictures(count: int, sizes: tuple[tuple[int, int], ...] = SIZES[:3]) -> list[HostImage]:

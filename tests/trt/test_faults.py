@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 import tensorrt
 
 from detectors.port import DetectorError
-from detectors.trt.detector import TrtDetector
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import noise_nv12
-from tests.trt.parts import SIZES, host_pictures, on_device, options_of
+from tests.trt.parts import SIZES, host_pictures, on_device, opened
 
 _OUT_OF_MEMORY, _LAUNCH_FAILED = 2, 719
 # All that the backend calls. One that is missing here has no test below, and test_the_list_is_whole fails.
@@ -25,32 +23,25 @@ _CALLS = (
     "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuStreamBeginCapture",
     "cuStreamCreate", "cuStreamDestroy", "cuStreamEndCapture", "cuStreamSynchronize", "cuStreamWaitEvent",
 )  # fmt: skip
-# What a release reports has happened before, and is told by who closes; what is asked while errors are told is not told.
+# What was captured is in the executable graph by then.
 _QUIET = {"cuGraphDestroy"}
 _OF_TENSORRT = ("deserialize", "create_execution_context", "set_input_shape", "set_tensor_address", "execute_async_v3")
 
 
 def _live(model: Path, folder: Path) -> None:
     """Every phase: opened, tried, a lane, batches of all kinds and sizes, a larger picture, snapshots, closed."""
-    with closing(TrtDetector(options_of(model, folder, lanes=2))) as detector:
-        with closing(detector.lane()) as lane, on_device(noise_nv12((63, 47), bt709=True, full_range=False)) as image:
-            for count in (1, 3, 4):
-                lane.detect(host_pictures(count))
-            lane.detect([image, *host_pictures(1, SIZES[3:])])
-            lane.fetch(image)()
-            lane.detect([detector.sample(33, 21)])
-            lane.fetch(image)()
-
-
-@pytest.fixture(scope="module")
-def engines(toy: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The engine is built already."""
-    folder = tmp_path_factory.mktemp("engines")
-    _live(toy, folder)
-    return folder
+    picture = noise_nv12((63, 47), bt709=True, full_range=False)
+    with opened(model, folder, lanes=2) as (detector, lane), on_device(picture) as image:
+        for count in (1, 3, 4):
+            lane.detect(host_pictures(count))
+        lane.detect([image, *host_pictures(1, SIZES[3:])])
+        lane.fetch(image)()
+        lane.detect([detector.sample(33, 21)])
+        lane.fetch(image)()
 
 
 def test_the_list_is_whole(toy: Path, engines: Path) -> None:
+    _live(toy, engines)  # builds the engine
     cuda.calm()
     _live(toy, engines)
     assert set(cuda.calls()) - {"cuGetErrorString"} == set(_CALLS)
@@ -59,6 +50,7 @@ def test_the_list_is_whole(toy: Path, engines: Path) -> None:
 @pytest.mark.parametrize("name", _CALLS)
 def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
     """The first, the last and some between."""
+    _live(toy, engines)
     cuda.calm()
     _live(toy, engines)
     count = cuda.calls()[name]
@@ -73,7 +65,7 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
             assert "CUDA_ERROR_" in told or name in ("cuLaunchHostFunc", "cuMemAlloc")  # TensorRT's own, which it logs
             assert cuda.alive() == {}, f"{name} {number}: {told}"  # while the error is still looked at
         cuda.calm()
-        # TensorRT's own: an engine that cannot be loaded is built again, and one that cannot be freed has no way to say so.
+        # TensorRT's own: an engine that cannot be loaded is built again; one that cannot be freed does not say so.
         is_its_own = (name, number) == ("cuMemAlloc", 1) or (name == "cuMemFree" and len(tensorrt.failures) == 1)
         assert told is not None or name in _QUIET or is_its_own, f"{name} {number} is not told"
         if name == "cuMemFree":

@@ -26,10 +26,10 @@ def _same(one: Detections, other: Detections) -> None:
     np.testing.assert_allclose(one.xyxy, other.xyxy, atol=0.05)
 
 
-def test_any_batch_after_any_other(toy: Path, tmp_path: Path) -> None:
+def test_any_batch_after_any_other(toy: Path, engines: Path) -> None:
     """G1: a graph is as it was captured, whatever other sizes have run since; all have run before the first picture."""
     chance = random.Random(1)
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with closing(TrtDetector(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
         assert cuda.unlaunched() == 0
         pictures = host_pictures(4)
         expected = [lane.detect([picture])[0][0] for picture in pictures]
@@ -40,9 +40,9 @@ def test_any_batch_after_any_other(toy: Path, tmp_path: Path) -> None:
                 _same(one, expected[number])
 
 
-def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, tmp_path: Path) -> None:
+def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: Path) -> None:
     """Of any size, turned or not, larger than memory was set aside for: as the CPU sees them."""
-    options = options_of(toy, tmp_path)
+    options = options_of(toy, engines)
     with ExitStack() as stack:
         detector = stack.enter_context(closing(TrtDetector(options)))
         lane = stack.enter_context(closing(detector.lane()))
@@ -59,17 +59,17 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, tmp_path:
             np.testing.assert_allclose(lane.raw(image), expected[0], atol=0.02)
 
 
-def test_what_there_is_no_room_for_is_counted(toy: Path, tmp_path: Path) -> None:
-    options = options_of(toy, tmp_path, wanted=Wanted(0.0, 0.99, 5, multi_label=True))
+def test_what_there_is_no_room_for_is_counted(toy: Path, engines: Path) -> None:
+    options = options_of(toy, engines, wanted=Wanted(0.0, 0.99, 5, multi_label=True))
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for one in lane.detect(host_pictures(3))[0]:
             assert (len(one), one.left_out) == (5, 0)
 
 
 @pytest.mark.parametrize("size", [(64, 48), (63, 47), (1, 1)])
-def test_a_sample_is_a_whole_picture_and_kept(toy: Path, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_a_sample_is_a_whole_picture_and_kept(toy: Path, engines: Path, size: tuple[int, int]) -> None:
     """G20: of an odd width too; asked for again it takes no more memory."""
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with closing(TrtDetector(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
         sample = detector.sample(*size)
         taken = cuda.device_bytes()
         assert detector.sample(*size) is sample
@@ -93,8 +93,8 @@ def test_a_file_in_half_precision_is_taken(toy: Path, tmp_path: Path) -> None:
     pictures = host_pictures(3)
     with closing(TrtDetector(options_of(half, tmp_path))) as detector, closing(detector.lane()) as lane:
         found, _ = lane.detect(pictures)
-    with closing(CpuDetector(Options(toy, wanted=Wanted(0.3)))) as detector, closing(detector.lane()) as lane:
-        expected, _ = lane.detect(pictures)
+    with closing(CpuDetector(Options(toy, wanted=Wanted(0.3)))) as reference, closing(reference.lane()) as looking:
+        expected, _ = looking.detect(pictures)
     for one, other in zip(found, expected):
         assert len(one) > 0
         np.testing.assert_allclose(one.confidence[:3], other.confidence[:3], atol=0.01)

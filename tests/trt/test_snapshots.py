@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from contextlib import closing
+from contextlib import ExitStack
 from itertools import product
 from pathlib import Path
 
@@ -13,11 +13,11 @@ import pytest
 from msgspec import structs
 
 from detectors.port import DetectorError
-from detectors.trt.detector import TrtDetector
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import NV12_SIZES, bgr_of, noise_nv12
-from tests.trt.parts import host_pictures, on_device, options_of
+from tests.trt.parts import host_pictures, on_device, opened
 
+_PICTURE = noise_nv12((64, 48), bt709=True, full_range=False)
 _WAITS = {"cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuStreamSynchronize", "cuEventSynchronize"}
 
 
@@ -26,9 +26,9 @@ class _Lease:
 
 
 @pytest.mark.parametrize(("bt709", "full_range"), [*product((False, True), repeat=2)])
-def test_a_picture_has_its_colours(toy: Path, tmp_path: Path, bt709: bool, full_range: bool) -> None:
+def test_a_picture_has_its_colours(toy: Path, engines: Path, bt709: bool, full_range: bool) -> None:
     """G5: of every matrix, range and size, turned or not, within what rounding costs."""
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with opened(toy, engines) as (_, lane):
         for size, turns in product(NV12_SIZES, range(4)):
             picture = noise_nv12(size, bt709=bt709, full_range=full_range, turns=turns)
             with on_device(picture) as image:
@@ -36,59 +36,55 @@ def test_a_picture_has_its_colours(toy: Path, tmp_path: Path, bt709: bool, full_
             assert np.abs(given - bgr_of(picture)).max() <= 0.55
 
 
-def test_nobody_waits_for_a_picture_but_who_wants_it(toy: Path, tmp_path: Path) -> None:
+def test_nobody_waits_for_a_picture_but_who_wants_it(toy: Path, engines: Path) -> None:
     """G5: freeing memory would wait for all that the GPU does."""
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
-        with on_device(noise_nv12((64, 48), bt709=True, full_range=False)) as image:
-            lane.fetch(image)()  # takes the memory
-            cuda.calm()
-            fetch = lane.fetch(image)
-            assert _WAITS & set(cuda.calls()) == set()
-            lane.detect(host_pictures(2))
-            fetch()
-            assert _WAITS & set(cuda.calls()) == {"cuEventSynchronize"}
+    with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
+        lane.fetch(image)()  # takes the memory
+        cuda.calm()
+        fetch = lane.fetch(image)
+        assert _WAITS & set(cuda.calls()) == set()
+        lane.detect(host_pictures(2))
+        fetch()
+        assert _WAITS & set(cuda.calls()) == {"cuEventSynchronize"}
 
 
-def test_a_picture_is_kept_as_it_is_until_it_is_read(toy: Path, tmp_path: Path) -> None:
+def test_a_picture_is_kept_as_it_is_until_it_is_read(toy: Path, engines: Path) -> None:
     """Its decoder gets the place back when the copy is made, whether anybody still waits for it or not."""
 
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
-        with on_device(noise_nv12((64, 48), bt709=True, full_range=False)) as image:
-            lease = _Lease()
-            held = weakref.ref(lease)
-            fetch = lane.fetch(structs.replace(image, lease=lease))
-            del lease
-            gc.collect()
-            assert held() is not None
-            del fetch
-            for _ in range(5):  # the stand-in's streams move on when they are asked
-                lane.detect(host_pictures(1))
-            gc.collect()
-            assert held() is None
+    with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
+        lease = _Lease()
+        held = weakref.ref(lease)
+        fetch = lane.fetch(structs.replace(image, lease=lease))
+        del lease
+        gc.collect()
+        assert held() is not None
+        del fetch
+        for _ in range(5):  # the stand-in's streams move on when they are asked
+            lane.detect(host_pictures(1))
+        gc.collect()
+        assert held() is None
 
 
-def test_pictures_on_their_way_do_not_take_each_others_place(toy: Path, tmp_path: Path) -> None:
+def test_pictures_on_their_way_do_not_take_each_others_place(toy: Path, engines: Path) -> None:
     pictures = [noise_nv12((64, 48), bt709=True, full_range=False, seed=seed) for seed in range(3)]
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector, closing(detector.lane()) as lane:
-        with on_device(pictures[0]) as first, on_device(pictures[1]) as second, on_device(pictures[2]) as third:
-            fetches = [lane.fetch(image) for image in (first, second, third)]
-            for picture, fetch in reversed([*zip(pictures, fetches)]):
-                assert np.abs(fetch().bgr - bgr_of(picture)).max() <= 0.55
-            taken = cuda.alive()
-            again = [lane.fetch(image)().bgr for image in (first, second, third)]
-            assert cuda.alive() == taken
-            for picture, given, fetch in zip(pictures, again, fetches):
-                np.testing.assert_array_equal(given, fetch().bgr)  # what was brought stays
-                assert np.abs(given - bgr_of(picture)).max() <= 0.55
+    with opened(toy, engines) as (_, lane), ExitStack() as stack:
+        first, second, third = (stack.enter_context(on_device(picture)) for picture in pictures)
+        fetches = [lane.fetch(image) for image in (first, second, third)]
+        for picture, fetch in reversed([*zip(pictures, fetches)]):
+            assert np.abs(fetch().bgr - bgr_of(picture)).max() <= 0.55
+        taken = cuda.alive()
+        again = [lane.fetch(image)().bgr for image in (first, second, third)]
+        assert cuda.alive() == taken
+        for picture, given, fetch in zip(pictures, again, fetches):
+            np.testing.assert_array_equal(given, fetch().bgr)  # what was brought stays
+            assert np.abs(given - bgr_of(picture)).max() <= 0.55
 
 
-def test_a_lane_that_is_closed_says_so(toy: Path, tmp_path: Path) -> None:
-    with closing(TrtDetector(options_of(toy, tmp_path))) as detector:
-        with on_device(noise_nv12((64, 48), bt709=True, full_range=False)) as image:
-            lane = detector.lane()
-            arrived, late = lane.fetch(image), lane.fetch(image)
-            arrived()
-            lane.close()
-            assert arrived().bgr.shape == (48, 64, 3)
-            with pytest.raises(DetectorError, match="ask again"):
-                late()
+def test_a_lane_that_is_closed_says_so(toy: Path, engines: Path) -> None:
+    with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
+        arrived, late = lane.fetch(image), lane.fetch(image)
+        arrived()
+        lane.close()
+        assert arrived().bgr.shape == (48, 64, 3)
+        with pytest.raises(DetectorError, match="ask again"):
+            late()
