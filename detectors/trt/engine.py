@@ -111,8 +111,14 @@ class EngineStore:
             engine = load(content)
             if engine is None:
                 raise DetectorError(f"{recipe.builder} built {onnx} and cannot load what it built: see the log above")
-            write_whole(plan.with_suffix(".json"), manifest.file)  # first: a plan without one would be built again
-            write_whole(plan, content)
+            try:
+                write_whole(plan.with_suffix(".json"), manifest.file)  # a plan without one would be built again
+                write_whole(plan, content)
+            except OSError as error:
+                engine = None  # which the error's traceback would keep, beyond the context of its memory
+                raise DetectorError(
+                    f"engine {plan} cannot be written: {error.strerror}; make room, or set model.cache"
+                ) from error
             return engine, manifest
 
     def entries(self) -> list[Entry]:

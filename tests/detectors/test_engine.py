@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import threading
 from dataclasses import replace
@@ -13,7 +15,8 @@ from structlog.testing import capture_logs
 
 from detectors.port import DetectorError
 from detectors.trt.engine import Built, EngineStore, Progress
-from detectors.trt.recipe import Recipe
+from detectors.trt.recipe import VERSION, Recipe
+from tests.support.daemon import ROOT, wait_until
 
 RECIPE = Recipe("ab" * 32, "TensorRT 8.6.0", "NVIDIA H200", "sm_90", "fp16", 16, (640, 640), 3)
 MODEL = Path("model.onnx")
@@ -68,6 +71,7 @@ def test_built_once(maker: Maker, tmp_path: Path) -> None:
         {"input_size": (320, 320)},
         {"level": 1},
         {"dynamic": False},
+        {"lookout": 1},
     ],
 )
 def test_another_recipe_is_another_engine(maker: Maker, change: dict[str, object]) -> None:
@@ -131,6 +135,42 @@ def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
     for thread in threads:
         thread.join(60)
     assert maker.built == 1
+
+
+def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) -> None:
+    """G11: while it does; when it has, its engine is loaded."""
+    maker.obtain()
+    maker.store = EngineStore(tmp_path, heartbeat_s=0.2)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+    with capture_logs() as logs, _only(tmp_path, ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = threading.Thread(target=maker.obtain)
+        waiting.start()
+        wait_until(lambda: [row for row in logs if "another process builds this engine" in row["event"]], "it is said")
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        waiting.join(60)
+    assert not waiting.is_alive()
+    assert maker.built == 1
+
+
+def test_a_crash_between_the_two_files_costs_no_build(maker: Maker, tmp_path: Path) -> None:
+    """The manifest comes first: alone it is a leftover, and a plan alone would be one that nobody knows."""
+    maker.obtain()
+    _only(tmp_path, ".plan").unlink()
+    assert [path.suffix for path in maker.store.leftovers()] == [".json"]
+    assert maker.obtain().startswith("plan 2")
+    assert list(tmp_path.glob("*.bad")) == []
+
+
+# What Lookout makes of a model. A change of these files may make other engines, which their version has to say.
+_MADE_BY = ("half.py", "trt/seam.py", "trt/builder.py")
+_KNOWN = {2: "DIGEST"}
+
+
+def test_another_way_to_make_engines_is_another_version() -> None:
+    """G7: if this fails, and engines are others now, raise VERSION in detectors/trt/recipe.py; then note the digest."""
+    digest = hashlib.sha256(b"".join((ROOT / "detectors" / name).read_bytes() for name in _MADE_BY)).hexdigest()
+    assert {VERSION: digest[:16]} == _KNOWN
 
 
 def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -19,23 +19,39 @@ from tests.support.models import constant_model
 from tests.support.ports import free_port
 
 _STREET = {"id": "street", "type": "synthetic", "width": 64, "height": 64, "fps": 20}
-_ROWS = {
+_REFUSED = {
     "corners that are no number": (nan, nan, nan, nan, 0.9, 0),
     "a confidence that is no number": (1, 1, 9, 9, nan, 0),
     "an infinite confidence": (1, 1, 9, 9, inf, 0),
-    "a confidence of 600": (1, 1, 9, 9, 600, 0),
-    "corners the wrong way round": (9, 9, 1, 1, 0.9, 0),
     "a class that is no number": (1, 1, 9, 9, 0.9, nan),
+    "a confidence of 600": (1, 1, 9, 9, 600, 0),
+    "a negative confidence": (1, 1, 9, 9, -2, 0),
+}
+_LEFT_OUT = {
+    "corners the wrong way round": (9, 9, 1, 1, 0.9, 0),
     "a class beyond all": (1, 1, 9, 9, 0.9, 1e30),
     "a class without a label": (1, 1, 9, 9, 0.9, 2),
     "a negative class": (1, 1, 9, 9, 0.9, -1),
 }
 
 
-@pytest.mark.parametrize("what", _ROWS)
+@pytest.mark.parametrize("what", _REFUSED)
+def test_a_model_that_gives_what_no_detector_gives_is_refused(what: str, tmp_path: Path) -> None:
+    """In one line, when it is opened."""
+    file = tmp_path / "config.yaml"
+    model = constant_model(tmp_path / "model.onnx", _REFUSED[what])
+    file.write_text(f"model: {{path: {model}}}\nsources: [{{id: a, type: synthetic}}]\n")
+    command = [sys.executable, "-m", "daemon", "run", "-c", str(file)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert "for a grey picture" in line
+
+
+@pytest.mark.parametrize("what", _LEFT_OUT)
 def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path: Path) -> None:
     """The daemon goes on, its messages fit their schema, and nothing but log lines is on its standard error."""
-    model = constant_model(tmp_path / "model.onnx", _ROWS[what])
+    model = constant_model(tmp_path / "model.onnx", _LEFT_OUT[what])
     port = free_port()
     config: dict[str, object] = {"sources": [_STREET], "model": {"path": str(model)}, "monitor": {"interval_s": 0.2},
                                  "http": {"enabled": True, "port": port}}  # fmt: skip
@@ -46,8 +62,7 @@ def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path:
         assert all(line.startswith("{") for line in lookout.log().splitlines())
         told = lookout.log().count("boxes that no picture has")
     assert [row.detections for row in messages if isinstance(row, Detections) and row.detections] == []
-    # A confidence that is no number is below every threshold, and so no box from the beginning.
-    assert told == (what != "a confidence that is no number")
+    assert told == 1
 
 
 def test_good_boxes_are_published(tmp_path: Path) -> None:

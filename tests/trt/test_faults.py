@@ -64,10 +64,11 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
             assert told.count("\n") == 0
             assert "CUDA_ERROR_" in told or name in ("cuLaunchHostFunc", "cuMemAlloc")  # TensorRT's own, which it logs
             assert cuda.alive() == {}, f"{name} {number}: {told}"  # while the error is still looked at
+        came = cuda.calls().get(name, 0) >= number  # as many threads copy as are free, and each asks for the context
         cuda.calm()
         # TensorRT's own: an engine that cannot be loaded is built again; one that cannot be freed does not say so.
         is_its_own = (name, number) == ("cuMemAlloc", 1) or (name == "cuMemFree" and len(tensorrt.failures) == 1)
-        assert told is not None or name in _QUIET or is_its_own, f"{name} {number} is not told"
+        assert told is not None or not came or name in _QUIET or is_its_own, f"{name} {number} is not told"
         if name == "cuMemFree":
             tensorrt.failures.clear()
         assert cuda.alive() == {}, f"{name} {number}: {told}"

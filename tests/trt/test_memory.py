@@ -1,0 +1,94 @@
+"""The plan of the GPU's memory: what is taken is what was planned, and what does not fit leaves nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from detectors.port import DetectorError
+from detectors.trt.detector import TrtDetector
+from detectors.trt.memory import batch_sizes
+from tests.support import stubbed_cuda as cuda
+from tests.trt.parts import host_pictures, on_device, opened, options_of
+
+_TABLE = 64 + 24  # bytes that describe a picture
+_COUNTS = 4  # and its candidates
+_NOT_OURS = {"CUDA and TensorRT themselves", "CUDA graphs", "engine"}  # the driver's, and TensorRT's
+
+
+def test_lanes_take_what_was_planned(toy: Path, engines: Path) -> None:
+    """To the byte, and no more with time."""
+    with ExitStack() as stack:
+        detector = stack.enter_context(closing(TrtDetector(options_of(toy, engines, lanes=3))))
+        before = cuda.device_bytes()
+        lanes = [stack.enter_context(closing(detector.lane())) for _ in range(3)]
+        planned = sum(size for name, size in detector.needs.rows(3, 4) if name not in _NOT_OURS)
+        taken = cuda.device_bytes() - before
+        assert taken == planned + 3 * 4 * (_TABLE + _COUNTS)
+        for lane in lanes * 20:
+            lane.detect(host_pictures(4))
+        assert cuda.device_bytes() - before == taken
+
+
+def test_a_lane_has_as_many_graphs_as_sizes(toy: Path, engines: Path) -> None:
+    with opened(toy, engines):
+        assert cuda.alive()["executable graph"] == 3 * len(batch_sizes(4))
+
+
+def test_what_does_not_fit_leaves_nothing(toy: Path, engines: Path) -> None:
+    """G8: while the error is looked at, too; the engine goes before the context of its memory."""
+    with pytest.raises(
+        DetectorError, match=r"needs \d+ MiB of GPU memory with one lane and its smallest batch"
+    ) as caught:
+        TrtDetector(options_of(toy, engines, memory_limit=100 << 20))
+    assert cuda.alive() == {}
+    assert caught.value.__traceback__ is not None
+
+
+def test_lanes_and_then_batches_are_fewer_where_memory_is(toy: Path, engines: Path) -> None:
+    with closing(TrtDetector(options_of(toy, engines, lanes=4))) as detector:
+        one, all_of_it = detector.needs.total(1, 4), detector.needs.total(4, 4)
+    limit = (one + all_of_it) // 2
+    with closing(TrtDetector(options_of(toy, engines, lanes=4, memory_limit=limit))) as detector:
+        assert 1 <= detector.info.lanes < 4
+        assert any("of 4 lanes" in line for line in detector.info.notes)
+    with closing(TrtDetector(options_of(toy, engines, lanes=4, memory_limit=one - 1))) as detector:
+        assert detector.info.lanes == 1
+        assert detector.info.max_batch < 4
+        assert any("batches up to" in line for line in detector.info.notes)
+
+
+def test_an_engine_for_which_there_is_no_room_is_told_and_kept(
+    toy: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a good one: it is not set aside, and not built again, which takes minutes."""
+    with opened(toy, engines):
+        pass
+    plans = {path: path.stat().st_ino for path in (engines / "engines").glob("*.plan")}
+    monkeypatch.setenv("LOOKOUT_TEST_GPU_MIB", "0")
+    with pytest.raises(DetectorError, match="MiB of GPU memory, 0 MiB are free"):
+        TrtDetector(options_of(toy, engines))
+    assert {path: path.stat().st_ino for path in (engines / "engines").glob("*.plan")} == plans
+    assert list((engines / "engines").glob("*.bad")) == []
+
+
+def test_a_larger_picture_takes_more_once(toy: Path, engines: Path) -> None:
+    """Than `gpu.frame_size` says; and gives back what it had."""
+    with opened(toy, engines) as (_, lane):
+        lane.detect(host_pictures(1))
+        before, count = cuda.device_bytes(), cuda.alive()
+        for _ in range(3):
+            lane.detect(host_pictures(1, ((200, 120),)))
+        assert cuda.device_bytes() == before + 3 * (200 * 120 - 100 * 100)
+        assert cuda.alive() == count
+
+
+def test_pictures_of_a_decoder_take_nothing(toy: Path, engines: Path) -> None:
+    from tests.support.kernels import noise_nv12
+
+    with opened(toy, engines) as (_, lane), on_device(noise_nv12((640, 360), bt709=True, full_range=False)) as image:
+        before = cuda.alive()
+        lane.detect([image] * 4)
+        assert cuda.alive() == before
