@@ -70,7 +70,7 @@ def drop_of_share(
     found = _interval(reference - matched / boxes, reference - shares, len(counts), unit)
     least, most = _wilson(matched, boxes)
     low, high = min(found.low, reference - most), max(found.high, reference - least)
-    return Interval(found.drop, round(low, 4), round(high, 4), found.sd, found.units, unit)
+    return Interval(found.drop, _rounded(low), _rounded(high), found.sd, found.units, unit)
 
 
 def rule(found: Interval, budget: float) -> Ruling:
@@ -100,8 +100,13 @@ def _interval(drop: float, drops: NDArray[np.float64], units: int, unit: str) ->
     known = drops[~np.isnan(drops)]
     tail = _NORMAL.cdf(-_student(units - 1) * sqrt(units / max(1, units - 1)))
     low, high = np.quantile(known, (tail, 1 - tail))
-    sd = float(known.std(ddof=1))
-    return Interval(round(drop, 4), round(float(low), 4), round(float(high), 4), round(sd, 4), units, unit)
+    figures = (drop, low, high, known.std(ddof=1))
+    return Interval(*map(_rounded, figures), units, unit)
+
+
+def _rounded(value: float) -> float:
+    """To four digits, as it is shown and ruled on; never -0."""
+    return round(float(value), 4) + 0.0
 
 
 def _weights(units: int, seed: int, resamples: int) -> NDArray[np.int64]:
