@@ -100,8 +100,8 @@ def _interval(drop: float, drops: NDArray[np.float64], units: int, unit: str) ->
     known = drops[~np.isnan(drops)]
     tail = _NORMAL.cdf(-_student(units - 1) * sqrt(units / max(1, units - 1)))
     low, high = np.quantile(known, (tail, 1 - tail))
-    figures = (drop, low, high, known.std(ddof=1))
-    return Interval(*map(_rounded, figures), units, unit)
+    sd = known.std(ddof=1)
+    return Interval(_rounded(drop), _rounded(low), _rounded(high), _rounded(sd), units, unit)
 
 
 def _rounded(value: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,6 +264,7 @@ class _Choice:
     def __init__(self, pools: dict[str, list[_Candidate]], seed: int, most: int) -> None:
         self._pools, self._most = pools, most
         self._far = {name: np.full(len(rows), np.inf, np.float32) for name, rows in pools.items()}
+        self._turns = deque(pools)  # sources that may have another
         self._chance = np.random.default_rng(seed)
         self._taken: list[_Candidate] = []
 
@@ -273,15 +275,13 @@ class _Choice:
         return self._taken
 
     def _take(self, most: int, pick: Callable[[npt.NDArray[np.float32]], int]) -> None:
-        left = [name for name, far in self._far.items() if len(far)]
-        while left and len(self._taken) < most:
-            for name in list(left):
-                if self._far[name].max() < _ALIKE:
-                    left.remove(name)
-                elif len(self._taken) < most:
-                    row = self._pools[name][pick(self._far[name])]
-                    self._taken.append(row)
-                    self._measure(row)
+        while self._turns and len(self._taken) < most:
+            name = self._turns.popleft()
+            if self._far[name].max(initial=0.0) >= _ALIKE:
+                row = self._pools[name][pick(self._far[name])]
+                self._taken.append(row)
+                self._measure(row)
+                self._turns.append(name)
 
     def _measure(self, taken: _Candidate) -> None:
         for name, rows in self._pools.items():

@@ -15,11 +15,12 @@ from calibration.evaluate import Evaluation, Operation, Truth, measure, operatio
 from calibration.frames import Bgr, Frames
 from calibration.matches import Matches
 from detectors.detections import Detections, plausible
+from detectors.model import sha256
 from detectors.port import Detector, DetectorError, HostImage, Options, Wanted
 
 Open = Callable[[Options], Detector]
 _LEAST_AP = 0.02  # below it the float model itself sees nothing of what the labels say
-_AIM = 0.5  # of the budget: who aims at all of it leaves nothing to be proven
+AIM = 0.5  # of the budget: who aims at all of it leaves nothing to be proven
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,21 @@ class Judge(ABC):
     def __init__(self, open_model: Open, reference: Options, frames: Sequence[Bgr], budget: float, seed: int) -> None:
         self._open, self._seed, self._confidence = open_model, seed, reference.wanted.confidence
         self.frames, self.budget = frames, budget
+        self._known: dict[tuple[str, str], float] = {}
         self.true = Look(self._look(reference))
         self.reference = self._score_of_float(reference)
         self.least = round(self.reference.value - budget, 4)
-        self.aim = round(self.reference.value - _AIM * budget, 4)
+        self.aim = round(self.reference.value - AIM * budget, 4)
+
+    def value(self, options: Options) -> float:
+        """A score's value alone; found out once for each file and precision."""
+        key = (sha256(options.path.read_bytes()), options.precision)
+        if key not in self._known:
+            self._known[key] = self._value(options)
+        return self._known[key]
 
     @abstractmethod
-    def value(self, options: Options) -> float:
-        """A score's value alone."""
+    def _value(self, options: Options) -> float: ...
 
     @abstractmethod
     def judge(self, options: Options) -> tuple[Score, Look]:
@@ -154,7 +162,7 @@ class ByLabels(Judge):
         self._photos = photos
         super().__init__(open_model, reference, photos, budget, seed)
 
-    def value(self, options: Options) -> float:
+    def _value(self, options: Options) -> float:
         return self._evaluate(options)[0].ap
 
     def judge(self, options: Options) -> tuple[Score, Look]:
@@ -195,7 +203,7 @@ class ByFloatModel(Judge):
         self._groups, self._unit = frames.groups, frames.unit
         super().__init__(open_model, reference, frames, budget, seed)
 
-    def value(self, options: Options) -> float:
+    def _value(self, options: Options) -> float:
         return compare(self.true.found, self._look(options), self._confidence)[0].share
 
     def judge(self, options: Options) -> tuple[Score, Look]:
