@@ -93,7 +93,7 @@ def decide(trials: Sequence[Trial], wish: Lower | Literal["auto"]) -> tuple[Prec
     if wish != "auto":
         trial = next(trial for trial in trials if trial.precision == wish)
         if not trial.accepted:
-            return "fp32", refused
+            return "fp32", f"{wish}: {trial.reason}"
         times = _fps(trial) / _fps(trials[0])
         return wish, f"{trial.reason}; {times:.2f} times as fast as fp32 here"
     if len(passed) == 1:

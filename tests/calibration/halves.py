@@ -22,7 +22,7 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from calibration.bootstrap import Ruling, drop_of_ap, rule
+from calibration.bootstrap import Interval, Ruling, drop_of_ap, rule
 from calibration.evaluate import Truth, measure
 from calibration.frames import photos
 from calibration.graph import copy_of
@@ -43,11 +43,13 @@ class Tally:
     """What came of the cuts of one file.
 
     Attributes:
+        whole: the loss on all photos.
         rulings: how often each pair, of one half and of the other.
         passed, failed: halves whose drop is within the budget, and those of them whose other half is over it.
         over: of the accepted halves, those whose other half shows a drop over the budget.
     """
 
+    whole: Interval | None = None
     rulings: Counter[tuple[Ruling, Ruling]] = field(default_factory=Counter)
     passed: int = 0
     failed: int = 0
@@ -104,7 +106,7 @@ def tally(reference: Matches, other: Matches, cuts: Sequence[Sequence[int]], bud
     Args:
         cuts: the photos of one half, for each cut.
     """
-    result = Tally()
+    result = Tally(drop_of_ap(reference, other, 0))
     for number, half in enumerate(cuts):
         rest = sorted(set(range(len(reference.groups))) - set(half))
         found = [drop_of_ap(reference.part(part), other.part(part), number, resamples) for part in (half, rest)]
@@ -134,6 +136,10 @@ def all_tallies(data: Path, cuts: int, budget: float, resamples: int = 200) -> d
     return rows
 
 
+def _loss(found: Interval | None) -> str:
+    return f"{found.drop:+.4f} ({found.low:+.3f} to {found.high:+.3f}), {found.sd:.4f}" if found else ""
+
+
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole}" + (f" ({part / whole:.1%})" if whole else "")
 
@@ -151,7 +157,7 @@ def main() -> int:
         for group in ("all", "FP16" if name.endswith("fp16") else "INT8"):
             sums.setdefault(group, Tally()).add(row)
     table = Table(
-        "halves that judge", "accepted", "refused", "undecided", "accepted, refused on the other",
+        "", "drop on all (95 %), sd", "halves: accepted", "refused", "undecided", "accepted, refused on the other",
         "accepted, drop over budget on the other", "before: passed, failed on the other",
     )  # fmt: skip
     for name, row in {**rows, **sums}.items():
@@ -160,10 +166,10 @@ def main() -> int:
             firsts[first] += count
         counts = [str(firsts[word]) for word in ("accepted", "refused", "undecided")]
         table.add_row(
-            name, *counts, _share(row.contradicted, row.accepted), _share(row.over, row.accepted),
+            name, _loss(row.whole), *counts, _share(row.contradicted, row.accepted), _share(row.over, row.accepted),
             _share(row.failed, row.passed),
         )  # fmt: skip
-    Console(width=160).print(table)
+    Console(width=180).print(table)
     every = sums["all"]
     return int(every.contradicted > 0.05 * every.accepted)
 

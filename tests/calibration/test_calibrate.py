@@ -582,6 +582,12 @@ def test_auto_decides(rates: tuple[float, ...], others: dict[Precision, Ruling],
     assert words in why
 
 
+@pytest.mark.parametrize("ruling", ["refused", "undecided"])
+def test_what_was_asked_for_and_does_not_pass_is_not_run(ruling: Ruling) -> None:
+    trials = [_trial("fp32", 100.0), _trial("int8", 200.0, ruling)]
+    assert decide(trials, "int8") == ("fp32", f"int8: told {ruling}")
+
+
 @pytest.mark.parametrize(
     ("rulings", "wish", "code"),
     [
