@@ -250,6 +250,12 @@ def test_how_many_more_would_tell(found: Interval, photos: int | None) -> None:
     assert more(found, 0.01) == photos
 
 
+def test_a_budget_of_nothing() -> None:
+    """Is kept by a model that is the same; more photos do not tell a loss of nothing from nothing."""
+    assert rule(_interval(0.0, 0.0, 0.0), 0.0) == "accepted"
+    assert (rule(_interval(-0.1, 0.0, 0.1), 0.0), more(_interval(-0.1, 0.0, 0.1), 0.0)) == ("undecided", None)
+
+
 @pytest.mark.slow
 def test_as_many_more_as_were_told_mostly_decide() -> None:
     """Of undecided draws of 40 photos: with so many more, at least half are decided."""
