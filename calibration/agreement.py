@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from detectors.detections import Detections
 from detectors.matching import match
@@ -38,9 +39,14 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Difference:
-    """One frame's part."""
+    """One frame's part.
+
+    Attributes:
+        matched: how many boxes both models have; `missed` and `new` are numbers of boxes.
+    """
 
     frame: int
+    matched: int
     missed: list[int]
     new: list[int]
 
@@ -69,6 +75,7 @@ def compare(
         rows.append(
             Difference(
                 number,
+                matched=len(counted),
                 missed=_alone(true, {pair[0] for pair in pairs}, confidence),
                 new=_alone(found, {pair[1] for pair in pairs}, confidence),
             )
@@ -83,6 +90,19 @@ def compare(
     figures = (float(np.mean(values)) if values else 0.0 for values in (ious, shifts))
     mean_iou, shift = (round(value, 4) for value in figures)
     return Agreement(round(share, 4), len(ious), missed, new, mean_iou, shift, len(first)), rows
+
+
+def by_group(rows: Sequence[Difference], groups: Sequence[str]) -> NDArray[np.int64]:
+    """Boxes matched, missed and new, (groups, 3), of the groups of frames that show any.
+
+    Args:
+        groups: the group of each frame.
+    """
+    sums: dict[str, NDArray[np.int64]] = {}
+    for row in rows:
+        counts = np.array((row.matched, len(row.missed), len(row.new)), np.int64)
+        sums[groups[row.frame]] = sums.get(groups[row.frame], 0) + counts
+    return np.array([counts for counts in sums.values() if counts.any()], np.int64).reshape(-1, 3)
 
 
 def _alone(boxes: Detections, matched: set[int], confidence: float) -> list[int]:

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
 from calibration import fp8
-from calibration.frames import FrameSet
-from calibration.graph import Graph, quantised_layers, with_float_layers
-from calibration.judge import Judge, Open, Score
+from calibration.evaluate import Truth
+from calibration.frames import Frames, FrameSet
+from calibration.graph import Graph, copy_of, quantised_layers, with_float_layers
+from calibration.judge import ByFloatModel, ByLabels, Judge, Open, Photos, Score, split
+from calibration.outcome import LOWER, Lower, Outcome, Trial, decide
+from calibration.overflow import overflow_of
 from calibration.pictures import save_worst
 from calibration.portable import READERS, problems
-from calibration.quantize import METHODS, Method, load, observe, quantize, session_of, targets, with_outputs
-from calibration.sensitivity import Cost, Step, costs, restore
-from calibration.speed import Energy, Speed, race
+from calibration.quantize import METHODS, Method, load, observe, quantize, targets
+from calibration.sensitivity import costs, half_costs, parts_of
+from calibration.speed import Energy, race
+from calibration.steering import Stage, Steering
 from detectors.factory import engine_store
-from detectors.half import tail, to_half
+from detectors.half import keep_in_fp32, to_half
 from detectors.model import sha256
-from detectors.port import Detector, DetectorError, HostImage, Image, Options, Precision
+from detectors.port import Detector, DetectorError, HostImage, Image, Options
 from detectors.verdict import Verdict, path_of, write
 
-Lower = Literal["fp16", "fp8", "int8"]
-LOWER: tuple[Lower, ...] = ("fp16", "fp8", "int8")  # each lower than the one before
-_FP16_MOST = float(np.finfo(np.float16).max)
 _FEW = 8  # frames that layers are compared on
-_WORTH = 1.03  # times as fast as the higher precision, or it is not worth anything
-_KEPT_COSTS = 20
 _LEAST_SEEN = 0.25  # objects a frame; layers that never see any are not measured on what they are for
-
-Stage = Callable[[str, int], AbstractContextManager[Callable[[], None]]]
-"""Says what begins and of how many steps, 0 if nobody knows; what it gives is called after each."""
+_RACING = 32  # pictures that speed is measured with
 
 
 @dataclass(frozen=True)
@@ -49,10 +46,14 @@ class Wishes:
         folder: of what is written.
         labelled: photos and annotations, or None.
         method: of finding ranges; auto tries each and takes the best.
+        judge_share: of labelled photos, those that judge; the others choose the method and steer the mending.
         max_ap_drop: with labels.
         min_agreement: without.
         most_float: of the layers, the share that may stay in float for the budget's sake.
         backend: name, for the report.
+
+    Raises:
+        DetectorError: all photos are to judge, and none is left to choose by.
     """
 
     options: Options
@@ -64,58 +65,17 @@ class Wishes:
     min_agreement: float = 0.95
     most_float: float = 0.5
     backend: str = "cpu"
+    judge_share: float = 0.5
+    seed: int = 0
 
+    def __post_init__(self) -> None:
+        if self.labelled and self.judge_share == 1 and (self.method == "auto" or self.most_float > 0):
+            raise DetectorError("all photos can judge only where none has to choose: set --method, and --max-float 0")
 
-@dataclass(frozen=True)
-class Trial:
-    """One precision.
-
-    Attributes:
-        reason: why it was accepted or refused, in a line.
-        file: what to deploy: the name of a file in the folder, or of the float model itself; None if refused.
-        value: AP, or the share that agrees; `least` was asked for.
-        methods: of finding ranges, what each scored.
-        layers: that compute on integers; `float_layers` were put back for the budget's sake.
-        steps: the tries that it took.
-        costs: of the dearest layers.
-        portable: what a version of TensorRT would misread; empty lists where nothing.
-        worst: pictures.
-    """
-
-    precision: Precision
-    accepted: bool
-    reason: str
-    file: str | None = None
-    value: float | None = None
-    least: float | None = None
-    score: Score | None = None
-    methods: dict[str, float] = field(default_factory=dict)
-    method: str | None = None
-    layers: int = 0
-    float_layers: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    costs: list[Cost] = field(default_factory=list)
-    portable: dict[str, list[str]] = field(default_factory=dict)
-    worst: list[str] = field(default_factory=list)
-    speed: Speed | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Everything.
-
-    Attributes:
-        chosen: the precision to run.
-        why: in a line.
-    """
-
-    model: str
-    backend: str
-    measure: str
-    trials: list[Trial]
-    chosen: Precision
-    why: str
-    frames: FrameSet
+    @property
+    def budget(self) -> float:
+        """The loss that is allowed."""
+        return self.max_ap_drop if self.labelled else round(1 - self.min_agreement, 6)
 
 
 @runtime_checkable
@@ -129,8 +89,8 @@ class Calibration:
     """One run of `lookout calibrate`.
 
     Args:
-        open_model: the backend that will run the model; decides.
-        open_cpu: onnxruntime, on which files are made and tried.
+        open_model: the backend that will run the model; judges, and steers what it takes to pass.
+        open_cpu: onnxruntime, on which files are made and ranges chosen.
         frames: in `wishes.folder / "frames"`.
         energy: joules so far.
         stage: tells of progress.
@@ -156,12 +116,9 @@ class Calibration:
             DetectorError: the float model cannot be judged by what was given.
         """
         wishes = self._wishes
-        held_out = list(self._frames.read(self._folder / "frames", held_out=True))
         with self._stage("the float model", 0):
-            self._cpu_judge = self._judge(self._open_cpu, wishes.options, held_out)
-            self.judge = self._cpu_judge
-            if wishes.backend != "cpu":
-                self.judge = self._judge(self._open, replace(wishes.options, precision="fp32"), held_out)
+            steering, judging = self._pictures()
+            self._prepare_judges(steering, judging)
         with self._stage("frames", self._frames.count(held_out=False)) as advance:
             self._inputs = list(self._prepared(advance))
         trials = [self._reference()]
@@ -169,12 +126,32 @@ class Calibration:
         trials += [self._try(precision) for precision in wanted]
         trials = self._timed(trials)
         chosen, why = decide(trials, wishes.precision)
-        return Outcome(wishes.options.path.name, wishes.backend, self.judge.measure, trials, chosen, why, self._frames)
+        return Outcome(
+            wishes.options.path.name, wishes.backend, self.judge.measure, trials, chosen, why, wishes.budget,
+            list(steering.names), list(judging.names), self._frames,
+        )  # fmt: skip
 
-    def _judge(self, opening: Open, reference: Options, held_out: list[npt.NDArray[np.uint8]]) -> Judge:
+    def _pictures(self) -> tuple[Photos | Frames, Photos | Frames]:
+        """Those that steer and those that judge. Without labels the frames that calibrate steer, too."""
+        wishes, folder = self._wishes, self._folder / "frames"
+        if wishes.labelled:
+            return split(Truth(*wishes.labelled), wishes.judge_share, wishes.seed)
+        judging = self._frames.part(folder, held_out=True)
+        return self._frames.part(folder, held_out=False, most=max(1, len(judging))), judging
+
+    def _prepare_judges(self, steering: Photos | Frames, judging: Photos | Frames) -> None:
+        """One gives the rulings, one steers on the backend that will run, and one chooses ranges on the CPU."""
         wishes = self._wishes
-        budget = wishes.max_ap_drop if wishes.labelled else wishes.min_agreement
-        return Judge(opening, reference, held_out, wishes.labelled, budget, wishes.options.wanted.confidence)
+        own = wishes.options if wishes.backend == "cpu" else replace(wishes.options, precision="fp32")
+        self.judge = self._judge(self._open, own, judging)
+        self._ranges = self._judge(self._open_cpu, wishes.options, steering) if steering else None
+        judge = self._judge(self._open, own, steering) if steering and wishes.backend != "cpu" else self._ranges
+        self._steering = Steering(judge, wishes.most_float, self._stage, self._forget)
+
+    def _judge(self, opening: Open, reference: Options, pictures: Photos | Frames) -> Judge:
+        if isinstance(pictures, Photos):
+            return ByLabels(opening, reference, pictures, self._wishes.budget, self._wishes.seed)
+        return ByFloatModel(opening, reference, pictures, self._wishes.budget, self._wishes.seed)
 
     def _prepared(self, advance: Callable[[], None]) -> Iterator[npt.NDArray[Any]]:
         """What the detector's own preprocessing makes of the frames."""
@@ -183,7 +160,7 @@ class Calibration:
                 raise DetectorError(f"the {detector.info.backend} backend does not show its inputs")
             batch: list[Image] = []
             boxes = 0
-            for frame in self._frames.read(self._folder / "frames", held_out=False):
+            for frame in self._frames.part(self._folder / "frames", held_out=False):
                 batch.append(HostImage(frame))
                 if len(batch) == detector.info.max_batch:
                     yield lane.preprocess(batch).copy()
@@ -199,7 +176,7 @@ class Calibration:
 
     def _reference(self) -> Trial:
         score = self.judge.reference
-        return Trial("fp32", True, "the model as it is", self._wishes.options.path.name, score.value, score=score)
+        return Trial("fp32", "accepted", "the model as it is", self._wishes.options.path.name, score.value, score=score)
 
     def _try(self, precision: Lower) -> Trial:
         """Make it, judge it, and leave it in the folder if it passes."""
@@ -210,110 +187,131 @@ class Calibration:
             trial = {"fp16": self._fp16, "fp8": self._fp8, "int8": self._int8}[precision](made)
         except DetectorError as error:
             made.unlink(missing_ok=True)
-            return Trial(precision, False, str(error))
+            return Trial(precision, "refused", str(error))
         if not trial.accepted:
             made.unlink(missing_ok=True)
         return trial
 
     def _fp16(self, made: Path) -> Trial:
+        """With what overflows in FP32, and what else it takes."""
+        threads, parts = self._wishes.options.threads, parts_of(self._model)
         with self._stage("FP16", 0):
-            self._check_range()
-            options = self._wishes.options
-            if self._wishes.backend == "cpu":
-                onnx.save(to_half(_copy(self._model)), str(made))
-                options = replace(options, path=made)
-            else:
-                options = replace(options, precision="fp16")
-            return self._ruled("fp16", options, Trial("fp16", False, "", layers=len(Graph(self._model).weighted)))
+            overflow = overflow_of(self._model, self._inputs[:_FEW], threads)
+            options = self._halved(overflow.nodes, made)
+            short = self._steering.falls_short(options)
+        trial = Trial("fp16", "refused", "", aim=self._steering.aim, layers=len(parts))
+        keep = overflow.nodes
+        if short:
+            with self._stage("FP16: what each layer costs", len(parts)) as advance:
+                ranked = half_costs(self._model, keep, self._inputs[:_FEW], threads, advance)
+
+            def opened(layers: Sequence[str]) -> Options:
+                return self._halved(keep.union(*(parts[name] for name in layers)), made)
+
+            # Another backend takes minutes for a try, and TensorRT 8.6 does not read what to keep.
+            trial = self._steering.mended(trial, ranked, opened, all_first=self._wishes.backend != "cpu")
+            options = opened(trial.float_layers)
+            keep = keep.union(*(parts[name] for name in trial.float_layers))
+        floats = [layer for layer, nodes in parts.items() if nodes & keep]
+        trial = replace(trial, layers=len(parts) - len(floats), float_layers=floats)
+        trial = self._ruled("fp16", options, trial)
+        if overflow.words and not trial.accepted:
+            return replace(trial, reason=f"{overflow.words}; {trial.reason}")
+        return trial
+
+    def _halved(self, keep: frozenset[str], made: Path) -> Options:
+        """How to open the model in FP16 with these nodes in FP32. The CPU takes FP16 from the file; another backend
+        converts a float file itself, and reads in it what to keep.
+        """
+        options, model = self._wishes.options, copy_of(self._model)
+        if self._wishes.backend == "cpu":
+            onnx.save(to_half(model, keep), str(made))
+            return replace(options, path=made)
+        if not keep:
+            return replace(options, precision="fp16")
+        keep_in_fp32(model, keep)
+        onnx.save(model, str(made))
+        return replace(options, path=made, precision="fp16")
 
     def _fp8(self, made: Path) -> Trial:
         if self._wishes.backend == "cpu":
             raise DetectorError("the CPU computes no FP8")
         with self._stage("FP8", 0):
             model = fp8.to_fp8(self._model, self._inputs)
-            onnx.save(model, str(made))
-            portable: dict[str, list[str]] = {row: problems(model, row) for row in READERS if row != "8.6"}
-            trial = Trial("fp8", False, "", layers=len(quantised_layers(Graph(model))), portable=portable)
-            return self._ruled("fp8", replace(self._wishes.options, path=made), trial)
+        onnx.save(model, str(made))
+        portable: dict[str, list[str]] = {row: problems(model, row) for row in READERS if row != "8.6"}
+        trial = Trial("fp8", "refused", "", layers=len(quantised_layers(Graph(model))), portable=portable)
+        return self._ruled("fp8", replace(self._wishes.options, path=made), trial)
 
     def _int8(self, made: Path) -> Trial:
-        wishes = self._wishes
-        with self._stage("INT8: what layers read", len(self._inputs)) as advance:
-            seen = observe(self._model, self._inputs, wishes.options.threads, advance)
-        methods = METHODS if wishes.method == "auto" else (wishes.method,)
-        tried: dict[Method, tuple[float, onnx.ModelProto]] = {}
-        with self._stage("INT8: ranges", len(methods)) as advance:
-            for method in methods:
-                model = quantize(self._model, seen.ranges(method))
-                tried[method] = (self._value(model, made), model)
-                advance()
-        method = max(tried, key=lambda name: tried[name][0])
-        value, model = tried[method]
-        trial = Trial(
-            "int8",
-            False,
-            "",
-            methods={name: score for name, (score, _) in tried.items()},
-            method=method,
-            layers=len(targets(self._model)),
-        )
-        if value < self._cpu_judge.least:
-            trial, model = self._mend(trial, model, made)
+        """By the best of the methods, with the dearest layers in float where it takes that."""
+        method, model, scores = self._best_of_methods(made)
+        layers = len(targets(self._model))
+        trial = Trial("int8", "refused", "", aim=self._steering.aim, methods=scores, method=method, layers=layers)
+
+        def opened(floats: Sequence[str]) -> Options:
+            onnx.save(with_float_layers(model, floats), str(made))
+            return replace(self._wishes.options, path=made)
+
+        with self._stage("INT8", 0):
+            short = self._steering.falls_short(opened(()))
+        if short:
+            with self._stage("INT8: what each layer costs", layers) as advance:
+                ranked = costs(self._model, model, self._inputs[:_FEW], self._wishes.options.threads, advance)
+            trial = self._steering.mended(trial, ranked, opened)
+        model = with_float_layers(model, trial.float_layers)
         onnx.save(model, str(made))
-        trial = replace(trial, portable={reader: problems(model, reader) for reader in READERS})
-        return self._ruled("int8", replace(wishes.options, path=made), trial)
+        portable: dict[str, list[str]] = {reader: problems(model, reader) for reader in READERS}
+        trial = replace(trial, portable=portable, layers=layers - len(trial.float_layers))
+        return self._ruled("int8", replace(self._wishes.options, path=made), trial)
 
-    def _mend(self, trial: Trial, model: onnx.ModelProto, made: Path) -> tuple[Trial, onnx.ModelProto]:
-        """Put the dearest layers back to float, as few as will do."""
-        with self._stage("INT8: what each layer costs", trial.layers) as advance:
-            ranked = costs(self._model, model, self._inputs[:_FEW], self._wishes.options.threads, advance)
-        most = max(1, int(self._wishes.most_float * trial.layers))
-        with self._stage("INT8: dear layers back to float", 0) as advance:
-
-            def score(layers: Sequence[str]) -> float:
+    def _best_of_methods(self, made: Path) -> tuple[Method, onnx.ModelProto, dict[str, float]]:
+        """The one that scores highest on the CPU, and what each scored."""
+        options, wish = self._wishes.options, self._wishes.method
+        with self._stage("INT8: what layers read", len(self._inputs)) as advance:
+            seen = observe(self._model, self._inputs, options.threads, advance)
+        methods = METHODS if wish == "auto" else (wish,)
+        models = {method: quantize(self._model, seen.ranges(method)) for method in methods}
+        scores: dict[str, float] = {}
+        with self._stage("INT8: ranges", len(methods)) as advance:
+            for method, model in models.items():
+                if self._ranges:
+                    onnx.save(model, str(made))
+                    scores[method] = self._ranges.value(replace(options, path=made))
                 advance()
-                return self._value(with_float_layers(model, layers), made)
-
-            count, steps = restore(ranked[:most], score, self._cpu_judge.least)
-        floats = [cost.layer for cost in ranked[: most if count is None else count]]
-        trial = replace(
-            trial, layers=trial.layers - len(floats), float_layers=floats, steps=steps, costs=ranked[:_KEPT_COSTS]
-        )
-        return trial, with_float_layers(model, floats)
-
-    def _value(self, model: onnx.ModelProto, scratch: Path) -> float:
-        onnx.save(model, str(scratch))
-        return self._cpu_judge.value(replace(self._wishes.options, path=scratch))
+        best = max(methods, key=lambda name: scores.get(name, 0.0))
+        return best, models[best], scores
 
     def _ruled(self, precision: Lower, options: Options, trial: Trial) -> Trial:
         """Judged by the backend that will run it; the verdict goes beside the file."""
-        judge = self.judge
-        score, look = judge.judge(options)
-        accepted = score.value >= judge.least
-        figures = f"{judge.measure} {score.value:.4f}, {judge.least:.4f} at least"
-        reason = f"passes: {figures}" if accepted else f"refused: {figures}"
-        if trial.float_layers:
-            reason += f", with {len(trial.float_layers)} of {trial.layers + len(trial.float_layers)} layers in float"
+        with self._stage(f"{precision.upper()}: judging", 0):
+            score, look = self.judge.judge(options)
+        verdict = self._verdict(precision, options, score)
         worst = save_worst(
-            self._folder / "worst", precision, judge.frames, (judge.true.found, look.found), look.differences,
+            self._folder / "worst", precision, self.judge.frames, (self.judge.true.found, look.found), look.differences,
             self._wishes.options.wanted.confidence,
         )  # fmt: skip
-        verdict = self._verdict(precision, options, score, accepted=accepted)
-        if accepted and options.path != self._wishes.options.path:
+        if verdict.accepted and options.path != self._wishes.options.path:
             write(options.path, verdict)
         if self._wishes.backend != "cpu":
             engine_store(options.cache).judge(verdict)
-        file = options.path.name if accepted else None
+        reason = verdict.finding
+        if trial.float_layers:
+            reason += f"; {len(trial.float_layers)} of {trial.layers + len(trial.float_layers)} layers are in float"
         return replace(
-            trial, accepted=accepted, reason=reason, file=file, value=score.value, least=judge.least, score=score,
+            trial, ruling=score.ruling, reason=reason, file=options.path.name if verdict.accepted else None,
+            value=score.value, least=self.judge.least, interval=score.interval, more=verdict.more, score=score,
             worst=worst,
         )  # fmt: skip
 
-    def _verdict(self, precision: Lower, options: Options, score: Score, *, accepted: bool) -> Verdict:
+    def _verdict(self, precision: Lower, options: Options, score: Score) -> Verdict:
+        found = score.interval
+        if found is None:
+            raise ValueError("the float model itself has no verdict")
         return Verdict(
             onnx_sha256=sha256(options.path.read_bytes()),
             precision=precision,
-            accepted=accepted,
+            accepted=score.ruling == "accepted",
             measure=self.judge.measure,
             reference=self.judge.reference.value,
             value=score.value,
@@ -321,73 +319,50 @@ class Calibration:
             backend=self._wishes.backend,
             frames=len(self.judge.frames),
             at=self._now,
+            ruling=score.ruling,
+            drop=found.drop,
+            low=found.low,
+            high=found.high,
+            units=found.units,
+            unit=found.unit,
+            budget=self._wishes.budget,
+            more=self._to_give(score),
         )
 
-    def _check_range(self) -> None:
-        """Nothing that is to be FP16 may be larger than FP16 knows."""
-        graph = Graph(self._model)
-        after = tail(self._model.graph)
-        floats = [node for number, node in enumerate(graph.nodes) if number not in after and node.op_type != "Constant"]
-        makers = {node.output[0]: node for node in floats}
-        session = session_of(with_outputs(self._model, list(makers)), self._wishes.options.threads)
-        names = [entry.name for entry in session.get_outputs() if entry.name in makers and "float" in entry.type]
-        for batch in self._inputs[:_FEW]:
-            for name, values in zip(names, session.run(names, {self._model.graph.input[0].name: batch})):
-                largest = float(np.abs(values).max(initial=0.0))
-                if not largest <= _FP16_MOST:
-                    raise DetectorError(
-                        f"FP16 overflows at {graph.layer_of(makers[name])}: it reaches {largest:.3g} and may be 65504"
-                    )
+    def _to_give(self, score: Score) -> int | None:
+        """How many photos to give for so many more that judge; without labels all that are held out judge."""
+        if score.ruling != "undecided" or score.more is None:
+            return None
+        return ceil(score.more / self._wishes.judge_share) if self._wishes.labelled else score.more
+
+    def _forget(self, digests: set[str]) -> None:
+        """Throw away engines of tries."""
+        if self._wishes.backend != "cpu":
+            store = engine_store(self._wishes.options.cache)
+            for entry in store.entries():
+                if entry.manifest and entry.manifest.recipe["onnx_sha256"] in digests:
+                    store.remove(entry)
 
     def _timed(self, trials: list[Trial]) -> list[Trial]:
         """The accepted ones with their speed."""
         opened: dict[str, Detector] = {}
         files: dict[str, int] = {}
+        frames = self.judge.frames
+        pictures = [frames[number] for number in range(0, len(frames), max(1, len(frames) // _RACING))][:_RACING]
         with self._stage("speed, in turns", 0), ExitStack() as stack:
             for trial in trials:
                 if trial.accepted and trial.file:
                     options = self._options_of(trial)
                     opened[trial.precision] = stack.enter_context(closing(self._open(options)))
                     files[trial.precision] = options.path.stat().st_size
-            speeds = race(opened, files, self._energy) if len(opened) > 1 else {}
+            speeds = race(opened, files, pictures, self._energy) if len(opened) > 1 else {}
         return [replace(trial, speed=speeds.get(trial.precision)) for trial in trials]
 
     def _options_of(self, trial: Trial) -> Options:
         options = self._wishes.options
         if trial.file == options.path.name:
             return replace(options, precision=trial.precision, lanes=1)
-        return replace(options, path=self._folder / cast("str", trial.file), lanes=1)
-
-
-def decide(trials: Sequence[Trial], wish: Lower | Literal["auto"]) -> tuple[Precision, str]:
-    """What to run, and why: what was wished if it passed; of all that passed, the highest that none lower beats."""
-    passed = [trial for trial in trials if trial.accepted]
-    refused = "; ".join(f"{trial.precision} {trial.reason}" for trial in trials if not trial.accepted)
-    if wish != "auto":
-        trial = next(trial for trial in trials if trial.precision == wish)
-        if not trial.accepted:
-            return "fp32", refused
-        times = _fps(trial) / _fps(trials[0])
-        return wish, f"{trial.reason}; {times:.2f} times as fast as fp32 here"
-    if len(passed) == 1:
-        return "fp32", f"nothing lower passes: {refused}"
-    best, why = passed[0], []
-    for trial in passed[1:]:
-        times, surely = trial.speed.over(best.speed) if trial.speed and best.speed else (0.0, False)
-        if times >= _WORTH and surely:
-            best = trial
-        else:
-            less = "no faster" if times < _WORTH else "not surely faster"
-            why.append(f"{trial.precision} passes and is {less} than {best.precision} here ({times:.2f} times)")
-    first = f"{best.precision} is the fastest that passes: {_fps(best):,.0f} frames/s"
-    return best.precision, "; ".join([first, *why, *filter(None, [refused])])
-
-
-def _fps(trial: Trial) -> float:
-    return trial.speed.fps if trial.speed else 0.0
-
-
-def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    return copy
+        path = self._folder / cast("str", trial.file)
+        # A file with FP16 layers kept in FP32 is a float file, of which another backend is told the precision.
+        half = trial.precision == "fp16" and self._wishes.backend != "cpu"
+        return replace(options, path=path, lanes=1, precision="fp16" if half else "auto")

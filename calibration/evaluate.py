@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import cv2
+import numpy as np
+from numpy.typing import NDArray
 
+from calibration.matches import Category, Matches
+from detectors.detections import Detections, plausible
+from detectors.matching import match
 from detectors.port import Detector, DetectorError, HostImage
+
+_LEAST_IOU = 0.5  # of a box that found its object, for precision and recall
+_EVERY_AREA = 0  # COCO's first range of areas
 
 
 @dataclass(frozen=True)
@@ -38,96 +47,241 @@ class Evaluation:
     classes: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Operation:
+    """What a user sees who runs a detector at one confidence, each box with its best class.
+
+    Attributes:
+        precision: the share of the boxes that are right, at IoU 0.5; 0 where there is no box.
+        recall: the share of the objects that are found.
+    """
+
+    confidence: float
+    precision: float
+    recall: float
+
+
+class Truth:
+    """Labelled photos, read once.
+
+    Attributes:
+        paths: of the photos, in the order of the annotations.
+        groups: the clip that each photo is a frame of, by the annotations' `video_id`; None where they name no clips.
+
+    Raises:
+        DetectorError: the annotations cannot be read, or pycocotools is missing.
+    """
+
+    def __init__(self, images: Path, annotations: Path) -> None:
+        try:
+            from pycocotools.coco import COCO
+        except ImportError as error:
+            raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
+        content = _read(annotations)
+        photos = content["images"]
+        if not photos:
+            raise DetectorError(f"annotations {annotations} name no photo")
+        self.paths = [images / str(photo["file_name"]) for photo in photos]
+        clips = [photo.get("video_id") for photo in photos]
+        self.groups: list[str] | None = None if None in clips or not clips else [str(clip) for clip in clips]
+        with _silence():
+            self.coco = COCO()
+            self.coco.dataset = content
+            self.coco.createIndex()
+        self._sizes = [(photo.get("width"), photo.get("height")) for photo in photos]
+        self.ids: list[int] = [photo["id"] for photo in photos]
+
+    def picture(self, photo: int) -> NDArray[np.uint8]:
+        """A photo, (height, width, 3) BGR.
+
+        Raises:
+            DetectorError: it cannot be read, or has another size than the annotations say.
+        """
+        path, told = self.paths[photo], self._sizes[photo]
+        image = cv2.imread(str(path), cv2.IMREAD_COLOR)
+        if image is None:
+            raise DetectorError(f"photo {path} cannot be read: is --images the right folder?")
+        seen = (image.shape[1], image.shape[0])
+        if None not in told and told != seen:
+            raise DetectorError(
+                f"photo {path} is {seen[0]}x{seen[1]}, the annotations say {told[0]}x{told[1]}: "
+                "they are of other photos"
+            )
+        return np.asarray(image, np.uint8)
+
+    def categories(self, labels: Sequence[str]) -> list[int]:
+        """The category id of each class: by name, or by order where the model names nothing and the counts agree.
+
+        Raises:
+            DetectorError: a label is not among the categories.
+        """
+        known = self.coco.cats
+        by_name = {str(category["name"]): number for number, category in known.items()}
+        if all(label in by_name for label in labels):
+            return [by_name[label] for label in labels]
+        if len(labels) == len(known) and all(label.startswith("class_") for label in labels):
+            return sorted(known)
+        missing = [label for label in labels if label not in by_name]
+        raise DetectorError(
+            f"the annotations have {len(known)} categories, and none is named {missing[0]!r} as a label of the model "
+            "is: pass --labels with the names that the annotations use"
+        )
+
+
 def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
     """Run the detector over every photo that the annotations name.
 
     Raises:
         DetectorError: a file is missing or is not what it should be, or the labels do not fit.
     """
-    try:
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
-    except ImportError as error:
-        raise DetectorError("pycocotools is not installed: pip install '.[calibrate]'") from error
-    content = _read(annotations)
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints its progress
-        truth = COCO()
-        truth.dataset = content
-        truth.createIndex()
-        categories = _categories(detector.info.labels, truth.cats)
-        found = _detect_all(detector, images, truth.imgs, categories)
-        if not found:
-            names = {truth.cats[row["category_id"]]["name"] for row in truth.anns.values()}
-            return Evaluation(0, 0, 0, 0, 0, 0, len(truth.imgs), len(truth.anns), dict.fromkeys(sorted(names), 0.0))
-        scores = COCOeval(truth, truth.loadRes(found), "bbox")
+    return measure(detector, Truth(images, annotations))[0]
+
+
+def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = None) -> tuple[Evaluation, Matches]:
+    """Run the detector over labelled photos.
+
+    Args:
+        photos: numbers of some of the photos, in rising order; None for all.
+
+    Raises:
+        DetectorError: a photo cannot be read, or the labels do not fit.
+    """
+    numbers = list(range(len(truth.paths)) if photos is None else photos)
+    categories = truth.categories(detector.info.labels)
+    with closing(detector.lane()) as lane:
+        found = [lane.detect([HostImage(truth.picture(number))])[0][0] for number in numbers]
+    return score(truth, numbers, categories, plausible(found, len(categories))[0])
+
+
+def score(
+    truth: Truth, photos: Sequence[int], categories: Sequence[int], found: Sequence[Detections]
+) -> tuple[Evaluation, Matches]:
+    """COCO's figures of what was found on each of the photos.
+
+    Args:
+        categories: the category id of each class.
+    """
+    from pycocotools.cocoeval import COCOeval
+
+    ids = [truth.ids[number] for number in photos]
+    rows = [row for number, one in zip(ids, found) for row in _results(number, one, categories)]
+    with _silence():
+        results = truth.coco.loadRes(rows) if rows else _nothing()
+        scores = COCOeval(truth.coco, results, "bbox")
+        scores.params.imgIds = ids
         scores.evaluate()
         scores.accumulate()
         scores.summarize()
-    ap, ap50, ap75, small, medium, large = (round(float(value), 4) for value in scores.stats[:6])
-    # (IoU, recall, class, area, limit), -1 where there is no truth; all areas, the largest limit.
-    precision = scores.eval["precision"][:, :, :, 0, -1]
+    boxes = len(truth.coco.getAnnIds(imgIds=ids))
+    # A figure is -1 where there is no truth of its kind. The array is (IoU, recall, class, area, limit): all areas, and
+    # the largest limit.
+    precision = scores.eval["precision"][:, :, :, _EVERY_AREA, -1]
     classes = {
-        str(truth.cats[category]["name"]): round(float(values[values > -1].mean()), 4)
+        str(truth.coco.cats[category]["name"]): round(float(values[values > -1].mean()), 4)
         for category, values in zip(scores.params.catIds, precision.transpose(2, 0, 1))
         if (values > -1).any()
     }
-    return Evaluation(ap, ap50, ap75, small, medium, large, len(truth.imgs), len(truth.anns), classes)
+    ap, ap50, ap75, small, medium, large = (round(float(value), 4) for value in scores.stats[:6])
+    figures = Evaluation(ap, ap50, ap75, small, medium, large, len(photos), boxes, classes)
+    return figures, _matches(scores, truth, photos)
 
 
-def photos_of(images: Path, annotations: Path) -> list[Path]:
-    """The photos that annotations name, in their order.
+def operation(
+    truth: Truth, photos: Sequence[int], categories: Sequence[int], found: Sequence[Detections], confidence: float
+) -> Operation:
+    """Precision and recall at a confidence. A box on a crowd counts neither way.
 
-    Raises:
-        DetectorError: the annotations cannot be read.
+    Args:
+        found: as `run` detects, with the best class of each box.
     """
-    return [images / str(photo["file_name"]) for photo in _read(annotations)["images"]]
+    hits = boxes = objects = 0
+    ids = np.array(categories, np.int32)
+    for number, every in zip(photos, found):
+        one = every[every.confidence >= confidence]
+        rows = truth.coco.loadAnns(truth.coco.getAnnIds(imgIds=[truth.ids[number]]))
+        crowd = [row for row in rows if row["iscrowd"]]
+        xyxy, classes = _boxes([row for row in rows if not row["iscrowd"]])
+        pairs = match(xyxy, classes, one.xyxy, ids[one.class_id], _LEAST_IOU)
+        spare = np.ones(len(one), np.bool_)
+        spare[[pair[1] for pair in pairs]] = False
+        hits += len(pairs)
+        boxes += len(one) - _on_crowds(one[spare], ids, *_boxes(crowd))
+        objects += len(xyxy)
+    return Operation(confidence, round(hits / max(1, boxes), 4), round(hits / max(1, objects), 4))
 
 
-def _detect_all(
-    detector: Detector, folder: Path, photos: dict[int, dict[str, Any]], categories: list[int]
-) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = []
-    with closing(detector.lane()) as lane:
-        for number, photo in photos.items():
-            image = cv2.imread(str(folder / photo["file_name"]))
-            if image is None:
-                raise DetectorError(
-                    f"photo {folder / photo['file_name']} cannot be read: is --images the right folder?"
-                )
-            told, seen = (photo.get("width"), photo.get("height")), (image.shape[1], image.shape[0])
-            if None not in told and told != seen:
-                raise DetectorError(
-                    f"photo {folder / photo['file_name']} is {seen[0]}x{seen[1]}, the annotations say "
-                    f"{told[0]}x{told[1]}: they are of other photos"
-                )
-            (found,), _ = lane.detect([HostImage(image)])  # type: ignore[arg-type]
-            for box, confidence, class_id in zip(
-                found.xyxy.tolist(), found.confidence.tolist(), found.class_id.tolist()
-            ):
-                x0, y0, x1, y1 = box
-                results.append(
-                    {
-                        "image_id": number,
-                        "category_id": categories[class_id],
-                        "bbox": [x0, y0, x1 - x0, y1 - y0],
-                        "score": confidence,
-                    }
-                )
+def _boxes(rows: Sequence[dict[str, Any]]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Corners and category ids of annotations."""
+    boxes = np.array([row["bbox"] for row in rows], np.float32).reshape(-1, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    return boxes, np.array([row["category_id"] for row in rows], np.int32)
+
+
+def _on_crowds(
+    spare: Detections, ids: NDArray[np.int32], crowds: NDArray[np.float32], classes: NDArray[np.int32]
+) -> int:
+    """How many boxes lie by half or more on a crowd of their class."""
+    low = np.maximum(spare.xyxy[:, None, :2], crowds[None, :, :2])
+    high = np.minimum(spare.xyxy[:, None, 2:], crowds[None, :, 2:])
+    common = np.clip(high - low, 0, None).prod(axis=2)
+    area = (spare.xyxy[:, 2:] - spare.xyxy[:, :2]).prod(axis=1)[:, None]
+    same = ids[spare.class_id][:, None] == classes[None]
+    return int((same & (area > 0) & (common >= _LEAST_IOU * area)).any(axis=1).sum())
+
+
+def _results(photo: int, found: Detections, categories: Sequence[int]) -> list[dict[str, Any]]:
+    """A photo's boxes as COCO's results have them."""
+    sizes = found.xyxy.copy()
+    sizes[:, 2:] -= sizes[:, :2]
+    rows = zip(sizes.tolist(), found.confidence.tolist(), found.class_id.tolist())
+    return [
+        {"image_id": photo, "category_id": categories[number], "bbox": box, "score": sure} for box, sure, number in rows
+    ]
+
+
+def _matches(scores: Any, truth: Truth, photos: Sequence[int]) -> Matches:
+    """What COCOeval matched with what, by category."""
+    ids = scores.params.imgIds  # in rising order
+    place = {truth.ids[number]: row for row, number in enumerate(photos)}
+    stride = len(scores.params.areaRng) * len(ids)
+    categories = []
+    for begin in range(0, stride * len(scores.params.catIds), stride):
+        rows = [row for row in scores.evalImgs[begin : begin + len(ids)] if row is not None]
+        if rows:
+            categories.append(_category(rows, place))
+    names = [truth.groups[number] for number in photos] if truth.groups else list(map(str, photos))
+    groups = np.unique(names, return_inverse=True)[1].reshape(-1)
+    return Matches(categories, groups, "clips" if truth.groups else "photos")
+
+
+def _category(rows: Sequence[dict[str, Any]], place: dict[int, int]) -> Category:
+    """One category from COCOeval's rows of its photos; the strongest detection first, ties as COCOeval breaks them."""
+    truths = np.zeros(len(place), np.int64)
+    for row in rows:
+        truths[place[row["image_id"]]] = np.count_nonzero(np.asarray(row["gtIgnore"]) == 0)
+    scores = np.concatenate([row["dtScores"] for row in rows]).astype(np.float64)
+    photo = np.repeat([place[row["image_id"]] for row in rows], [len(row["dtScores"]) for row in rows])
+    ignored = np.concatenate([row["dtIgnore"] for row in rows], axis=1).astype(np.bool_)
+    tp = np.concatenate([row["dtMatches"] > 0 for row in rows], axis=1) & ~ignored
+    order = np.argsort(-scores, kind="mergesort")
+    return Category(scores[order], photo[order], tp[:, order], ignored[:, order], truths)
+
+
+def _nothing() -> Any:
+    """Results without a box; loadRes takes no empty list."""
+    from pycocotools.coco import COCO
+
+    results = COCO()
+    results.dataset = {"images": [], "annotations": [], "categories": []}
+    results.createIndex()
     return results
 
 
-def _categories(labels: tuple[str, ...], known: dict[int, dict[str, Any]]) -> list[int]:
-    """The category id of each class: by name, or by order where the model names nothing and the counts agree."""
-    by_name = {str(category["name"]): number for number, category in known.items()}
-    if all(label in by_name for label in labels):
-        return [by_name[label] for label in labels]
-    if len(labels) == len(known) and all(label.startswith("class_") for label in labels):
-        return sorted(known)
-    missing = [label for label in labels if label not in by_name]
-    raise DetectorError(
-        f"the annotations have {len(known)} categories, and none is named {missing[0]!r} as a label of the model is: "
-        "pass --labels with the names that the annotations use"
-    )
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """pycocotools prints its progress."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        yield
 
 
 def _read(annotations: Path) -> dict[str, Any]:
@@ -140,7 +294,8 @@ def _read(annotations: Path) -> dict[str, Any]:
     if missing:
         raise DetectorError(f"annotations {annotations} are not COCO's: `{missing[0]}` is missing")
     content.setdefault("info", {})
-    for annotation in content["annotations"]:
+    for number, annotation in enumerate(content["annotations"], start=1):
+        annotation["id"] = number  # COCOeval takes 0 for "no match"
         annotation.setdefault("iscrowd", 0)
         annotation.setdefault("area", annotation["bbox"][2] * annotation["bbox"][3])
     return content

@@ -84,7 +84,8 @@ class Graph:
                 found += [(node, places[0])] if places else []
         return found
 
-    def layer_of(self, node: onnx.NodeProto) -> str:
+    @staticmethod
+    def layer_of(node: onnx.NodeProto) -> str:
         """What people know a layer by."""
         return str(node.name or node.output[0])
 
@@ -120,6 +121,13 @@ class Graph:
         return False
 
 
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    """One that may be changed."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    return copy
+
+
 def quantised_layers(graph: Graph) -> list[onnx.NodeProto]:
     """The weighted layers that compute on integers."""
     return [node for node in graph.weighted if graph.origin(node.input[0]) != node.input[0]]
@@ -128,8 +136,7 @@ def quantised_layers(graph: Graph) -> list[onnx.NodeProto]:
 def with_float_layers(model: onnx.ModelProto, layers: Iterable[str]) -> onnx.ModelProto:
     """A copy in which these layers, by name, read their input and weights as they were before quantising."""
     wanted = set(layers)
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = copy_of(model)
     graph = Graph(copy)
     for node in graph.weighted:
         if graph.layer_of(node) in wanted:

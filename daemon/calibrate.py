@@ -14,8 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from calibration.calibrate import Calibration, Outcome, Stage, Wishes
+from calibration.calibrate import Calibration, Wishes
 from calibration.frames import FrameSet, Sampler, Seen, photos
+from calibration.outcome import Outcome, Trial, exit_code
+from calibration.steering import Stage
 from daemon.calibration_page import page_of
 from daemon.clock import SystemClock, utc_text
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
@@ -30,8 +32,9 @@ from detectors.port import on_host
 
 _CONFIGS = (".yaml", ".yml")
 _CLIPS = (".mp4", ".mkv", ".mov", ".avi", ".ts")
-_SCHEMA = "lookout.calibration/1"
+_SCHEMA = "lookout.calibration/2"
 _MOST_ERRORS = 100
+_COLOURS = {"accepted": "green", "undecided": "yellow", "refused": "red"}
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class CalibrationReport:
 
 
 def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
-    """Run it; 0 if the precision that was asked for may be deployed, otherwise 1.
+    """Run it; 0 if the precision that was asked for may be deployed, 1 if it was refused, 3 if that is undecided.
 
     Raises:
         LookoutError: frames cannot be had, or files cannot be written.
@@ -93,8 +96,7 @@ def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
     report = CalibrationReport(environment, outcome, round(monotonic() - began, 1))
     paths = _write(wishes.folder, report)
     _say(outcome, wishes.folder, paths)
-    wanted = [trial for trial in outcome.trials if trial.precision == wishes.precision]
-    return 0 if all(trial.accepted for trial in wanted) else 1
+    return exit_code(outcome.trials, wishes.precision)
 
 
 def _gather(gathering: Gathering, folder: Path, stage: Stage) -> FrameSet:
@@ -135,7 +137,8 @@ def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen
 
     def read() -> Iterator[Seen]:
         source = make_source(config)
-        until = monotonic() + seconds
+        began = monotonic()
+        until = began + seconds
         index = errors = 0
         try:
             with closing(source.open()) as reader:
@@ -145,12 +148,13 @@ def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen
                         if picture is None:
                             return
                         bgr = on_host(picture.load()).bgr
+                        at = monotonic() - began if picture.pts is None else picture.pts / 1e9
                     except DecodeError as error:
                         errors += 1
                         if errors > _MOST_ERRORS:
                             raise SourceError(f"too many pictures cannot be decoded: {error}") from error
                         continue
-                    yield Seen(config.id, index, np.asarray(bgr))
+                    yield Seen(config.id, index, np.asarray(bgr), at)
                     index += 1
         except SourceError as error:
             raise LookoutError(f"--from: {config.id}: {error}") from error
@@ -169,18 +173,25 @@ def _write(folder: Path, report: CalibrationReport) -> list[Path]:
 
 def _say(outcome: Outcome, folder: Path, paths: Sequence[Path]) -> None:
     console = Console()
-    table = Table("precision", "", outcome.measure, "frames/s", "p50 of one, ms", "file")
+    table = Table()
+    for name in ("precision", "", outcome.measure, "drop (95 %)", "frames/s"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("file")
     for trial in outcome.trials:
-        verdict = "[green]passes[/green]" if trial.accepted else "[red]refused[/red]"
-        speed = trial.speed
-        rate, latency = (number(speed.fps), number(speed.latency_ms)) if speed else ("", "")
-        table.add_row(trial.precision, verdict, number(trial.value), rate, latency, trial.file or "")
+        table.add_row(*_row(trial))
     console.print(table)
     for trial in outcome.trials[1:]:
         console.print(f"{trial.precision}: {trial.reason}", highlight=False, soft_wrap=True, markup=False)
     chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
     console.print(f"run {outcome.chosen} ({chosen.file}): {outcome.why}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"in {folder}: {', '.join(path.name for path in paths)}", highlight=False, soft_wrap=True)
+
+
+def _row(trial: Trial) -> tuple[str, ...]:
+    ruling = f"[{_COLOURS[trial.ruling]}]{trial.ruling}[/]"
+    found, speed = trial.interval, trial.speed
+    loss = f"{found.drop:+.4f} ({found.low:+.4f} to {found.high:+.4f})" if found else ""
+    return (trial.precision, ruling, number(trial.value), loss, number(speed.fps) if speed else "", trial.file or "")
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calibration.calibrate import Outcome, Trial
+from calibration.outcome import Outcome, Trial
 from daemon.errors import LookoutError
 from daemon.page import Page, Table, filled, number
 
@@ -30,6 +30,7 @@ def page_of(outcome: Outcome, seconds: float) -> Page:
     remarks = [f"{trial.precision}: {trial.reason}" for trial in outcome.trials if not trial.accepted]
     tables = [
         _precisions(outcome),
+        _operation(outcome.trials),
         _agreement(outcome.trials),
         *(_path(trial, outcome.measure) for trial in outcome.trials),
         *(_costs(trial) for trial in outcome.trials),
@@ -41,16 +42,19 @@ def page_of(outcome: Outcome, seconds: float) -> Page:
 
 
 def _precisions(outcome: Outcome) -> Table:
-    head = ("", "", outcome.measure, "AP50", "frames/s", "least", "most", "p50 of one, ms", "file or plan, MiB",
-            "memory, MiB", "W", "J a frame", "layers in float")  # fmt: skip
+    head = ("", "", outcome.measure, "drop", "95 %", "over", "AP50", "frames/s", "least", "most", "p50 of one, ms",
+            "file or plan, MiB", "memory, MiB", "W", "J a frame", "layers in float")  # fmt: skip
     rows = []
     for trial in outcome.trials:
-        speed, accuracy = trial.speed, trial.score.accuracy if trial.score else None
+        speed, accuracy, found = trial.speed, trial.score.accuracy if trial.score else None, trial.interval
         rows.append(
             (
                 trial.precision,
-                "passes" if trial.accepted else "refused",
+                trial.ruling,
                 number(trial.value),
+                f"{found.drop:+.4f}" if found else "",
+                f"{found.low:+.4f} to {found.high:+.4f}" if found else "",
+                f"{found.units} {found.unit}" if found else "",
                 number(accuracy.ap50) if accuracy else "",
                 number(speed.fps) if speed else "",
                 number(min(speed.turns)) if speed else "",
@@ -64,6 +68,16 @@ def _precisions(outcome: Outcome) -> Table:
             )
         )
     return Table("Precisions", head, rows)
+
+
+def _operation(trials: Sequence[Trial]) -> Table:
+    """What a user sees who runs the model at the confidence that was given."""
+    rows = [
+        (trial.precision, number(seen.confidence), f"{seen.precision:.4f}", f"{seen.recall:.4f}")
+        for trial in trials
+        if trial.score and (seen := trial.score.operation)
+    ]
+    return Table("At the confidence that you run with, IoU 0.5", ("", "confidence", "precision", "recall"), rows)
 
 
 def _agreement(trials: Sequence[Trial]) -> Table:
@@ -133,6 +147,8 @@ def _frames(outcome: Outcome) -> Table:
     rows = [
         ("calibrated with", str(frames.count(held_out=False))),
         ("held out", str(frames.count(held_out=True))),
+        ("pictures that chose and mended", str(len(outcome.steering))),
+        ("pictures that judged", str(len(outcome.judging))),
         ("sources", str(frames.sources)),
         ("looked at", str(frames.seen)),
         ("unusable", str(frames.unusable)),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from calibration.calibrate import Outcome, Trial
+from calibration.judge import AIM
+from calibration.outcome import Outcome, Trial
 from daemon.page.draw import BLUE, GREEN, INK, ORANGE, RED, SOFT, figure_of
 
 _MOST_LAYERS = 15
 
 
 def tradeoff(outcome: Outcome) -> str:
-    """Accuracy against speed; the dashed line is the budget."""
+    """Accuracy against speed, with the 95 % interval of the loss; the dashed line is the budget."""
     timed = [trial for trial in outcome.trials if trial.speed and trial.value is not None]
     with figure_of("tradeoff", 7.2, 3.2) as (figure, out):
         axes = figure.subplots()
@@ -17,6 +18,10 @@ def tradeoff(outcome: Outcome) -> str:
             chosen = trial.precision == outcome.chosen
             rate = trial.speed.fps if trial.speed else 0.0
             axes.plot(rate, trial.value or 0.0, "o", markersize=11 if chosen else 7, color=GREEN if chosen else BLUE)
+            if found := trial.interval:
+                value = trial.value or 0.0
+                reach = [[max(0.0, found.high - found.drop)], [max(0.0, found.drop - found.low)]]
+                axes.errorbar(rate, value, reach, color=GREEN if chosen else BLUE, capsize=4, linewidth=1)
             axes.annotate(
                 trial.precision, (rate, trial.value or 0.0), (8, 6), textcoords="offset points", color=INK, fontsize=9
             )
@@ -27,7 +32,7 @@ def tradeoff(outcome: Outcome) -> str:
         axes.set_xlim(left=0)
         axes.set_xlabel("frames/s")
         axes.set_ylabel(outcome.measure)
-        axes.set_title("Accuracy against speed; green is chosen, dashed the least that passes")
+        axes.set_title("Accuracy against speed; green is chosen, bars 95 %, dashed the budget")
         figure.tight_layout()
     return out[0]
 
@@ -58,11 +63,11 @@ def path(trial: Trial, outcome: Outcome) -> str:
         points = [(0, start)] if start is not None else []
         points += [(step.layers, step.score) for step in rows]
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=BLUE, markersize=4)
-        if trial.least is not None:
-            axes.axhline(trial.least, color=RED, linewidth=1, linestyle=(0, (4, 3)))
-        axes.axhline(outcome.trials[0].value or 0.0, color=SOFT, linewidth=1)
+        if trial.aim is not None:
+            axes.axhline(trial.aim, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+            axes.axhline(trial.aim + AIM * outcome.budget, color=SOFT, linewidth=1)
         axes.set_xlabel("of the dearest layers in float")
         axes.set_ylabel(outcome.measure)
-        axes.set_title(f"{trial.precision}: layers put back; grey the float model, dashed the least that passes")
+        axes.set_title(f"{trial.precision}: layers put back; grey the float model, dashed the aim")
         figure.tight_layout()
     return out[0]

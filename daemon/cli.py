@@ -276,6 +276,13 @@ def evaluate(
     help="Without: the share of boxes that the float model has too.",
 )
 @click.option(
+    "--judge-share",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Of the labelled photos, those that judge; the others choose the method and steer which layers stay in float.",
+)
+@click.option(
     "--method",
     default="auto",
     show_default=True,
@@ -315,7 +322,15 @@ def calibrate(
     backend: str,
     **wishes: Any,
 ) -> int:
-    """Make MODEL in a lower precision, measure what that costs, and refuse it where it costs too much."""
+    """Make MODEL in a lower precision, measure what that costs, and refuse it where it costs too much.
+
+    \b
+    Exit code 0: what was asked for may be deployed.
+              1: it was refused: the loss is surely more than was allowed.
+              2: it could not be tried.
+              3: it is undecided: too few photos or frames to tell; the text says about how many more would do.
+    auto ends with 0 unless no lower precision passes and one of them is undecided, which is 3.
+    """
     try:
         from calibration.calibrate import Wishes
         from daemon.calibrate import Gathering
@@ -348,6 +363,8 @@ def calibrate(
         max_ap_drop=wishes["max_ap_drop"],
         min_agreement=wishes["min_agreement"],
         most_float=wishes["max_float"],
+        judge_share=wishes["judge_share"],
+        seed=seed,
     )
     gathering = Gathering(origins, count, held_out, least, seconds, seed)
     with logging(LogConfig(level="warning", format="console")):

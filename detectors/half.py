@@ -14,25 +14,35 @@ _LARGEST = float(np.finfo(np.float16).max)
 _LEAST_SCALE = 2.0**-14  # of quantisation: below it FP16 loses digits
 _QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _QUANTISING_OPSET = 19  # the first that quantises FP16
+_BOUNDED = ("Clip", "Max", "Min", "Where")  # a bound beyond FP16 bounds nothing there: it may as well be FP16's largest
+_KEEP = "lookout.fp32_nodes"  # in a file's metadata
 
 
-def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
+def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset()) -> onnx.ModelProto:
     """The model with FP16 input, weights and arithmetic, and FP32 outputs. The one given is changed.
 
     What follows the last weighted layer stays FP32: it computes boxes in pixels, and above 512 FP16 knows every
-    second half pixel only.
+    second half pixel only. So does a node with a weight beyond FP16's range, and each that the file says to keep.
+
+    Args:
+        keep: names of nodes that stay FP32, beside those of `kept_of`.
 
     Raises:
-        DetectorError: it has branches or loops.
+        DetectorError: it has branches or loops, or no node of such a name.
     """
     graph = model.graph
+    keep |= kept_of(model)
+    if unknown := keep - {node.name for node in graph.node}:
+        raise DetectorError(f"the model has no node {min(unknown)!r} to keep in FP32")
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
         raise DetectorError("a model with branches or loops cannot be turned into FP16: set model.precision: fp32")
     types = _types(model)
     _constants_to_initializers(graph)
     _modernise(model)
-    after = tail(graph)
-    body = [node for number, node in enumerate(graph.node) if number not in after]
+    large = _beyond_half(graph)
+    full = tail(graph)
+    full |= {number for number, node in enumerate(graph.node) if node.name in keep or large.intersection(node.input)}
+    body = [node for number, node in enumerate(graph.node) if number not in full]
     _halve_weights(graph, body)
     halved = {name for node in body for name in node.output if types.get(name) == TensorProto.FLOAT}
     for entry in graph.input:
@@ -43,9 +53,22 @@ def to_half(model: onnx.ModelProto) -> onnx.ModelProto:
         for attribute in node.attribute:
             if node.op_type == "Cast" and attribute.name == "to" and attribute.i == TensorProto.FLOAT:
                 attribute.i = TensorProto.FLOAT16
-    _cast_where_the_tail_begins(graph, after, halved)
+    floats = {name for number in full for name in graph.node[number].output if types.get(name) == TensorProto.FLOAT}
+    _cast_between(graph, full, halved, floats)
     del graph.value_info[:]
     return model
+
+
+def keep_in_fp32(model: onnx.ModelProto, nodes: frozenset[str]) -> None:
+    """Write into a float model's file which nodes `to_half` is to leave FP32, for who converts it later."""
+    entry = next((row for row in model.metadata_props if row.key == _KEEP), None) or model.metadata_props.add(key=_KEEP)
+    entry.value = "\n".join(sorted(nodes))
+
+
+def kept_of(model: onnx.ModelProto) -> frozenset[str]:
+    """The nodes that a file says to leave FP32."""
+    rows = (row.value.split("\n") for row in model.metadata_props if row.key == _KEEP)
+    return frozenset(name for names in rows for name in names if name)
 
 
 def tail(graph: onnx.GraphProto) -> set[int]:
@@ -102,6 +125,18 @@ def _modernise(model: onnx.ModelProto) -> None:
     model.ir_version = max(model.ir_version, 9)
 
 
+def _beyond_half(graph: onnx.GraphProto) -> set[str]:
+    """Constants beyond FP16's range that a node computes with; bounds are none."""
+    bounds = {name for node in graph.node if node.op_type in _BOUNDED for name in node.input}
+    found = set()
+    for weight in graph.initializer:
+        if weight.data_type == TensorProto.FLOAT and weight.name not in bounds:
+            values = np.abs(numpy_helper.to_array(weight))
+            if not values.max(initial=0.0) <= _LARGEST:
+                found.add(weight.name)
+    return found
+
+
 def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
     """FP16 copies of the constants that these nodes read; the others keep theirs."""
     floats = {weight.name: weight for weight in graph.initializer if weight.data_type == TensorProto.FLOAT}
@@ -123,18 +158,26 @@ def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
     graph.initializer.extend(kept)
 
 
-def _cast_where_the_tail_begins(graph: onnx.GraphProto, after: set[int], halved: set[str]) -> None:
-    """One cast to FP32 for each tensor that the tail, or who reads the model's outputs, takes from before it."""
+def _cast_between(graph: onnx.GraphProto, full: set[int], halved: set[str], floats: set[str]) -> None:
+    """One cast for each tensor that is FP16 and read as FP32, or the reverse; the model's outputs are FP32.
+
+    Args:
+        full: numbers of the nodes that compute in FP32.
+        halved, floats: tensors that are FP16, and those that FP32 nodes make.
+    """
     nodes = list(graph.node)
     outputs = {entry.name for entry in graph.output} & halved
-    wanted = {name for number in after for name in nodes[number].input if name in halved} - outputs
-    # An output keeps its name as FP32, and has another before its cast; what the tail reads gets one after it.
-    before, behind = {name: f"{name}_fp16" for name in outputs}, {name: f"{name}_fp32" for name in wanted}
-    casts = {half: _to_float(half, name) for name, half in sorted(before.items())}
-    casts |= {name: _to_float(name, full) for name, full in sorted(behind.items())}
+    up = {name for number in full for name in nodes[number].input if name in halved} - outputs
+    down = {name for number, node in enumerate(nodes) if number not in full for name in node.input if name in floats}
+    # An output keeps its name as FP32, and has another before its cast; what FP32 nodes read gets one after it.
+    before = {name: f"{name}_fp16" for name in outputs}
+    wide, narrow = {name: f"{name}_fp32" for name in up}, {name: f"{name}_fp16" for name in down}
+    casts = {half: _cast(half, name, TensorProto.FLOAT) for name, half in sorted(before.items())}
+    casts |= {name: _cast(name, float32, TensorProto.FLOAT) for name, float32 in sorted(wide.items())}
+    casts |= {name: _cast(name, half, TensorProto.FLOAT16) for name, half in sorted(narrow.items())}
     ordered: list[onnx.NodeProto] = []
     for number, node in enumerate(nodes):
-        names = behind if number in after else before
+        names = wide if number in full else before | narrow
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [before.get(name, name) for name in node.output]
         ordered.append(node)
@@ -143,8 +186,8 @@ def _cast_where_the_tail_begins(graph: onnx.GraphProto, after: set[int], halved:
     graph.node.extend([*casts.values(), *ordered])  # what is left reads the model's input
 
 
-def _to_float(name: str, result: str) -> onnx.NodeProto:
-    return helper.make_node("Cast", [name], [result], to=TensorProto.FLOAT)
+def _cast(name: str, result: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [name], [result], to=to)
 
 
 def with_float_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -156,6 +199,6 @@ def with_float_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
     for entry in halves:
-        graph.node.append(_to_float(names[entry.name], entry.name))
+        graph.node.append(_cast(names[entry.name], entry.name, TensorProto.FLOAT))
         entry.type.tensor_type.elem_type = TensorProto.FLOAT
     return model

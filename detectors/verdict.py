@@ -8,11 +8,11 @@ import msgspec
 
 from detectors.model import sha256
 
-SCHEMA = "lookout.verdict/1"
+SCHEMA = "lookout.verdict/2"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement and what followed from it.
+    """One measurement and the ruling that followed. Files of lookout.verdict/1 have no interval.
 
     Attributes:
         onnx_sha256: of the file it is about.
@@ -23,6 +23,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         backend: where it was measured, such as "cpu".
         frames: that it was measured on.
         at: when, UTC.
+        ruling: "accepted", "refused" or "undecided"; empty in /1.
+        drop, low, high: the loss that was seen, and the bounds of its 95 % interval.
+        units, unit: how many independent units the interval rests on, and of what, such as "photos".
+        budget: the loss that was allowed.
+        more: about how many more to give for a decision; None where no number would do, and where there is one.
     """
 
     onnx_sha256: str
@@ -35,14 +40,46 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     backend: str
     frames: int
     at: str
+    ruling: str = ""
+    drop: float | None = None
+    low: float | None = None
+    high: float | None = None
+    units: int = 0
+    unit: str = ""
+    budget: float | None = None
+    more: int | None = None
     schema: str = SCHEMA
+
+    @property
+    def finding(self) -> str:
+        """What was seen, between which bounds, and what follows."""
+        word = self.ruling or ("accepted" if self.accepted else "refused")
+        if self.drop is None or self.low is None or self.high is None or self.budget is None:
+            return (
+                f"{word}: {self.measure} {self.value:.4f}, {self.reference:.4f} in float, "
+                f"at least {self.least:.4f} asked for"
+            )
+        seen = f"drop {self.drop:+.4f} (95 %: {self.low:+.4f} to {self.high:+.4f}) over {self.units} {self.unit}"
+        return f"{seen}, {self.budget:.4f} allowed: {word}{self._remedy if word == 'undecided' else ''}"
 
     @property
     def line(self) -> str:
         """As a table shows it."""
-        word = "accepted" if self.accepted else "refused"
-        figures = f"{self.measure} {self.value:.4f}, {self.reference:.4f} in float, at least {self.least:.4f} asked for"
-        return f"{word}: {figures}; {self.frames} frames, {self.backend}, {self.at}"
+        if self.drop is None:
+            return f"{self.finding}; {self.frames} frames, {self.backend}, {self.at}"
+        return f"{self.measure} {self.value:.4f}, {self.finding}; {self.backend}, {self.at}"
+
+    @property
+    def _remedy(self) -> str:
+        if self.more is None:
+            return ", and too near to what is allowed for more to tell"
+        return f", about {rounded(self.more):,} more {self.unit} would tell"
+
+
+def rounded(count: int) -> int:
+    """To two digits: how many more are needed is an estimate."""
+    unit = int(10 ** max(0, len(str(count)) - 2))
+    return round(count / unit) * unit
 
 
 def path_of(model: Path) -> Path:
@@ -75,4 +112,4 @@ def note(model: Path, precision: str, digest: str | None = None) -> tuple[str, .
         return (
             f"{model.name} is {precision}, and nobody says what that costs: `lookout calibrate` makes and measures",
         )
-    return () if verdict.accepted else (f"{model.name} was {verdict.line}",)
+    return () if verdict.accepted else (f"{model.name}: {verdict.line}",)

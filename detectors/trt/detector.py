@@ -10,6 +10,7 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
+import cv2
 import numpy as np
 import structlog
 
@@ -19,7 +20,15 @@ from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.nvrtc import compile_cubin
-from detectors.port import BackendUnavailableError, DetectorError, DeviceImage, ModelInfo, Options, cache_folder
+from detectors.port import (
+    BackendUnavailableError,
+    DetectorError,
+    DeviceImage,
+    HostImage,
+    ModelInfo,
+    Options,
+    cache_folder,
+)
 from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
@@ -158,6 +167,20 @@ class TrtDetector:
         if (width, height) not in self._samples:
             self._samples[width, height] = self._sample(width, height)
         return self._samples[width, height]
+
+    def place(self, picture: HostImage) -> DeviceImage:
+        """A picture as a decoder would leave it on the GPU, but for an odd last row or column; kept until `close`."""
+        self.device.use()
+        bgr = picture.bgr[: picture.height // 2 * 2, : picture.width // 2 * 2]
+        height, width = bgr.shape[:2]
+        planes = np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2YUV_I420)).reshape(-1)
+        luma, chroma = planes[: height * width], planes[height * width :].reshape(2, -1).T
+        rows = np.concatenate((luma, chroma.reshape(-1)))
+        placed = _kept(DeviceBuffer(rows.nbytes), self._undo)
+        with closing(Stream()) as stream:
+            placed.upload(rows, stream)
+            stream.synchronize()
+        return DeviceImage(placed.pointer, placed.pointer + luma.nbytes, width, width, height, bt709=False)
 
     def _sample(self, width: int, height: int) -> DeviceImage:
         self.device.use()

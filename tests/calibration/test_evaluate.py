@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
+import cv2
+import numpy as np
 import pytest
 
+from calibration.evaluate import Operation, Truth, measure, operation, score
 from daemon.cli import invoke
+from detectors.detections import Detections
+from detectors.factory import open_detector
+from detectors.port import (
+    DetectorError,
+    Fetch,
+    HostImage,
+    Image,
+    ModelInfo,
+    Options,
+    StageTimes,
+    Wanted,
+    at_hand,
+)
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
@@ -62,3 +80,96 @@ def test_what_does_not_fit_is_told(
     (tmp_path / "list.json").write_text("{}")
     assert _evaluate(images, tmp_path / "list.json") == 2
     assert "`images` is missing" in capsys.readouterr().err
+
+
+def test_some_of_the_photos_are_those_alone(streets: tuple[Path, Path]) -> None:
+    truth = Truth(*streets)
+    with closing(open_detector("cpu", Options(DEMO_MODEL, wanted=Wanted(0.001, 0.65), max_batch=1))) as detector:
+        whole, matches = measure(detector, truth)
+        some, own = measure(detector, truth, [1, 2, 5])
+    assert (whole.images, some.images, some.boxes) == (8, 3, 15)
+    assert whole.ap == pytest.approx(matches.ap(np.ones(8, np.int64)), abs=1e-4)
+    assert matches.part([1, 2, 5]).ap(np.ones(3, np.int64)) == own.ap(np.ones(3, np.int64))
+
+
+def _truth(folder: Path, *annotations: dict[str, object], **photo: object) -> Truth:
+    categories = [{"id": 4, "name": "cat"}, {"id": 9, "name": "dog"}]
+    content = {"images": [{"id": 3, "file_name": "a.png", **photo}], "annotations": annotations}
+    (folder / "truth.json").write_text(json.dumps({**content, "categories": categories}))
+    return Truth(folder, folder / "truth.json")
+
+
+def _found(*rows: tuple[float, float, float, float, float, int]) -> Detections:
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
+
+
+def test_precision_and_recall_are_those_that_a_user_sees(tmp_path: Path) -> None:
+    """A box on a crowd counts neither way, one of the wrong class twice, and one below the confidence not at all."""
+    truth = _truth(
+        tmp_path,
+        {"image_id": 3, "category_id": 4, "bbox": [0, 0, 10, 10]},
+        {"image_id": 3, "category_id": 9, "bbox": [50, 0, 10, 10]},
+        {"image_id": 3, "category_id": 9, "bbox": [100, 0, 10, 10]},
+        {"image_id": 3, "category_id": 4, "bbox": [0, 50, 90, 40], "iscrowd": 1},
+    )
+    found = _found(
+        (0, 0, 10, 10, 0.9, 0),
+        (50, 0, 60, 10, 0.8, 0),  # a dog taken for a cat
+        (100, 0, 110, 10, 0.2, 1),  # not sure enough
+        (20, 60, 30, 70, 0.7, 0),  # of the crowd
+        (70, 60, 110, 70, 0.6, 0),  # half on it
+        (20, 60, 30, 70, 0.6, 1),  # a dog among them
+        (150, 0, 160, 10, 0.5, 0),  # nothing
+    )
+    assert operation(truth, [0], [4, 9], [found], 0.25) == Operation(0.25, 0.25, 0.3333)
+    assert operation(truth, [0], [4, 9], [_found()], 0.25) == Operation(0.25, 0.0, 0.0)
+
+
+def test_an_annotation_may_have_the_id_0(tmp_path: Path) -> None:
+    """Which COCOeval takes for no match."""
+    truth = _truth(tmp_path, {"id": 0, "image_id": 3, "category_id": 9, "bbox": [50, 0, 10, 10]})
+    evaluation, _ = score(truth, [0], [4, 9], [_found((50, 0, 60, 10, 0.9, 1))])
+    assert (evaluation.ap, evaluation.classes) == (1.0, {"dog": 1.0})
+    assert score(truth, [0], [4, 9], [_found()])[0].ap == 0
+
+
+def test_clips_are_told_by_the_annotations(tmp_path: Path) -> None:
+    assert _truth(tmp_path).groups is None
+    assert _truth(tmp_path, video_id=12).groups == ["12"]
+    (tmp_path / "truth.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    with pytest.raises(DetectorError, match="name no photo"):
+        Truth(tmp_path, tmp_path / "truth.json")
+
+
+class _Telling:
+    """A detector that finds the same whatever it is shown, and its lane."""
+
+    def __init__(self, found: Detections) -> None:
+        self._found = found
+        self.info = ModelInfo("telling", "0" * 12, "fp32", "fake", "none", (1, 1), ("cat", "dog"), 1)
+
+    def lane(self) -> _Telling:
+        return self
+
+    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        return [self._found for _ in images], StageTimes(0, 0, 0)
+
+    def fetch(self, image: Image) -> Fetch:
+        return at_hand(image)
+
+    def sample(self, width: int, height: int) -> HostImage:
+        return HostImage(np.zeros((height, width, 3), np.uint8))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_class_without_a_label_is_left_out(tmp_path: Path) -> None:
+    """Class 2 of two ends nothing, and class -1 is not taken for the last: without them the AP would be a half."""
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((40, 80, 3), np.uint8))
+    truth = _truth(tmp_path, {"image_id": 3, "category_id": 9, "bbox": [50, 0, 10, 10]})
+    boxes = ((0, 0, 9, 9, 0.9, -1), (0, 20, 9, 29, 0.8, 2), (50, 0, 60, 10, 0.7, 1))
+    assert measure(_Telling(_found(*boxes)), truth)[0].ap == 1
+    wrong = measure(_Telling(_found((0, 0, 9, 9, 0.9, 1), *boxes)), truth)[0]
+    assert wrong.ap == pytest.approx(0.5, abs=0.01)

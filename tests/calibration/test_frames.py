@@ -16,26 +16,71 @@ from detectors.port import DetectorError
 
 
 def _street(name: str, seed: int, count: int, step: int = 5) -> Iterator[Seen]:
+    """Two frames a second."""
     scene = Scene(320, 180, seed=seed)
-    return (Seen(name, number, scene.draw(number * step)) for number in range(count))
+    return (Seen(name, number, scene.draw(number * step), number / 2) for number in range(count))
 
 
-def _take(folder: Path, seed: int = 0, count: int = 40) -> FrameSet:
+def _take(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> FrameSet:
     sampler = Sampler(count, 12, seed)
-    for number in range(4):
-        sampler.take(_street(f"street-{number}", 100 + number, 60), 4)
+    for number in range(sources):
+        sampler.take(_street(f"street-{number}", 100 + number, 60), sources)
     return sampler.choose(folder)
 
 
-def test_all_sources_and_times_have_their_part(tmp_path: Path) -> None:
+def test_whole_sources_are_held_out_and_all_times_have_their_part(tmp_path: Path) -> None:
     frames = _take(tmp_path)
-    assert len(frames.entries) == 52
-    assert frames.count(held_out=True) == 12
-    for number in range(4):
-        own = [entry.index for entry in frames.entries if entry.source == f"street-{number}"]
-        assert len(own) == 13
-        assert min(own) < 20
-        assert max(own) >= 40
+    own = {name: [row.index for row in frames.entries if row.source == name] for name in
+           sorted({row.source for row in frames.entries})}  # fmt: skip
+    held = {row.source for row in frames.entries if row.held_out}
+    assert [len(held), len(own)] == [1, 4]
+    assert held.isdisjoint(row.source for row in frames.entries if not row.held_out)
+    assert sorted(map(len, own.values())) == [12, 13, 13, 14]
+    for numbers in own.values():
+        assert min(numbers) < 20
+        assert max(numbers) >= 40
+    other = {row.source for row in _take(tmp_path / "other", seed=3).entries if row.held_out}
+    assert other != held
+
+
+def test_of_two_sources_the_last_third_is_held_out(tmp_path: Path) -> None:
+    frames = _take(tmp_path, count=30, sources=2)
+    for name in ("street-0", "street-1"):
+        before = [row.index for row in frames.entries if row.source == name and not row.held_out]
+        after = [row.index for row in frames.entries if row.source == name and row.held_out]
+        assert [len(before), len(after)] == [15, 6]
+        assert max(before) < min(after) == pytest.approx(40, abs=4)
+
+
+def test_frames_of_ten_seconds_are_one_group(tmp_path: Path) -> None:
+    """Of one source; a photo is a group of its own."""
+    frames = _take(tmp_path)
+    for row in frames.entries:
+        assert row.group == f"{row.source}/{row.index // 20}"
+    part = frames.part(tmp_path, held_out=True)
+    assert (part.unit, len(part.groups), len(set(part.groups))) == ("blocks of 10 s", 12, 3)
+    assert Seen("folder", 7, np.empty((1, 1, 3), np.uint8)).group == "folder/7"
+
+
+def test_half_of_the_frames_are_as_life_has_them(tmp_path: Path) -> None:
+    """A camera whose every third picture is snow, which differs most from everything: not all of the choice is snow."""
+    chance = np.random.default_rng(4)
+    scene = Scene(320, 180, seed=7)
+    sampler = Sampler(40, 0, 0)
+    snow = [chance.integers(0, 2, (9, 16, 3), dtype=np.uint8) * 255 for _ in range(100)]
+    pictures = [snow[number // 3] if number % 3 == 2 else scene.draw(5 * number) for number in range(300)]
+    sampler.take((Seen("gate", number, picture, number * 10.0) for number, picture in enumerate(pictures)), 1)
+    frames = sampler.choose(tmp_path)
+    streets = sum(row.index % 3 != 2 for row in frames.entries)
+    assert len(frames.entries) == 40
+    assert 10 <= streets <= 20
+
+
+def test_an_even_choice_of_a_part(tmp_path: Path) -> None:
+    frames = _take(tmp_path)
+    every, some = (frames.part(tmp_path, held_out=False, most=most) for most in (None, 10))
+    assert some.names == every.names[::4]
+    assert [picture.shape for picture in some] == [(180, 320, 3)] * 10
 
 
 def test_the_same_seed_takes_the_same(tmp_path: Path) -> None:
@@ -56,10 +101,10 @@ def test_frames_that_show_the_same_are_taken_once(tmp_path: Path) -> None:
 def test_the_manifest_has_the_hashes_and_keeps_them(tmp_path: Path) -> None:
     frames = _take(tmp_path)
     assert msgspec.json.decode((tmp_path / "manifest.json").read_bytes(), type=FrameSet) == frames
-    assert len(list(frames.read(tmp_path, held_out=False))) == 40
+    assert len(list(frames.part(tmp_path, held_out=False))) == 40
     (tmp_path / frames.entries[0].file).write_bytes(b"another")
     with pytest.raises(DetectorError, match="was changed since"):
-        list(frames.read(tmp_path, held_out=False))
+        list(frames.part(tmp_path, held_out=False))
 
 
 @pytest.mark.parametrize(
@@ -88,6 +133,7 @@ def test_photos_stay_as_they_are(tmp_path: Path) -> None:
     sampler.take(photos(source), 1)
     frames = sampler.choose(tmp_path / "out")
     assert (len(frames.entries), frames.unusable) == (33, 1)
+    assert frames.part(tmp_path / "out", held_out=False).unit == "photos"
     first = frames.entries[0]
     assert (tmp_path / "out" / first.file).read_bytes() == (source / f"{first.index:02}.png").read_bytes()
     with pytest.raises(DetectorError, match="no photo in"):

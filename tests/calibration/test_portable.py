@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -229,3 +230,15 @@ def test_heads_are_told_by_structure(data: Path, name: str, head: int) -> None:
     model = load(data / "models" / f"{name}.onnx")
     assert len(Graph(model).head) == head
     assert len(Graph(model).residuals) in (6, 7)
+
+
+@pytest.mark.needs("data")
+def test_where_pairs_stand(data: Path) -> None:
+    """In yolov8n, by what makes the tensor; and which of those tensors a concatenation reads as they were before."""
+    model = load(data / "models" / "yolov8n.onnx")
+    graph = Graph(quantize(model, {node.input[0]: (-1.0, 1.0) for node in targets(model)}))
+    pairs = [node for node in graph.nodes if node.op_type == "QuantizeLinear" and not graph.is_weight(node.input[0])]
+    behind = Counter(graph.producer[node.input[0]].op_type for node in pairs if node.input[0] in graph.producer)
+    assert behind == {"Mul": 28, "Concat": 13, "Split": 8, "Add": 2}
+    others = Counter(row.op_type for node in pairs for row in graph.readers[node.input[0]] if row is not node)
+    assert others == {"Concat": 12}

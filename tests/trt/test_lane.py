@@ -17,7 +17,7 @@ from detectors.trt.detector import TrtDetector
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import bgr_of, noise_nv12
 from tests.support.models import constant_model, toy_model
-from tests.trt.parts import SIZES, host_pictures, on_device, options_of
+from tests.trt.parts import SIZES, host_pictures, on_device, opened, options_of
 
 
 def _same(one: Detections, other: Detections) -> None:
@@ -76,6 +76,17 @@ def test_a_sample_is_a_whole_picture_and_kept(toy: Path, engines: Path, size: tu
         assert cuda.device_bytes() == taken
         assert lane.fetch(sample)().bgr.shape == (size[1], size[0], 3)
         lane.detect([sample])
+
+
+def test_a_picture_is_placed_as_a_decoder_would(toy: Path, engines: Path) -> None:
+    """For races between models: what is not copied from the host is not in the figure."""
+    y, x = np.mgrid[0:49, 0:65]
+    smooth = np.stack((x * 3, y * 4, 200 - x), axis=2).astype(np.uint8)
+    with opened(toy, engines) as (detector, lane):
+        placed = detector.place(HostImage(smooth))
+        assert (placed.width, placed.height) == (64, 48)
+        assert np.abs(lane.fetch(placed)().bgr.astype(int) - smooth[:48, :64]).mean() < 3
+        lane.detect([placed])
 
 
 def test_a_file_of_one_batch_size_says_what_that_costs(tmp_path: Path) -> None:

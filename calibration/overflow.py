@@ -1,0 +1,58 @@
+"""Where a model reaches beyond what FP16 knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from calibration.graph import Graph
+from calibration.quantize import session_of, with_outputs
+from detectors.half import tail
+
+_MOST = float(np.finfo(np.float16).max)
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """Nodes that cannot be FP16.
+
+    Attributes:
+        nodes: those that make a value beyond FP16, and those that read one.
+        words: the first of them and what it reaches, for a person; empty where there is none.
+    """
+
+    nodes: frozenset[str]
+    words: str = ""
+
+
+def overflow_of(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]], threads: int = 0) -> Overflow:
+    """Run the model over inputs and look at every value that is to be FP16.
+
+    Args:
+        inputs: a few, (b, 3, height, width) each.
+    """
+    graph = Graph(model)
+    after = tail(model.graph)
+    body = [node for number, node in enumerate(graph.nodes) if number not in after and node.op_type != "Constant"]
+    made = {name: node for node in body for name in node.output if name}
+    session = session_of(with_outputs(model, list(made)), threads)
+    names = [entry.name for entry in session.get_outputs() if entry.name in made and "float" in entry.type]
+    largest = dict.fromkeys(names, 0.0)
+    for batch in inputs:
+        for name, values in zip(names, session.run(names, {model.graph.input[0].name: batch})):
+            reached = float(np.abs(values).max(initial=0.0))
+            largest[name] = reached if np.isnan(reached) else max(largest[name], reached)
+    beyond = [name for name in names if not largest[name] <= _MOST]
+    if not beyond:
+        return Overflow(frozenset())
+    inside = {graph.layer_of(node) for node in body}
+    readers = {graph.layer_of(node) for name in beyond for node in graph.readers.get(name, [])}
+    nodes = frozenset({graph.layer_of(made[name]) for name in beyond} | (readers & inside))
+    first = beyond[0]
+    words = f"FP16 overflows at {graph.layer_of(made[first])}: it reaches {largest[first]:.3g} and may be 65504"
+    return Overflow(nodes, words)

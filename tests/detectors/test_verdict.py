@@ -1,0 +1,108 @@
+"""What is told of a model whose accuracy was measured, and of files from before there were intervals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from detectors.model import sha256
+from detectors.verdict import Verdict, find, note, path_of, rounded, write
+
+
+def _verdict(model: Path, ruling: str = "undecided", more: int | None = 338) -> Verdict:
+    return Verdict(
+        onnx_sha256=sha256(model.read_bytes()),
+        precision="int8",
+        accepted=ruling == "accepted",
+        measure="AP",
+        reference=0.3361,
+        value=0.3324,
+        least=0.3261,
+        backend="cpu",
+        frames=32,
+        at="2026-01-02T03:04:05Z",
+        ruling=ruling,
+        drop=0.0037,
+        low=-0.009,
+        high=0.023,
+        units=32,
+        unit="photos",
+        budget=0.01,
+        more=more,
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.int8.onnx"
+    path.write_bytes(b"a model")
+    return path
+
+
+_SEEN = "drop +0.0037 (95 %: -0.0090 to +0.0230) over 32 photos, 0.0100 allowed"
+
+
+@pytest.mark.parametrize(
+    ("ruling", "more", "words"),
+    [
+        ("accepted", None, "accepted"),
+        ("refused", None, "refused"),
+        ("undecided", 338, "undecided, about 340 more photos would tell"),
+        ("undecided", None, "undecided, and too near to what is allowed for more to tell"),
+    ],
+)
+def test_a_finding_says_the_drop_its_bounds_and_what_follows(
+    model: Path, ruling: str, more: int | None, words: str
+) -> None:
+    verdict = _verdict(model, ruling, more)
+    assert verdict.finding == f"{_SEEN}: {words}"
+    assert verdict.line == f"AP 0.3324, {_SEEN}: {words}; cpu, 2026-01-02T03:04:05Z"
+
+
+def test_who_runs_a_file_is_told_unless_it_was_accepted(model: Path) -> None:
+    assert note(model, "int8") == (
+        "model.int8.onnx is int8, and nobody says what that costs: `lookout calibrate` makes and measures",
+    )
+    write(model, _verdict(model))
+    assert find(model) == _verdict(model)
+    assert note(model, "int8") == (f"model.int8.onnx: {_verdict(model).line}",)
+    write(model, _verdict(model, "accepted"))
+    assert note(model, "int8") == ()
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_files_of_version_1_are_read(model: Path, accepted: bool) -> None:
+    """As they were written: without an interval, and with no ruling but the one."""
+    old = {
+        "onnx_sha256": sha256(b"a model"),
+        "precision": "int8",
+        "accepted": accepted,
+        "measure": "AP",
+        "reference": 0.3361,
+        "value": 0.3338,
+        "least": 0.3261,
+        "backend": "trt",
+        "frames": 64,
+        "at": "2025-11-01T12:00:00Z",
+        "schema": "lookout.verdict/1",
+    }
+    path_of(model).write_text(json.dumps(old))
+    verdict = find(model)
+    assert verdict is not None
+    word = "accepted" if accepted else "refused"
+    assert verdict.line == (
+        f"{word}: AP 0.3338, 0.3361 in float, at least 0.3261 asked for; 64 frames, trt, 2025-11-01T12:00:00Z"
+    )
+    assert note(model, "int8") == (() if accepted else (f"model.int8.onnx: {verdict.line}",))
+    assert (verdict.schema, verdict.drop) == ("lookout.verdict/1", None)
+    assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(1, 1), (99, 99), (100, 100), (344, 340), (346, 350), (12_345, 12_000), (0, 0)]
+)
+def test_an_estimate_has_two_digits(count: int, told: int) -> None:
+    assert rounded(count) == told
