@@ -1,0 +1,67 @@
+"""The whole daemon on the stand-in for a GPU: one model takes over from another, over and over."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from daemon.messages import Detections, Message
+from tests.support.daemon import PATIENCE_S, Lookout, receive_until
+from tests.support.models import toy_model
+
+_SOURCES, _SWAPS = 6, 4
+
+
+@pytest.mark.parametrize("processes", [0])
+def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path, processes: int) -> None:
+    """Each frame is published once and in order, and says which model has looked at it; each model's lanes end."""
+    models = [toy, toy_model(tmp_path / "other.onnx", gain=0.5)]
+    config: dict[str, object] = {
+        "sources": [
+            {"id": f"s{number}", "type": "synthetic", "width": 64, "height": 64, "fps": 20} for number in range(_SOURCES)
+        ],
+        "model": {"path": str(toy), "backend": "trt", "max_batch": 4, "cache": str(tmp_path / "cache")},
+        "lanes": 2,
+        "gpu": {"frame_size": [64, 64], "mps": "off"},
+        "board": {"mode": "lossless"},
+        "capture_processes": processes,
+        "monitor": {"interval_s": 0.5},
+        "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
+    }
+    seen: dict[str, list[Detections]] = defaultdict(list)
+    with Lookout(tmp_path, config) as lookout:
+        with lookout.subscribe("detections") as subscriber:
+            for swap in range(_SWAPS + 1):
+                model = models[swap % 2]
+                if swap:
+                    whole = yaml.safe_load((tmp_path / "config.yaml").read_text())
+                    whole["model"]["path"] = str(model)
+                    (tmp_path / "config.yaml").write_text(yaml.safe_dump(whole))
+                    lookout.process.send_signal(signal.SIGHUP)
+                _receive(subscriber, seen, model.stem)
+        code = lookout.stop()
+        log = lookout.log()
+    assert code == 5  # a lossless replay that was told to end
+    assert "detector failed" not in log
+    for source, messages in seen.items():
+        assert [message.seq for message in messages] == list(range(len(messages))), source
+        names = [message.model.name for message in messages]
+        turns = [name for name, before in zip(names, [None, *names]) if name != before]
+        assert turns == [models[swap % 2].stem for swap in range(_SWAPS + 1)], source
+    assert len(seen) == _SOURCES
+
+
+def _receive(subscriber: object, seen: dict[str, list[Detections]], model: str) -> None:
+    """Until each source has had a few frames looked at by this model."""
+
+    def enough(message: Message) -> bool:
+        assert isinstance(message, Detections)
+        seen[message.source].append(message)
+        counts = [sum(row.model.name == model for row in rows[-5:]) for rows in seen.values()]
+        return len(counts) == _SOURCES and min(counts) == 5
+
+    receive_until(subscriber, enough, timeout_s=3 * PATIENCE_S)  # type: ignore[arg-type]
