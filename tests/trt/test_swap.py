@@ -6,9 +6,9 @@ import signal
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
 import yaml
 
+from daemon.client import Subscriber
 from daemon.messages import Detections, Message
 from tests.support.daemon import PATIENCE_S, Lookout, receive_until
 from tests.support.models import toy_model
@@ -16,19 +16,17 @@ from tests.support.models import toy_model
 _SOURCES, _SWAPS = 6, 4
 
 
-@pytest.mark.parametrize("processes", [0])
-def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path, processes: int) -> None:
+def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path) -> None:
     """Each frame is published once and in order, and says which model has looked at it; each model's lanes end."""
     models = [toy, toy_model(tmp_path / "other.onnx", gain=0.5)]
+    picture = {"type": "synthetic", "width": 64, "height": 64, "fps": 20}
     config: dict[str, object] = {
-        "sources": [
-            {"id": f"s{number}", "type": "synthetic", "width": 64, "height": 64, "fps": 20} for number in range(_SOURCES)
-        ],
+        "sources": [{"id": f"s{number}", **picture} for number in range(_SOURCES)],
         "model": {"path": str(toy), "backend": "trt", "max_batch": 4, "cache": str(tmp_path / "cache")},
         "lanes": 2,
         "gpu": {"frame_size": [64, 64], "mps": "off"},
         "board": {"mode": "lossless"},
-        "capture_processes": processes,
+        "capture_processes": 0,
         "monitor": {"interval_s": 0.5},
         "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
     }
@@ -55,7 +53,7 @@ def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path, proce
     assert len(seen) == _SOURCES
 
 
-def _receive(subscriber: object, seen: dict[str, list[Detections]], model: str) -> None:
+def _receive(subscriber: Subscriber, seen: dict[str, list[Detections]], model: str) -> None:
     """Until each source has had a few frames looked at by this model."""
 
     def enough(message: Message) -> bool:
@@ -64,4 +62,4 @@ def _receive(subscriber: object, seen: dict[str, list[Detections]], model: str) 
         counts = [sum(row.model.name == model for row in rows[-5:]) for rows in seen.values()]
         return len(counts) == _SOURCES and min(counts) == 5
 
-    receive_until(subscriber, enough, timeout_s=3 * PATIENCE_S)  # type: ignore[arg-type]
+    receive_until(subscriber, enough, timeout_s=3 * PATIENCE_S)
