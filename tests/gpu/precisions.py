@@ -1,0 +1,233 @@
+"""What each precision buys on a GPU: engines alone, by batch; and with --layers where the time of each goes.
+
+    python -m tests.gpu.precisions MODEL.onnx MODEL.int8.onnx ... --resnet50 --cache DIR --level 3 [--layers] --out DIR
+
+A float model is built in FP32 and FP16, a quantised one in INT8. --resnet50 makes one with random weights, quantises it
+on noise, and compares the same three. A cell is the median of replays of the engine's CUDA graph; tables last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import structlog
+import tensorrt as trt
+
+from calibration.placement import share_scales
+from calibration.quantize import observe, quantize
+from detectors.cuda import Device, DeviceBuffer, Stream
+from detectors.model import quantised, sha256
+from detectors.trt import seam
+from detectors.trt.builder import builder
+from detectors.trt.engine import EngineStore
+from detectors.trt.layers import Layer, Times, inspect, with_times
+from detectors.trt.recipe import Recipe
+from tests.support.resnet import resnet50
+
+_ROUNDS, _ROUND_S = 15, 0.04
+_PROFILED = 30
+
+
+@dataclass(frozen=True)
+class Wish:
+    """An engine that is wanted."""
+
+    path: Path
+    precision: seam.Precision
+    size: tuple[int, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.stem} {self.precision}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", type=Path, nargs="*")
+    parser.add_argument("--resnet50", action="store_true")
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
+    parser.add_argument("--precision", nargs="+", default=["fp32", "fp16", "int8"])
+    parser.add_argument("--jobs", type=int, default=4, help="builds at once")
+    parser.add_argument("--layers", action="store_true", help="profile the largest batch")
+    parser.add_argument("--build-only", action="store_true")
+    args = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    wishes = [wish for path in [*args.models, *(_resnets(args.out) if args.resnet50 else ())] for wish in _wishes(path)]
+    wishes = [wish for wish in wishes if wish.precision in args.precision]
+    bench = _Bench(args)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        built = list(pool.map(bench.build, wishes))
+    sys.stdout.write("\n".join(f"{wish.name}: {told}" for wish, told in zip(wishes, built)) + "\n")
+    if args.build_only:
+        return 0
+    lines = [f"{'ms a batch, images/s':32}" + "".join(f"{size:>18}" for size in args.batches)]
+    for wish in wishes:
+        times = bench.times(wish)
+        cells = (f"{took * 1e3:.3f} {size / took:.0f}" for size, took in times.items())
+        lines.append(f"{wish.name:32}" + "".join(f"{cell:>18}" for cell in cells))
+        if args.layers:
+            bench.profile(wish)
+    sys.stdout.write("\n".join(["", *lines]) + "\n")
+    return 0
+
+
+def _wishes(path: Path) -> Iterator[Wish]:
+    model = onnx.load(str(path))
+    dims = model.graph.input[0].type.tensor_type.shape.dim
+    size = (dims[3].dim_value or 640, dims[2].dim_value or 640)
+    integers = quantised(path.read_bytes(), {prop.key: prop.value for prop in model.metadata_props})
+    for precision in ("int8",) if integers else ("fp32", "fp16"):
+        yield Wish(path, precision, size)  # type: ignore[arg-type]
+
+
+def _resnets(folder: Path) -> Iterator[Path]:
+    """As a float model, and quantised in two ways."""
+    path = resnet50(folder / "resnet50.onnx")
+    yield path
+    model = onnx.load(str(path))
+    noise = np.random.default_rng(0).standard_normal((4, 3, 224, 224), np.float32)
+    quantised_model = quantize(model, observe(model, [noise]).ranges("minmax"))
+    for name, placed in (("int8", quantised_model), ("shared", share_scales(quantised_model))):
+        onnx.save(placed, str(folder / f"resnet50.{name}.onnx"))
+        yield folder / f"resnet50.{name}.onnx"
+
+
+class _Errors(trt.ILogger):  # type: ignore[misc]
+    """All that TensorRT says and is worth reading."""
+
+    def __init__(self) -> None:
+        trt.ILogger.__init__(self)
+
+    def log(self, severity: Any, text: str) -> None:
+        if severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR):
+            sys.stdout.write(f"{text}\n")
+
+
+class _Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args = args
+        self._device = Device()
+        self._logger = _Errors()
+        self._runtime = trt.Runtime(self._logger)
+        self._store = EngineStore(args.cache / "engines", heartbeat_s=1e6)
+
+    def build(self, wish: Wish) -> str:
+        begun = perf_counter()
+        self._engine(wish)
+        return f"{perf_counter() - begun:.0f} s"
+
+    def times(self, wish: Wish) -> dict[int, float]:
+        """Seconds of one batch, by its size."""
+        engine = self._engine(wish)
+        with ExitStack() as undo:
+            return {size: self._time(engine, size, undo) for size in self._args.batches}
+
+    def profile(self, wish: Wish) -> None:
+        """What each layer of the largest batch takes, to a file; raw, too, as the engine tells it."""
+        engine = self._engine(wish)
+        with ExitStack() as undo:
+            stream = self._kept(Stream(), undo)
+            context = self._context(engine, self._args.batches[-1], stream, undo)
+            context.profiler = times = Times()
+            for _ in range(_PROFILED):
+                context.execute_async_v3(stream.handle)
+                stream.synchronize()
+            layers = with_times(inspect(engine, context), {name: median(row) for name, row in times.rows.items()})
+            inspector = engine.create_engine_inspector()
+            inspector.execution_context = context
+            raw = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
+        file = self._args.out / f"{wish.name.replace(' ', '-')}.layers"
+        file.with_suffix(".raw.json").write_text(raw)
+        file.with_suffix(".layers.json").write_text(json.dumps([_plain(layer) for layer in layers], indent=1))
+        sys.stdout.write("\n".join([f"\n{wish.name}", *_shares(layers)]) + "\n")
+
+    def _engine(self, wish: Wish) -> Any:
+        self._device.use()
+        recipe = Recipe(
+            onnx_sha256=sha256(wish.path.read_bytes()),
+            builder=f"TensorRT {seam.version_of(trt)}",
+            gpu=self._device.name,
+            architecture=self._device.architecture,
+            precision=wish.precision,
+            max_batch=self._args.max_batch,
+            input_size=wish.size,
+            level=self._args.level,
+        )
+        build = builder(self._store.folder, 0)
+        return self._store.obtain(wish.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
+
+    def _time(self, engine: Any, size: int, undo: ExitStack) -> float:
+        stream = self._kept(Stream(), undo)
+        context = self._context(engine, size, stream, undo)
+        context.execute_async_v3(stream.handle)
+        stream.synchronize()
+        with stream.capture() as graphs:
+            context.execute_async_v3(stream.handle)
+        graph = self._kept(graphs[0], undo)
+
+        def replay(times: int) -> float:
+            begun = perf_counter()
+            for _ in range(times):
+                graph.launch(stream)
+            stream.synchronize()
+            return (perf_counter() - begun) / times
+
+        replay(20)
+        times = max(5, round(_ROUND_S / replay(20)))
+        return median(replay(times) for _ in range(_ROUNDS))
+
+    def _context(self, engine: Any, size: int, stream: Stream, undo: ExitStack) -> Any:
+        """With memory of its own, and inputs that are zero."""
+        context = engine.create_execution_context()
+        for number in range(engine.num_io_tensors):
+            name = engine.get_tensor_name(number)
+            shape = (size, *tuple(engine.get_tensor_shape(name))[1:])
+            if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+                shape = (*shape[:2], *(side if side > 0 else 640 for side in shape[2:]))
+                context.set_input_shape(name, shape)
+            shape = tuple(context.get_tensor_shape(name))
+            buffer = self._kept(DeviceBuffer(4 * int(np.prod(shape))), undo)
+            buffer.clear(stream)
+            context.set_tensor_address(name, buffer.pointer)
+        stream.synchronize()
+        return context
+
+    @staticmethod
+    def _kept(handle: Any, undo: ExitStack) -> Any:
+        undo.callback(handle.close)
+        return handle
+
+
+def _plain(layer: Layer) -> dict[str, Any]:
+    return {name: getattr(layer, name) for name in layer.__struct_fields__}
+
+
+def _shares(layers: Sequence[Layer]) -> list[str]:
+    """Milliseconds by what kernels are."""
+    sums: dict[str, tuple[int, float]] = {}
+    for layer in layers:
+        kind = f"{'loose quantise' if layer.loose else layer.kind}, {layer.precision} to {layer.output}"
+        count, took = sums.get(kind, (0, 0.0))
+        sums[kind] = count + 1, took + (layer.milliseconds or 0.0)
+    rows = sorted(sums.items(), key=lambda row: -row[1][1])
+    return [f"  {kind:60} {count:4} kernels {took:8.3f} ms" for kind, (count, took) in rows]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
