@@ -15,11 +15,13 @@ import onnx
 from calibration import fp8
 from calibration.evaluate import Truth
 from calibration.frames import Frames, FrameSet
-from calibration.graph import Graph, copy_of, quantised_layers, with_float_layers
+from calibration.graph import Graph, copy_of, quantised_layers
 from calibration.judge import ByFloatModel, ByLabels, Judge, Open, Photos, Score, split
 from calibration.outcome import LOWER, Lower, Outcome, Trial, decide
 from calibration.overflow import overflow_of
 from calibration.pictures import save_worst
+from calibration.placement import Kind, Placement
+from calibration.placing import Placing, Tried
 from calibration.portable import READERS, problems
 from calibration.quantize import METHODS, Method, load, observe, quantize, targets
 from calibration.sensitivity import costs, half_costs, parts_of
@@ -46,6 +48,7 @@ class Wishes:
         folder: of what is written.
         labelled: photos and annotations, or None.
         method: of finding ranges; auto tries each and takes the best.
+        placement: of INT8; auto searches for the fastest where the backend tells what each layer takes.
         judge_share: of labelled photos, those that judge; the others choose the method and steer the mending.
         max_ap_drop: with labels.
         min_agreement: without.
@@ -61,6 +64,7 @@ class Wishes:
     folder: Path
     labelled: tuple[Path, Path] | None = None
     method: Method | Literal["auto"] = "auto"
+    placement: Kind | Literal["auto"] = "auto"
     max_ap_drop: float = 0.01
     min_agreement: float = 0.95
     most_float: float = 0.5
@@ -246,11 +250,16 @@ class Calibration:
     def _int8(self, made: Path) -> Trial:
         """By the best of the methods, with the dearest layers in float where it takes that."""
         method, model, scores = self._best_of_methods(made)
+        placed = self._placed(model, made)
+        placement = placed[0].placement
         layers = len(targets(self._model))
-        trial = Trial("int8", "refused", "", aim=self._steering.aim, methods=scores, method=method, layers=layers)
+        trial = Trial(
+            "int8", "refused", "", aim=self._steering.aim, methods=scores, method=method, layers=layers,
+            placements=placed,
+        )  # fmt: skip
 
         def opened(floats: Sequence[str]) -> Options:
-            onnx.save(with_float_layers(model, floats), str(made))
+            onnx.save(placement.of(model, floats), str(made))
             return replace(self._wishes.options, path=made)
 
         with self._stage("INT8", 0):
@@ -259,11 +268,22 @@ class Calibration:
             with self._stage("INT8: what each layer costs", layers) as advance:
                 ranked = costs(self._model, model, self._inputs[:_FEW], self._wishes.options.threads, advance)
             trial = self._steering.mended(trial, ranked, opened)
-        model = with_float_layers(model, trial.float_layers)
-        onnx.save(model, str(made))
-        portable: dict[str, list[str]] = {reader: problems(model, reader) for reader in READERS}
-        trial = replace(trial, portable=portable, layers=layers - len(trial.float_layers))
-        return self._ruled("int8", replace(self._wishes.options, path=made), trial)
+        options, final = opened(trial.float_layers), placement.of(model, trial.float_layers)
+        portable: dict[str, list[str]] = {reader: problems(final, reader) for reader in READERS}
+        return self._ruled(
+            "int8", options, replace(trial, portable=portable, layers=len(quantised_layers(Graph(final))))
+        )
+
+    def _placed(self, model: onnx.ModelProto, made: Path) -> list[Tried]:
+        """The fastest placement of INT8, and then the others that were tried."""
+        wishes = self._wishes
+        if wishes.placement != "auto" or wishes.backend != "trt":
+            return [Tried(Placement("layers" if wishes.placement == "auto" else wishes.placement), None)]
+        with self._stage("INT8: where it is fast", 0) as advance:
+            placing = Placing(self._open, self._model, wishes.options, made, advance)
+            tried = placing.search(model)
+        self._forget(placing.losers(tried[0].placement))
+        return tried
 
     def _best_of_methods(self, made: Path) -> tuple[Method, onnx.ModelProto, dict[str, float]]:
         """The one that scores highest on the CPU, and what each scored."""

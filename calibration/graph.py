@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _SHAPING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
@@ -84,6 +84,21 @@ class Graph:
                 found += [(node, places[0])] if places else []
         return found
 
+    @property
+    def projections(self) -> list[tuple[onnx.NodeProto, int]]:
+        """Additions of what two layers give, with the place of the layer that reads the older tensor: a residual that
+        has a layer of its own, because the other layers change its shape.
+        """
+        place = {name: number for number, node in enumerate(self.nodes) for name in node.output}
+        weights = {node.output[0]: node for node in self.weighted}
+        found = []
+        for node in self.nodes:
+            layers = [weights.get(self.origin(name)) for name in node.input]
+            if node.op_type == "Add" and len(layers) == 2 and layers[0] is not None and layers[1] is not None:
+                read = [place.get(self.origin(layer.input[0]), -1) for layer in layers if layer is not None]
+                found.append((node, int(read[1] < read[0])))
+        return found
+
     @staticmethod
     def layer_of(node: onnx.NodeProto) -> str:
         """What people know a layer by."""
@@ -146,8 +161,39 @@ def with_float_layers(model: onnx.ModelProto, layers: Iterable[str]) -> onnx.Mod
     for node, place in graph.residuals:
         if node.input[place] not in kept:
             node.input[place] = graph.origin(node.input[place])
+    left = {node.output[0] for node in quantised_layers(Graph(copy))}
+    for node, place in graph.projections:
+        if not left.issuperset(map(graph.origin, node.input)):
+            node.input[place] = graph.origin(node.input[place])
     drop_unused(copy)
     return copy
+
+
+def add_pair(model: onnx.ModelProto, name: str, scale: float, suffix: str) -> str:
+    """Quantise a tensor by one scale and dequantise it; returns what comes of it. The nodes are still to be sorted."""
+    result = f"{name}_{suffix}"
+    constants = {f"{result}_scale": np.float32(scale), f"{result}_zero": np.int8(0)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
+    for kind, source, target in (("Quantize", name, f"{result}_integer"), ("Dequantize", f"{result}_integer", result)):
+        node = helper.make_node(f"{kind}Linear", [source, *constants], [target], f"{result}_{kind}Linear")
+        model.graph.node.append(node)
+    return result
+
+
+def sort_nodes(model: onnx.ModelProto) -> None:
+    """Each after those that it reads."""
+    known = {entry.name for entry in (*model.graph.input, *model.graph.initializer)} | {""}
+    left, done = list(model.graph.node), []
+    while left:
+        ready = [node for node in left if known.issuperset(node.input)]
+        if not ready:
+            raise ValueError(f"nothing makes what {Graph.layer_of(left[0])} reads")
+        for node in ready:
+            known.update(node.output)
+        done += ready
+        left = [node for node in left if not known.issuperset(node.output)]
+    del model.graph.node[:]
+    model.graph.node.extend(done)
 
 
 def drop_unused(model: onnx.ModelProto) -> None:

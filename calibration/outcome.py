@@ -9,6 +9,7 @@ from typing import Literal
 from calibration.bootstrap import Interval, Ruling
 from calibration.frames import FrameSet
 from calibration.judge import Score
+from calibration.placing import Tried
 from calibration.sensitivity import Cost, Step
 from calibration.speed import Speed
 from detectors.port import Precision
@@ -30,6 +31,7 @@ class Trial:
         more: about how many more photos, or blocks of time, to give for a decision.
         aim: that choosing and mending went for, on other photos than those of `value`.
         methods: of finding ranges, what each scored on those.
+        placements: of INT8, the one that was taken first.
         layers: that compute in this precision; `float_layers` were put back for the budget's sake.
         steps: the tries that it took.
         costs: of the dearest layers.
@@ -49,6 +51,7 @@ class Trial:
     aim: float | None = None
     methods: dict[str, float] = field(default_factory=dict)
     method: str | None = None
+    placements: list[Tried] = field(default_factory=list)
     layers: int = 0
     float_layers: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)

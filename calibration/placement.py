@@ -1,4 +1,4 @@
-"""Where integers go from layer to layer without becoming floats between: one scale for all that is joined.
+"""Which layers are integer, and where integers go from layer to layer without becoming floats between.
 
 A concatenation of floats is quantised after it, by a kernel of its own. Where all its inputs have one scale they are
 quantised by the layers that make them, and the concatenation moves integers, a half of the bytes. The same goes for
@@ -7,16 +7,50 @@ splits, for pooling by the maximum and for copies of the nearest pixel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
-from calibration.graph import Graph, copy_of, drop_unused, quantised_layers
+from calibration.graph import (
+    Graph,
+    add_pair,
+    copy_of,
+    drop_unused,
+    quantised_layers,
+    sort_nodes,
+    with_float_layers,
+)
 
+Kind = Literal["layers", "shared"]
+KINDS: tuple[Kind, ...] = ("layers", "shared")
 _PASSING = ("Concat", "Split", "MaxPool", "Slice", "Resize")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where pairs stand.
+
+    Attributes:
+        kind: layers: in front of each layer, each with its own scale. shared: what is joined has one scale.
+        floats: layers that are faster as they were.
+    """
+
+    kind: Kind = "layers"
+    floats: frozenset[str] = frozenset()
+
+    def of(self, model: onnx.ModelProto, floats: Iterable[str] = ()) -> onnx.ModelProto:
+        """A copy of a model that is placed so.
+
+        Args:
+            model: as `calibration.quantize` makes it.
+            floats: more layers to put back to float.
+        """
+        placed = with_float_layers(model, self.floats.union(floats))
+        return share_scales(placed) if self.kind == "shared" else placed
 
 
 def share_scales(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -32,14 +66,14 @@ def share_scales(model: onnx.ModelProto) -> onnx.ModelProto:
     for group in _groups(passing):
         scale = max(_scale(graph, pairs[name]) for name in group if name in pairs)
         for name in sorted(group):
-            fresh = _add_pair(copy, name, scale)
+            fresh = add_pair(copy, name, scale, "shared")
             for node in graph.readers.get(name, ()):
                 if node in passing:
                     _replace(node, name, fresh)
             if name in pairs:
                 for node in graph.readers[pairs[name]]:
                     _replace(node, pairs[name], fresh)
-    _sort(copy)
+    sort_nodes(copy)
     drop_unused(copy)
     return copy
 
@@ -85,29 +119,5 @@ def _scale(graph: Graph, dequantised: str) -> float:
     return float(np.asarray(graph.value(graph.producer[dequantised].input[1])))
 
 
-def _add_pair(model: onnx.ModelProto, name: str, scale: float) -> str:
-    """Quantise and dequantise a tensor; returns what comes of it."""
-    constants = {f"{name}_shared_scale": np.float32(scale), f"{name}_shared_zero": np.int8(0)}
-    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
-    integer, result = f"{name}_shared_integer", f"{name}_shared"
-    for kind, source, target in (("QuantizeLinear", name, integer), ("DequantizeLinear", integer, result)):
-        model.graph.node.append(helper.make_node(kind, [source, *constants], [target], f"{name}_shared_{kind}"))
-    return result
-
-
 def _replace(node: onnx.NodeProto, old: str, new: str) -> None:
     node.input[:] = [new if name == old else name for name in node.input]
-
-
-def _sort(model: onnx.ModelProto) -> None:
-    """Each node after those that it reads."""
-    known = {entry.name for entry in (*model.graph.input, *model.graph.initializer)} | {""}
-    left, sorted_nodes = list(model.graph.node), []
-    while left:
-        ready = [node for node in left if known.issuperset(node.input)]
-        for node in ready:
-            known.update(node.output)
-        sorted_nodes += ready
-        left = [node for node in left if not known.issuperset(node.output)]
-    del model.graph.node[:]
-    model.graph.node.extend(sorted_nodes)

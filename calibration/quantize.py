@@ -19,7 +19,7 @@ import onnx
 import onnxruntime as ort
 from onnx import version_converter
 
-from calibration.graph import Graph, drop_unused, quantised_layers
+from calibration.graph import Graph, add_pair, drop_unused, quantised_layers, sort_nodes
 from detectors.port import DetectorError
 
 Method = Literal["minmax", "entropy", "percentile"]
@@ -112,7 +112,7 @@ def observe(
     Raises:
         DetectorError: a value is not a number.
     """
-    names = sorted({node.input[0] for node in targets(model)})
+    names = sorted({node.input[0] for node in targets(model)} | set(_projected(model)))
     own = model.graph.input[0].name
     session = session_of(with_outputs(model, [name for name in names if name != own]), threads)
     histograms = Histograms()
@@ -170,6 +170,7 @@ def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     quantizer.model.topological_sort()
     result: onnx.ModelProto = quantizer.model.model
     _narrow(result, set(layers))
+    _project(result, ranges)
     drop_unused(result)
     mark(result, "int8")
     return result
@@ -204,6 +205,24 @@ def _narrow(model: onnx.ModelProto, layers: set[str]) -> None:
     integers = {graph.origin(node.input[0]): node.input[0] for node in quantised_layers(graph)}
     for node, place in graph.residuals:
         node.input[place] = integers.get(node.input[place], node.input[place])
+
+
+def _projected(model: onnx.ModelProto) -> list[str]:
+    """What additions read of a layer that stands in the residual's way, where both their layers are quantised."""
+    wanted = {node.output[0] for node in targets(model)}
+    return [node.input[place] for node, place in Graph(model).projections if wanted.issuperset(node.input)]
+
+
+def _project(model: onnx.ModelProto, ranges: Ranges) -> None:
+    """An addition of two layers is fused with the one where what it reads of the other is an integer."""
+    graph = Graph(model)
+    quantised = {node.output[0] for node in quantised_layers(graph)}
+    for node, place in graph.projections:
+        name = node.input[place]
+        if name in ranges and quantised.issuperset(node.input):
+            scale = max(max(map(abs, ranges[name])) / (_LEVELS - 1), _LEAST_SCALE)
+            node.input[place] = add_pair(model, name, scale, "projected")
+    sort_nodes(model)
 
 
 def mark(model: onnx.ModelProto, precision: str) -> None:

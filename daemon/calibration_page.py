@@ -33,6 +33,7 @@ def page_of(outcome: Outcome, seconds: float) -> Page:
         _operation(outcome.trials),
         _agreement(outcome.trials),
         *(_path(trial, outcome.measure) for trial in outcome.trials),
+        *(_placements(trial) for trial in outcome.trials),
         *(_costs(trial) for trial in outcome.trials),
         _classes(outcome.trials),
         _portable(outcome.trials),
@@ -110,6 +111,16 @@ def _path(trial: Trial, measure: str) -> Table:
         for step in trial.steps
     ]
     return Table(f"{trial.precision}: what was tried", ("", "", measure), rows)
+
+
+def _placements(trial: Trial) -> Table:
+    rows = [
+        (row.placement.kind, str(len(row.placement.floats)), number(row.milliseconds), "" if place else "taken")
+        for place, row in enumerate(trial.placements)
+        if row.milliseconds
+    ]
+    head = ("one scale for", "layers faster in float", "ms a full batch, the model alone", "")
+    return Table(f"{trial.precision}: where it is placed", head, rows)
 
 
 def _costs(trial: Trial) -> Table:

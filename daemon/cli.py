@@ -290,6 +290,13 @@ def evaluate(
     help="Of finding INT8's ranges.",
 )
 @click.option(
+    "--placement",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "layers", "shared"]),
+    help="Of INT8. shared: one scale for what is joined. auto: on a GPU the fastest that a search finds, else layers.",
+)
+@click.option(
     "--max-float",
     default=0.5,
     show_default=True,

@@ -15,7 +15,7 @@ from detectors.trt import kernels
 
 CAPACITY = 1 << 14  # candidates a picture has room for; only a threshold near zero meets it
 _CONTEXT = 535 << 20  # a CUDA context, its kernels, and what TensorRT keeps for itself
-_GRAPHS = 2 << 20  # a lane's three CUDA graphs of one batch size
+_GRAPHS = 4 << 20  # a lane's three CUDA graphs and execution context of one batch size
 
 Rows = tuple[tuple[str, int], ...]
 
