@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import Any, Literal, cast
 
 import numpy.typing as npt
 import onnx
@@ -30,7 +30,7 @@ from calibration.steering import Stage, Steering
 from detectors.factory import engine_store
 from detectors.half import keep_in_fp32, to_half
 from detectors.model import sha256
-from detectors.port import Detector, DetectorError, HostImage, Image, Options
+from detectors.port import Detector, DetectorError, HostImage, Image, Options, Prepares
 from detectors.verdict import Verdict, path_of, write
 
 _FEW = 8  # frames that layers are compared on
@@ -80,13 +80,6 @@ class Wishes:
     def budget(self) -> float:
         """The loss that is allowed."""
         return self.max_ap_drop if self.labelled else round(1 - self.min_agreement, 6)
-
-
-@runtime_checkable
-class _Prepares(Protocol):
-    """A lane that shows what it would give its model."""
-
-    def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]: ...
 
 
 class Calibration:
@@ -160,7 +153,7 @@ class Calibration:
     def _prepared(self, advance: Callable[[], None]) -> Iterator[npt.NDArray[Any]]:
         """What the detector's own preprocessing makes of the frames."""
         with closing(self._open_cpu(self._wishes.options)) as detector, closing(detector.lane()) as lane:
-            if not isinstance(lane, _Prepares):
+            if not isinstance(lane, Prepares):
                 raise DetectorError(f"the {detector.info.backend} backend does not show its inputs")
             batch: list[Image] = []
             boxes = 0

@@ -448,6 +448,55 @@ def list_engines(cache: Path | None) -> int:
 
 
 @engine.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--picture", type=click.Path(path_type=Path), help="A file; without it a drawn street.")
+@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
+@click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
+@click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@_CACHE
+def compare(
+    model: Path,
+    precision: str,
+    picture: Path | None,
+    tolerance: float,
+    everything: bool,
+    level: int,
+    input_size: tuple[int, int] | None,
+    labels: str | None,
+    cache: Path | None,
+) -> int:
+    """Compare what an engine of MODEL computes with onnxruntime, tensor by tensor: where they part, NaN and infinities.
+
+    Tensors that are looked at end what is fused, so it is another engine than the one that runs; it is built first.
+
+    \b
+    Exit code 0: no tensor differs by more than is tolerated.
+              1: some do; the first of them is named.
+    """
+    try:
+        from daemon.engine_comparison import compare as run_compare
+    except ImportError as error:
+        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from detectors.port import Options
+
+    options = Options(
+        model,
+        labels=labels,
+        input_size=input_size or None,
+        precision=cast("Precision", precision),
+        builder_level=level,
+        cache=cache,
+    )
+    with logging(LogConfig(format="console")):
+        return int(not run_compare(options, picture, tolerance, everything=everything))
+
+
+@engine.command()
 @click.argument("key")
 @click.option("--layers", type=click.Path(path_type=Path), metavar="MODEL", help="Run it: layers of this ONNX file.")
 @_CACHE

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Literal, cast
 from detectors.port import BackendUnavailableError, Detector, Options, cache_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from detectors.heads import Floats
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
     from detectors.trt.layers import Layer
@@ -99,6 +102,21 @@ def engine_layers(options: Options) -> list[Layer]:
     """
     with closing(open_detector("trt", options)) as detector:
         return cast("TrtDetector", detector).layers()
+
+
+def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
+    """See `detectors.trt.tensors`.
+
+    Raises:
+        BackendUnavailableError: there is no GPU here.
+        DetectorError: the model cannot be used.
+    """
+    gpu = _trt()
+    if not gpu.available:
+        raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")
+    from detectors.trt.tensors import tensors
+
+    return tensors(options, names, pixels)
 
 
 def _open(backend: str, options: Options) -> Detector:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -239,6 +239,13 @@ class Lane(Protocol):
     def close(self) -> None:
         """Release what the lane holds; a second call does nothing."""
         ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A lane that shows what it would give its model."""
+
+    def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]: ...
 
 
 class Detector(Protocol):

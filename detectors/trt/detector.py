@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -18,7 +18,7 @@ from detectors import trial
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.model import fixed_batch, input_size, quantised, read, sha256
+from detectors.model import fixed_batch
 from detectors.nvrtc import compile_cubin
 from detectors.port import (
     BackendUnavailableError,
@@ -33,15 +33,15 @@ from detectors.trt import kernels, seam
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
-from detectors.trt.recipe import Manifest, Recipe
+from detectors.trt.recipe import Manifest
 from detectors.trt.staging import Copiers, H
 from detectors.verdict import note
 
 try:
-    import onnx
     import tensorrt as trt
 
     from detectors.trt.builder import builder
+    from detectors.trt.model_file import ModelFile
 except ModuleNotFoundError as error:
     raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]' tensorrt") from error
 except ImportError as error:  # a library that a package wants
@@ -56,7 +56,7 @@ log = structlog.get_logger(__name__)
 _COPIERS = 8
 
 
-class _Logger(trt.ILogger):  # type: ignore[misc]
+class Logger(trt.ILogger):  # type: ignore[misc]
     """TensorRT's words in our log; what it warns of is not for an operator, nor what it says over and over again."""
 
     def __init__(self) -> None:
@@ -96,12 +96,12 @@ class TrtDetector:
             self.device = Device(options.device)
             undo.callback(self.device.close)
             watch.lap("CUDA context")
-            model = _Model(options)
+            model = ModelFile(options)
             watch.lap("model file")
             cubins = [compile_cubin(source, self.device.architecture, cache / "kernels") for source in kernels.SOURCES]
             self.preprocess, self.postprocess = (_kept(Module(cubin), undo) for cubin in cubins)
             watch.lap("kernels")
-            self._logger = _Logger()
+            self._logger = Logger()
             self._runtime = trt.Runtime(self._logger)
             undo.callback(self._release)
             watch.lap("TensorRT")
@@ -197,7 +197,7 @@ class TrtDetector:
         finally:
             self._undo.close()
 
-    def _load_within_limit(self, model: _Model, options: Options, cache: Path) -> tuple[Options, list[str]]:
+    def _load_within_limit(self, model: ModelFile, options: Options, cache: Path) -> tuple[Options, list[str]]:
         """Load the engine, and another for smaller batches where the memory asks for one."""
         free = self.device.free_memory()
         notes = []
@@ -223,7 +223,7 @@ class TrtDetector:
             )
             options = replace(options, lanes=lanes, max_batch=batch)
 
-    def _try(self, model: _Model) -> None:
+    def _try(self, model: ModelFile) -> None:
         """See `detectors.trial`."""
         try:
             with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
@@ -233,19 +233,9 @@ class TrtDetector:
         except DetectorError as error:
             raise DetectorError(f"{self.options.path}: {error}") from error
 
-    def _load(self, model: _Model, options: Options, cache: Path) -> None:
+    def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
         self.engine: Any = None  # of another batch size, before there are two
-        recipe = Recipe(
-            onnx_sha256=model.digest,
-            builder=f"TensorRT {seam.version_of(trt)}",
-            gpu=self.device.name,
-            architecture=self.device.architecture,
-            precision=model.precision,
-            max_batch=options.max_batch,
-            input_size=model.size,
-            level=options.builder_level,
-            dynamic=model.batch is None,
-        )
+        recipe = model.recipe(options, self.device, seam.version_of(trt))
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.obtain(options.path, recipe, build, self._deserialize)
@@ -305,46 +295,6 @@ def available(device: int = 0) -> str:
     """
     version = seam.version_of(trt)
     return f"{Device.name_of(device)}, TensorRT {version}"
-
-
-class _Model:
-    """What the ONNX file says of itself.
-
-    Attributes:
-        integers: what its quantised layers compute in, None for a float model.
-        precision: what its engine is to compute in.
-        size: width and height of the input.
-        batch: the one size its graph is for, or None if it is for any.
-    """
-
-    def __init__(self, options: Options) -> None:
-        content = read(options.path)
-        try:
-            model = onnx.load_model_from_string(content)
-            inputs = [node for node in model.graph.input if node.name not in {w.name for w in model.graph.initializer}]
-            dims = [dim.dim_value or dim.dim_param or "?" for dim in inputs[0].type.tensor_type.shape.dim]
-        except Exception as error:  # protobuf's own
-            raise DetectorError(f"{options.path} is not a complete ONNX model") from error
-        if len(inputs) != 1 or len(dims) != 4:
-            seen = ", ".join(node.name for node in inputs)
-            raise DetectorError(
-                f"{options.path}: one input of (batch, 3, height, width) is wanted, got {seen} of {dims}"
-            )
-        self.digest = sha256(content)
-        self.metadata = {prop.key: prop.value for prop in model.metadata_props}
-        self.integers = quantised(content, self.metadata)
-        self.precision = _precision(options, self.integers)
-        self.size = input_size(dims, self.metadata, options)
-        self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
-
-
-def _precision(options: Options, integers: str | None) -> seam.Precision:
-    if options.precision == "auto":
-        return cast("seam.Precision", integers or "fp16")
-    if options.precision != integers and (integers or options.precision in ("int8", "fp8")):
-        what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
-        raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")
-    return options.precision
 
 
 def _kept(handle: H, undo: ExitStack) -> H:

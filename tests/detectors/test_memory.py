@@ -49,9 +49,9 @@ def test_the_rows_are_the_total() -> None:
 
 
 @given(st.integers(1, 256))
-def test_every_count_has_a_graph_less_than_twice_as_large(most: int) -> None:
+def test_every_count_has_a_graph_less_than_half_as_large_again(most: int) -> None:
     sizes = batch_sizes(most)
     assert sizes[0] == 1
     assert sizes[-1] == most
     for count in range(1, most + 1):
-        assert min(size for size in sizes if size >= count) < 2 * count or count == 1
+        assert min(size for size in sizes if size >= count) < 1.5 * count or count == 1

@@ -16,13 +16,14 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
 ]
+_OTHERWISE = ["tests/trt/test_lane.py", "tests/trt/test_comparing.py"]
 _CONTRACT = "tests/contract/test_detector.py"
 
 
 @pytest.mark.parametrize("version", stubs.VERSIONS)
 def test_over_stand_ins(version: str, tmp_path: Path) -> None:
     """All of it over the oldest TensorRT, and over the others what they do otherwise."""
-    files = [_CONTRACT, "tests/trt" if version == stubs.VERSIONS[0] else "tests/trt/test_lane.py"]
+    files = [_CONTRACT, *(["tests/trt"] if version == stubs.VERSIONS[0] else _OTHERWISE)]
     arguments = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rA", *files]
     done = stubs.run(arguments, stubs.environment(tmp_path, version))
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]

@@ -110,6 +110,10 @@ _OF_ORT = {
 }
 
 
+def nptype(dtype: DataType) -> type[np.generic]:
+    return _DTYPES[dtype].type
+
+
 class ILogger:
     """To be derived from."""
 
@@ -332,14 +336,21 @@ class ICudaEngine:
         self.most = profile[self.inputs[0]][-1][0] if profile else self._shapes[self.inputs[0]][0]
 
     def _run_once(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor, -1 for a batch of any size."""
+        """Of every tensor, -1 for what is another with another batch."""
+        least = self._shapes_of(0)
+        if not self.header["profile"]:
+            return least
+        more = self._shapes_of(1)
+        return {name: tuple(a if a == b else -1 for a, b in zip(least[name], more[name])) for name in least}
+
+    def _shapes_of(self, more: int) -> dict[str, tuple[int, ...]]:
+        """For so many pictures more than the least."""
         nodes, profile = self.session.get_inputs(), self.header["profile"]
         whole = {node.name: profile[node.name][0] if profile else node.shape for node in nodes}
+        whole = {name: (shape[0] + more, *shape[1:]) for name, shape in whole.items()}
         zeros = {node.name: np.zeros(whole[node.name], _DTYPES[_OF_ORT[node.type]]) for node in nodes}
         outputs = self.session.run(None, zeros)
-        shapes = {name: tuple(shape) for name, shape in whole.items()}
-        shapes |= {node.name: array.shape for node, array in zip(self.session.get_outputs(), outputs)}
-        return {name: (-1, *shape[1:]) if profile else shape for name, shape in shapes.items()}
+        return whole | {node.name: array.shape for node, array in zip(self.session.get_outputs(), outputs)}
 
     @property
     def num_io_tensors(self) -> int:
@@ -427,7 +438,7 @@ class IExecutionContext:
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
         batch = next(iter(self._shapes.values()))[0] if self._shapes else -1
-        return (batch, *self.engine.get_tensor_shape(name)[1:])
+        return tuple(batch if size == -1 else size for size in self.engine.get_tensor_shape(name))
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         if _fails("set_tensor_address") or name not in [

@@ -1,0 +1,71 @@
+"""What an ONNX file says of itself, and what engine is to be made of it."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import onnx
+
+from detectors.cuda import Device
+from detectors.model import input_size, quantised, read, sha256
+from detectors.port import DetectorError, Options
+from detectors.trt import seam
+from detectors.trt.recipe import Recipe
+
+
+class ModelFile:
+    """What an ONNX file says of itself.
+
+    Attributes:
+        integers: what its quantised layers compute in, None for a float model.
+        precision: what its engine is to compute in.
+        size: width and height of the input.
+        batch: the one size its graph is for, or None if it is for any.
+    """
+
+    def __init__(self, options: Options) -> None:
+        content = read(options.path)
+        try:
+            model = onnx.load_model_from_string(content)
+            inputs = [node for node in model.graph.input if node.name not in {w.name for w in model.graph.initializer}]
+            dims = [dim.dim_value or dim.dim_param or "?" for dim in inputs[0].type.tensor_type.shape.dim]
+        except Exception as error:  # protobuf's own
+            raise DetectorError(f"{options.path} is not a complete ONNX model") from error
+        if len(inputs) != 1 or len(dims) != 4:
+            seen = ", ".join(node.name for node in inputs)
+            raise DetectorError(
+                f"{options.path}: one input of (batch, 3, height, width) is wanted, got {seen} of {dims}"
+            )
+        self.digest = sha256(content)
+        self.metadata = {prop.key: prop.value for prop in model.metadata_props}
+        self.integers = quantised(content, self.metadata)
+        self.precision = _precision(options, self.integers)
+        self.size = input_size(dims, self.metadata, options)
+        self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
+
+    def recipe(self, options: Options, device: Device, version: str) -> Recipe:
+        """Of its engine.
+
+        Args:
+            version: of TensorRT.
+        """
+        return Recipe(
+            onnx_sha256=self.digest,
+            builder=f"TensorRT {version}",
+            gpu=device.name,
+            architecture=device.architecture,
+            precision=self.precision,
+            max_batch=options.max_batch,
+            input_size=self.size,
+            level=options.builder_level,
+            dynamic=self.batch is None,
+        )
+
+
+def _precision(options: Options, integers: str | None) -> seam.Precision:
+    if options.precision == "auto":
+        return cast("seam.Precision", integers or "fp16")
+    if options.precision != integers and (integers or options.precision in ("int8", "fp8")):
+        what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
+        raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")
+    return options.precision

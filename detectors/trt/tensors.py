@@ -1,0 +1,103 @@
+"""What an engine computes between its input and its output: for a look at where it goes wrong.
+
+The tensors that are to be seen are outputs of the engine, which is another one therefore: what is fused ends at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import tensorrt as trt
+
+from detectors.cuda import Device, DeviceBuffer, Stream
+from detectors.heads import Floats
+from detectors.model import read
+from detectors.port import DetectorError, Options, cache_folder
+from detectors.trt import seam
+from detectors.trt.builder import builder
+from detectors.trt.detector import Logger
+from detectors.trt.engine import EngineStore
+from detectors.trt.model_file import ModelFile
+
+
+def tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
+    """What an engine for one picture makes of it.
+
+    Args:
+        names: of tensors of the graph; the outputs are given in any case.
+        pixels: (1, 3, height, width), as the model reads them.
+
+    Raises:
+        DetectorError: no GPU, or the engine cannot be built, or it fails.
+    """
+    with TemporaryDirectory() as folder, ExitStack() as undo:
+        path = Path(folder) / f"{options.path.stem}.compared.onnx"
+        path.write_bytes(_with_outputs(options, names))
+        options = replace(options, path=path, max_batch=1)
+        device = undo.enter_context(closing(Device(options.device)))
+        engine = undo.enter_context(closing(_Engine()))
+        engine.load(device, options)
+        return engine.run(pixels)
+
+
+def _with_outputs(options: Options, names: Sequence[str]) -> bytes:
+    model = onnx.load_model_from_string(read(options.path))
+    known = {entry.name for entry in model.graph.output}
+    inferred = {entry.name: entry for entry in onnx.shape_inference.infer_shapes(model).graph.value_info}
+    model.graph.output.extend(inferred[name] for name in names if name in inferred and name not in known)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+class _Engine:
+    """The only place that has the engine and its context: an error's traceback must not keep them beyond the device."""
+
+    def __init__(self) -> None:
+        self._context: Any = None
+        self._engine: Any = None
+        self._runtime: Any = None
+
+    def load(self, device: Device, options: Options) -> None:
+        self._runtime, store = trt.Runtime(Logger()), EngineStore(cache_folder(options.cache) / "engines")
+        recipe = ModelFile(options).recipe(options, device, seam.version_of(trt))
+        build = builder(store.folder, options.device)
+        self._engine, _ = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
+
+    def run(self, pixels: Floats) -> dict[str, Floats]:
+        self._context = self._engine.create_execution_context()
+        if self._context is None:
+            raise DetectorError("no memory for an execution context: see the log above")
+        names = [self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)]
+        inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        for name in inputs:
+            self._context.set_input_shape(name, pixels.shape)
+        arrays = {name: self._array(name) for name in names}
+        with ExitStack() as undo:
+            stream = undo.enter_context(closing(Stream()))
+            buffers = {name: undo.enter_context(closing(DeviceBuffer(array.nbytes))) for name, array in arrays.items()}
+            for name, buffer in buffers.items():
+                self._context.set_tensor_address(name, buffer.pointer)
+            for name in inputs:
+                arrays[name][...] = pixels
+                buffers[name].upload(arrays[name], stream)
+            if not self._context.execute_async_v3(stream.handle):
+                raise DetectorError("TensorRT failed: see the log above")
+            for name in set(names).difference(inputs):
+                buffers[name].download(arrays[name], stream)
+            stream.synchronize()
+        return {name: array.astype(np.float32) for name, array in arrays.items() if name not in inputs}
+
+    def _array(self, name: str) -> npt.NDArray[Any]:
+        shape, kind = self._context.get_tensor_shape(name), self._engine.get_tensor_dtype(name)
+        return np.empty(tuple(shape), trt.nptype(kind))
+
+    def close(self) -> None:
+        self._context = self._engine = self._runtime = None

@@ -1,0 +1,72 @@
+"""Where INT8 is fastest: the search of `lookout calibrate`, by itself, on ranges of a folder of photos; a table last.
+
+    python -m tests.gpu.placement MODEL.onnx PHOTOS --labels coco --cache DIR --out DIR [--level 3 --max-batch 32]
+
+Its engines are kept in the cache: a search that was broken off goes on where it was. The fastest file is left in --out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+
+import cv2
+import numpy as np
+import onnx
+import structlog
+
+from calibration.placing import Placing
+from calibration.quantize import load, observe, quantize
+from detectors.cpu.detector import CpuDetector
+from detectors.factory import open_detector
+from detectors.port import HostImage, Options
+from detectors.trt.detector import TrtDetector
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("photos", type=Path)
+    parser.add_argument("--labels")
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--max-batch", type=int, default=32)
+    parser.add_argument("--most", type=int, default=64, help="photos")
+    args = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
+    options = Options(args.model, labels=args.labels, max_batch=args.max_batch, builder_level=args.level)
+    options = replace(options, cache=args.cache)
+    model = load(args.model)
+    with closing(CpuDetector(replace(options, max_batch=1))) as detector, closing(detector.lane()) as lane:
+        photos = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(args.photos.iterdir())[: args.most]]
+        ranges = observe(model, (lane.preprocess([photo]).copy() for photo in photos)).ranges("minmax")
+    quantised, made = quantize(model, ranges), args.out / f"{args.model.stem}.int8.onnx"
+    begun = perf_counter()
+
+    def tell() -> None:
+        sys.stdout.write(f"{perf_counter() - begun:.0f} s: an engine was built and timed\n")
+        sys.stdout.flush()
+
+    tried = Placing(lambda wanted: open_detector("trt", wanted), model, options, made, tell).search(quantised)
+    onnx.save(tried[0].placement.of(quantised), str(made))
+    with (
+        closing(TrtDetector(replace(options, precision="fp16", lanes=1))) as detector,
+        closing(detector.lane()) as lane,
+    ):
+        half = min(lane.replay(args.max_batch, 50) / 50 for _ in range(9)) * 1e3
+    lines = [f"{'FP16':40} {half:.3f} ms a batch of {args.max_batch}"]
+    for row in tried:
+        what = f"{row.placement.kind}, {len(row.placement.floats)} layers in float"
+        lines.append(f"{what:40} {row.milliseconds:.3f} ms, {half / (row.milliseconds or 1):.3f} times as fast as FP16")
+    floats = ", ".join(sorted(tried[0].placement.floats))
+    sys.stdout.write("\n".join(["", *lines, f"in float, for they are faster so: {floats}"]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
