@@ -62,6 +62,9 @@ class Placing:
         options: of the float model, as it will run.
         made: where the tried file is written.
         advance: called after each try.
+
+    Attributes:
+        half_ms: of a full batch in FP16, the model alone; None before a search.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Placing:
         self._open, self._float, self._made, self._advance = open_model, float_model, made, advance
         self._options = replace(options, lanes=1)
         self._digests: dict[Placement, str] = {}
+        self.half_ms: float | None = None
 
     def search(self, quantised: onnx.ModelProto) -> list[Tried]:
         """All that were tried, the fastest first.
@@ -80,7 +84,7 @@ class Placing:
         Args:
             quantised: as `calibration.quantize` makes it.
         """
-        half, _ = self._timed(replace(self._options, precision="fp16"))
+        half, self.half_ms = self._timed(replace(self._options, precision="fp16"))
         layers = {Graph.layer_of(node) for node in targets(self._float)}
         tried: list[Tried] = []
         times: dict[Placement, dict[str, float]] = {}
