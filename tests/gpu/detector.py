@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--precision", nargs="+", default=["fp32", "fp16"])
+    parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--coco", nargs=2, type=Path)
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Namespace) -> str:
-    here = Options(path, labels=labels, wanted=Wanted(0.25), max_batch=16)
+    here = Options(path, labels=labels, wanted=Wanted(0.25), max_batch=args.max_batch)
     there = replace(here, precision=precision, builder_level=args.level, cache=args.cache)
     images = [HostImage(Scene(width, height, seed=seed).draw(7)) for seed, (width, height) in enumerate(_SIZES)]
     if args.coco:
