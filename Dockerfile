@@ -31,7 +31,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 python3
 COPY --from=source /src /src
 COPY requirements/gpu.lock /src/
 WORKDIR /src
-# TensorRT's wheels come from NVIDIA's index and cannot be in the lock file; the version is pinned here.
+# TensorRT's wheels come from NVIDIA's index and cannot be in the lock file; the version is pinned here. It was checked
+# against its bindings and never run: on a GPU only TensorRT 8.6.0 was.
 ARG TENSORRT=10.16.1.11
 RUN python3 -m venv /opt/lookout \
  && /opt/lookout/bin/pip install --no-cache-dir --no-compile --require-hashes -r gpu.lock \

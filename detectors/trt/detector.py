@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _COPIERS = 8
+_RUN = "8.6"  # what all of this has run on
 
 
 class Logger(trt.ILogger):  # type: ignore[misc]
@@ -288,13 +289,14 @@ class TrtDetector:
 
 
 def available(device: int = 0) -> str:
-    """What there is, such as "NVIDIA H200, TensorRT 8.6.0".
+    """What there is, such as "NVIDIA H200, TensorRT 8.6.0", and whether anybody has run Lookout on it.
 
     Raises:
         BackendUnavailableError: something is missing; says what.
     """
     version = seam.version_of(trt)
-    return f"{Device.name_of(device)}, TensorRT {version}"
+    doubt = "" if version.startswith(_RUN) else f" (checked against its bindings, never run: {_RUN} was)"
+    return f"{Device.name_of(device)}, TensorRT {version}{doubt}"
 
 
 def _kept(handle: H, undo: ExitStack) -> H:

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.port import DetectorError, DeviceImage, HostImage, Options, Wanted
-from detectors.trt.detector import TrtDetector
+from detectors.trt.detector import TrtDetector, available
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import bgr_of, noise_nv12
 from tests.support.models import constant_model, toy_model
@@ -127,3 +127,10 @@ def test_bytes_are_not_taken_for_an_input(tmp_path: Path) -> None:
     odd = toy_model(tmp_path / "bytes.onnx", kind=TensorProto.UINT8)
     with pytest.raises(DetectorError, match="export it with floating-point tensors"):
         TrtDetector(options_of(odd, tmp_path, precision="fp32"))
+
+
+def test_what_nobody_has_run_is_said() -> None:
+    """Where a user sees which backend there is: `check`, the log, and what refuses a backend."""
+    import tensorrt
+
+    assert ("never run: 8.6 was" in available()) == (not tensorrt.__version__.startswith("8.6"))
