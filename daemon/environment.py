@@ -7,16 +7,17 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
+from daemon.gpus import name_visible
 from daemon.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
-from detectors.factory import PACKAGES
+from detectors.factory import PACKAGES, gpus
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
 
@@ -45,18 +46,20 @@ class Environment:
     command: list[str]
 
 
-def found_out(files: Sequence[Path]) -> Environment:
+def found_out(files: Sequence[Path], device: int = 0) -> Environment:
     """The environment of now.
 
     Args:
         files: those that figures depend on.
+        device: number of the GPU.
 
     Raises:
         LookoutError: one cannot be read.
     """
-    probe = open_gpu_probe()
-    rows = probe.read()
-    probe.close()
+    if gpus():
+        name_visible()  # or the number would be NVML's
+    with closing(open_gpu_probe()) as probe:
+        rows = (probe.read() or [])[device : device + 1]
     packages = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

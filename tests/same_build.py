@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from daemon.bench.compare import Change, compare
+from daemon.bench.compare import Change, compare_reports
 from daemon.bench.result import Report, read
 from tests.support import clips
 from tests.support.daemon import ROOT
@@ -25,10 +25,10 @@ from tests.support.daemon import ROOT
 
 def _report(clip: Path, folder: Path) -> Report:
     """Of a process of its own, as a user's is."""
-    command = [sys.executable, "-m", "daemon", "bench", "replay", str(clip), "--sources", "2", "--seconds", "1.5"]
-    command += ["--backend", "cpu", "--lanes", "1", "--max-batch", "4", "--repeats", "5", "--out", str(folder)]
+    command = [sys.executable, "-m", "daemon", "bench", "run", str(clip), "--sources", "2", "--seconds", "1.5"]
+    command += ["--backend", "cpu", "--lanes", "1", "--max-batch", "4", "--repeats", "5", "--json", str(folder / "run.json")]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return read(folder / "replay.json")
+    return read(folder / "run.json")
 
 
 def main() -> int:
@@ -42,7 +42,7 @@ def main() -> int:
         for number in range(args.tries + 1):
             reports.append(_report(clip, Path(folder)))
             console.print(f"report {number + 1} of {args.tries + 1}: {reports[-1].cases[0].value('fps'):.1f} frames/s")
-    rows: list[list[Change]] = [compare(old, new) for old, new in pairwise(reports)]
+    rows: list[list[Change]] = [compare_reports(old, new) for old, new in pairwise(reports)]
     table = Table("", *("better", "worse", "unknown", "same"))
     for name in [change.metric for change in rows[0]]:
         counts = Counter(change.verdict for row in rows for change in row if change.metric == name)
