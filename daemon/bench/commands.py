@@ -31,14 +31,10 @@ def part() -> None:
     """Measure one part alone: what the whole can reach at most."""
 
 
-class _Clip(click.ParamType):  # type: ignore[type-arg]
+def _clip(named: str) -> Path | Url:
     """A recording, or the URL of a live source."""
-
-    name = "clip"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | Url:
-        url = Url(value)
-        return Path(value.removeprefix("file://")) if url.scheme in ("", "file") else url
+    url = Url(named)
+    return Path(named.removeprefix("file://")) if url.scheme in ("", "file") else url
 
 
 class _Over(click.ParamType):  # type: ignore[type-arg]
@@ -65,7 +61,9 @@ _CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Folder o
 _LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
 _MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
 _DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
-_THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
+_THREADS = click.option(
+    "--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all."
+)
 _ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 _PACED = click.option(
     "--paced/--lossless",
@@ -73,7 +71,7 @@ _PACED = click.option(
     help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
 )
 _LOAD = [
-    click.argument("clips", nargs=-1, type=_Clip()),
+    click.argument("clips", nargs=-1, type=_clip),
     click.option("--sources", type=click.IntRange(1), help="Taking the clips in turn.  [default: 28, or one a clip]"),
     click.option("--seconds", default=20.0, show_default=True, type=_SECONDS, help="In steady state."),
     click.option("--warm-up", default=12.0, show_default=True, type=click.FloatRange(min=0),
@@ -224,9 +222,7 @@ def search(
         return code
     load, values = _load_of(wishes), dict(over)
     with _progress("configurations", len(combinations(load, values))) as advance:
-        report = grid(
-            load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case))
-        )
+        report = grid(load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case)))
     return _told(report, out, json_file)
 
 
@@ -289,9 +285,7 @@ def engine(json_file: Path | None, **wishes: Any) -> int:
 @_THREADS
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Turns of each side, with CLIP.")
 @JSON_FILE
-def python(
-    clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any
-) -> int:
+def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any) -> int:
     """What a frame costs besides being decoded and looked at. With CLIP: the CPU's lossless replay of it beside a bare
     onnxruntime loop over decoded frames, in turns."""
     from daemon.bench.efficiency import EfficiencyOptions, efficiency

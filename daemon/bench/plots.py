@@ -194,9 +194,7 @@ def bars(lookout: float, peers: Sequence[Peer]) -> str:
 def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """By the settings that differ, batches apart."""
     names = [
-        name
-        for name in SETTINGS
-        if name != "batch" and len({case.load[name] for case in cases if case.repeats}) > 1
+        name for name in SETTINGS if name != "batch" and len({case.load[name] for case in cases if case.repeats}) > 1
     ]
     groups: dict[str, list[Case]] = {}
     for case in cases:

@@ -1,4 +1,4 @@
-"""Runs that a figure needs to be believed, each in a process of its own, so that nothing of one is left for the next."""
+"""As many runs as a figure needs to be believed, each in a process of its own, with nothing left of the one before."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from daemon.bench.run import Run
 from daemon.environment import Environment, found_out
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
-from daemon.redact import Url
 
 Kind = Literal["run", "search"]
 Schema = Literal["lookout.bench/2"]

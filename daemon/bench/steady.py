@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from time import monotonic
 
 import numpy as np
@@ -57,7 +58,7 @@ class RowLog:
         taken = [(at, rows) for at, rows in self._taken if at >= since]
         return [
             pace_of(latencies_ms(rows[rows["dropped"] == 0], paced=self._paced), at - before)
-            for (before, _), (at, rows) in zip(taken, taken[1:])
+            for (before, _), (at, rows) in pairwise(taken)
         ]
 
 

@@ -31,7 +31,8 @@ def test_the_same_thing_is_the_same_in_19_of_20() -> None:
     """Six metrics with a noise of 3 %, of which none may be called better or worse."""
     rng = np.random.default_rng(5)
     same = [
-        all(change.verdict == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng)))) for _ in range(400)
+        all(change.verdict == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng))))
+        for _ in range(400)
     ]
     assert sum(same) / len(same) >= 0.95
 
@@ -55,7 +56,13 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
 def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}
-    assert verdicts(report(old), report(new)) == {"fps": "worse", "p99": "better", "p50": "same", "cpu": "same", "rss": "same"}
+    assert verdicts(report(old), report(new)) == {
+        "fps": "worse",
+        "p99": "better",
+        "p50": "same",
+        "cpu": "same",
+        "rss": "same",
+    }
 
 
 def test_one_odd_repeat_does_not_hide_a_difference() -> None:

@@ -212,7 +212,7 @@ class _Breakable:
 
     def __init__(self, source: Source, flag: Path, id: str) -> None:
         self._source, self._flag = source, flag
-        self._random = random.Random(id)  # noqa: S311 - the same every time
+        self._random = random.Random(id)
         self.live, self.paced, self.clock = source.live, source.paced, source.clock
 
     def open(self) -> Reader:

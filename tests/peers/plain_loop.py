@@ -1,57 +1,53 @@
-"""`lookout bench loop`: the script that many begin with. One thread reads each source in turns with OpenCV, runs
-onnxruntime on a batch of one frame of each, and goes on.
+"""The script that many begin with: one thread reads a frame of each source with OpenCV, letterboxes them, runs
+onnxruntime on a batch of all and NMS on what comes of it, and goes on.
+
+    python -m tests.peers.plain_loop CLIP --sources 10 --seconds 20 [--model MODEL.onnx] [--labels coco]
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from time import perf_counter
 
 import cv2
 
-from daemon.errors import LookoutError
 from daemon.paths import demo_model
 from detectors.factory import open_detector
-from detectors.port import HostImage, Options
-
-_MOST_BATCH = 8
+from detectors.port import DetectorError, HostImage, Options
 
 
-@dataclass(frozen=True)
-class LoopRate:
-    """Frames a second of all sources together."""
-
-    sources: int
-    frames: int
-    seconds: float
-    fps: float
-
-
-def loop(clip: Path, sources: int, seconds: float, model: Path | None, labels: str | None) -> LoopRate:
-    """Run it.
-
-    Raises:
-        LookoutError: the recording cannot be read.
-        DetectorError: the model cannot be used.
-    """
-    captures = [cv2.VideoCapture(str(clip)) for _ in range(min(sources, _MOST_BATCH))]
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("clip", type=Path)
+    parser.add_argument("--sources", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--labels")
+    args = parser.parse_args()
+    captures = [cv2.VideoCapture(str(args.clip)) for _ in range(args.sources)]
     if not all(capture.isOpened() for capture in captures):
-        raise LookoutError(f"{clip} cannot be opened by OpenCV")
-    detector = open_detector("cpu", Options(model or demo_model(), labels=labels, max_batch=len(captures)))
-    turns = cycle(captures)
+        raise SystemExit(f"{args.clip} cannot be opened by OpenCV")
+    try:
+        options = Options(args.model or demo_model(), labels=args.labels, max_batch=args.sources)
+        detector = open_detector("cpu", options)
+    except DetectorError as error:
+        raise SystemExit(str(error)) from error
+    most = detector.info.max_batch  # of a model that was exported for fewer
     with closing(detector), closing(detector.lane()) as lane:
-        lane.detect([_read(capture, clip) for capture in captures])
+        lane.detect([_read(capture, args.clip) for capture in captures[:most]])
         frames, began = 0, perf_counter()
-        while (passed := perf_counter() - began) < seconds:
-            batch = [_read(next(turns), clip) for _ in captures]
-            lane.detect(batch)
+        while (passed := perf_counter() - began) < args.seconds:
+            batch = [_read(capture, args.clip) for capture in captures]
+            for first in range(0, len(batch), most):
+                lane.detect(batch[first : first + most])
             frames += len(batch)
-    for capture in captures:
-        capture.release()
-    return LoopRate(sources, frames, round(passed, 3), round(frames / passed, 2))
+    how = f"one thread: VideoCapture of each source, letterbox, onnxruntime on the CPU in batches of {most}, NMS"
+    sys.stdout.write(json.dumps({"fps": round(frames / passed, 2), "how": how}) + "\n")
+    return 0
 
 
 def _read(capture: cv2.VideoCapture, clip: Path) -> HostImage:
@@ -61,4 +57,8 @@ def _read(capture: cv2.VideoCapture, clip: Path) -> HostImage:
         if found:
             return HostImage(picture)  # type: ignore[arg-type]
         capture.set(cv2.CAP_PROP_POS_FRAMES, 0)
-    raise LookoutError(f"{clip} cannot be read by OpenCV")
+    raise SystemExit(f"{clip} cannot be read by OpenCV")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
