@@ -17,7 +17,7 @@ from daemon.errors import LookoutError
 from daemon.gpus import name_visible
 from daemon.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
-from detectors.factory import PACKAGES, gpus
+from detectors.factory import PACKAGES
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
 
@@ -56,8 +56,7 @@ def found_out(files: Sequence[Path], device: int = 0) -> Environment:
     Raises:
         LookoutError: one cannot be read.
     """
-    if gpus():
-        name_visible()  # or the number would be NVML's
+    name_visible()  # else the number may mean another
     with closing(open_gpu_probe()) as probe:
         rows = (probe.read() or [])[device : device + 1]
     packages = {}

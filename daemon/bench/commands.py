@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from daemon.bench.options import (
+    BATCHES,
+    CACHE,
+    DEVICE,
+    ENCODING,
+    LABELS,
+    LANES,
+    LEVEL,
+    MODEL,
+    PACED,
+    PRECISION,
+    SECONDS,
+    THREADS,
+    load_of,
+    takes_load,
+)  # fmt: skip
 from daemon.outputs import JSON_FILE, OutputFile, OutputFolder
-from daemon.redact import Url
-from detectors.port import Precision
 
 if TYPE_CHECKING:
-    from daemon.bench.load import Load
     from daemon.bench.result import Case, Report
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -29,12 +42,6 @@ def bench() -> None:
 @bench.group()
 def part() -> None:
     """Measure one part alone: what the whole can reach at most."""
-
-
-def _clip(named: str) -> Path | Url:
-    """A recording, or the URL of a live source."""
-    url = Url(named)
-    return Path(named.removeprefix("file://")) if url.scheme in ("", "file") else url
 
 
 class _Over(click.ParamType):  # type: ignore[type-arg]
@@ -52,82 +59,13 @@ class _Over(click.ParamType):  # type: ignore[type-arg]
         return name, [option.type.convert(word, option, ctx) for word in words.split(",")]
 
 
-_SECONDS = click.FloatRange(min=0.1)
-_LANES = click.IntRange(1, 16)  # as the configuration has it, and the next
-_BATCHES = click.IntRange(1, 256)
-_PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
-_LEVEL = click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
-_CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
-_LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
-_MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
-_DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
-_THREADS = click.option(
-    "--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all."
-)
-_ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
-_PACED = click.option(
-    "--paced/--lossless",
-    default=False,
-    help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
-)
-_LOAD = [
-    click.argument("clips", nargs=-1, type=_clip),
-    click.option("--sources", type=click.IntRange(1), help="Taking the clips in turn.  [default: 28, or one a clip]"),
-    click.option("--seconds", default=20.0, show_default=True, type=_SECONDS, help="In steady state."),
-    click.option("--warm-up", default=12.0, show_default=True, type=click.FloatRange(min=0),
-                 help="Seconds at most, until throughput and p99 are steady."),
-    click.option("--phase", default=2.0, show_default=True, type=click.FloatRange(min=0),
-                 help="Each source begins at a random moment of so many first seconds of its clip."),
-    click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those moments."),
-    _MODEL,
-    _LABELS,
-    click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
-    _PRECISION,
-    _LEVEL,
-    _CACHE,
-    _THREADS,
-    click.option("--lanes", default=2, show_default=True, type=_LANES),
-    click.option("--max-batch", default=32, show_default=True, type=_BATCHES, help="That the engine is made for."),
-    click.option("--batch", type=_BATCHES, help="That a lane takes at most.  [default: --max-batch]"),
-    click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
-    click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),
-    _ENCODING,
-    click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
-    click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
-    _DEVICE,
-    click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
-]  # fmt: skip
-
-
-def _takes_load(command: Callable[..., int]) -> Callable[..., int]:
-    for option in reversed(_LOAD):
-        command = option(command)
-    return command
-
-
 def _repeats(default: int) -> Callable[[_Command], _Command]:
     return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Of each run.")
 
 
-def _load_of(wishes: Mapping[str, Any]) -> Load:
-    """Of the options of `_takes_load`; a drawn street where no clip is named.
-
-    Raises:
-        LookoutError: what is named has no picture or does not answer, or none can be drawn.
-    """
-    from daemon.bench.load import Load, check_playable
-    from daemon.bench.synthetic_clip import synthetic_clip
-
-    clips = wishes["clips"] or (synthetic_clip(),)
-    sources = wishes["sources"] or (len(clips) if wishes.get("until_end") else 28)
-    load = Load(**{**wishes, "clips": clips, "sources": sources})
-    check_playable(load)
-    return load
-
-
 @bench.command()
-@_takes_load
-@_PACED
+@takes_load
+@PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
 @_repeats(5)
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Daemons at once.")
@@ -157,7 +95,7 @@ def run(
     if frames_out:
         check_name(frames_out)
     _check_pages(out)
-    load = _load_of(wishes)
+    load = load_of(wishes)
     with _progress("repeats", repeats) as advance:
         report = repeated(
             load,
@@ -172,8 +110,8 @@ def run(
 
 
 @bench.command()
-@_takes_load
-@_PACED
+@takes_load
+@PACED
 @_repeats(3)
 @click.option("--over", type=_Over(), multiple=True, help="Values to combine with all others, as batch=1,2,4.")
 @click.option("--most", type=click.Choice(["sources"]), help="Find how many live ones meet the limits below.")
@@ -215,12 +153,12 @@ def search(
     _check_pages(out)
     if most:
         constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
-        load = _load_of({**wishes, "paced": True})
+        load = load_of({**wishes, "paced": True})
         report = most_sources(load, constraints, step, on_case=lambda case: said(_words_of(case)))
         code = _told(report, out, json_file)
         said(f"{held(report)} sources hold, for {max(confirm, wishes['seconds']):g} s")
         return code
-    load, values = _load_of(wishes), dict(over)
+    load, values = load_of(wishes), dict(over)
     with _progress("configurations", len(combinations(load, values))) as advance:
         report = grid(load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case)))
     return _told(report, out, json_file)
@@ -231,66 +169,66 @@ def search(
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
 )
-@click.option("--seconds", default=3.0, show_default=True, type=_SECONDS, help="In steady state, each.")
+@click.option("--seconds", default=3.0, show_default=True, type=SECONDS, help="In steady state, each.")
 @click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="That share them.")
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
-@_DEVICE
+@DEVICE
 @JSON_FILE
 def decode(json_file: Path | None, **wishes: Any) -> int:
     """The GPU's decoder: pictures a second, its utilisation, CPU and memory, by number of sessions."""
     from daemon.bench.decode import DecodeOptions
     from daemon.bench.decode import decode as run_decode
-    from daemon.bench.pages import decode_table
+    from daemon.bench.tables import decode as table
     from daemon.report import show, write_json
 
     result = run_decode(DecodeOptions(**wishes))
-    show(decode_table(result))
+    show(table(result))
     write_json(json_file, result)
     return 0
 
 
 @part.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@_LABELS
-@_PRECISION
-@_LEVEL
-@_CACHE
-@click.option("--max-batch", default=32, show_default=True, type=_BATCHES)
-@click.option("--seconds", default=3.0, show_default=True, type=_SECONDS, help="In steady state.")
-@_DEVICE
+@LABELS
+@PRECISION
+@LEVEL
+@CACHE
+@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
+@click.option("--seconds", default=3.0, show_default=True, type=SECONDS, help="In steady state.")
+@DEVICE
 @JSON_FILE
 def engine(json_file: Path | None, **wishes: Any) -> int:
     """The GPU's engine: images a second with nothing around it."""
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
-    from daemon.bench.pages import engine_table
+    from daemon.bench.tables import engine as table
     from daemon.report import show, write_json
 
     result = run_engine(EngineOptions(**wishes))
-    show(engine_table(result))
+    show(table(result))
     write_json(json_file, result)
     return 0
 
 
 @part.command()
 @click.argument("clip", required=False, type=click.Path(path_type=Path))
-@click.option("--max-batch", type=_BATCHES, help="[default: 32, and 8 with CLIP]")
+@click.option("--max-batch", type=BATCHES, help="[default: 32, and 8 with CLIP]")
 @click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
-@click.option("--lanes", default=2, show_default=True, type=_LANES, help="Without CLIP.")
+@click.option("--lanes", default=2, show_default=True, type=LANES, help="Without CLIP.")
 @click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Of each frame, without CLIP.")
-@_ENCODING
-@_MODEL
-@_LABELS
-@_THREADS
+@ENCODING
+@MODEL
+@LABELS
+@THREADS
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Turns of each side, with CLIP.")
 @JSON_FILE
 def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any) -> int:
     """What a frame costs besides being decoded and looked at. With CLIP: the CPU's lossless replay of it beside a bare
     onnxruntime loop over decoded frames, in turns."""
+    from daemon.bench import tables
     from daemon.bench.efficiency import EfficiencyOptions, efficiency
     from daemon.bench.overhead import OverheadOptions, overhead
-    from daemon.bench.pages import efficiency_table, overhead_table
     from daemon.report import show, write_json
 
     def some(*names: str) -> dict[str, Any]:
@@ -302,14 +240,14 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
                 frames=frames or 60_000, max_batch=max_batch or 32, **some("sources", "lanes", "boxes", "encoding")
             )
         )
-        show(overhead_table(found))
+        show(tables.overhead(found))
         write_json(json_file, found)
         return 0
     options = EfficiencyOptions(
         clip, frames=frames or 300, max_batch=max_batch or 8, **some("model", "labels", "threads", "rounds")
     )
     result = efficiency(options)
-    show(efficiency_table(result))
+    show(tables.efficiency(result))
     write_json(json_file, result)
     return 0
 
@@ -323,9 +261,9 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
 def compare(old: Path, new: Path, least: float, iou: float, agreement: float) -> int:
     """OLD and NEW: two reports (.json), metric by metric, or two recordings of --frames-out (.jsonl, .parquet), box by
     box. Exit code 1 if a metric is worse, or if boxes agree too little."""
+    from daemon.bench import tables
     from daemon.bench.compare import compare_reports, too_few
     from daemon.bench.compare_frames import compare_frames
-    from daemon.bench.pages import agreement_table, changes_table
     from daemon.bench.result import read
     from daemon.report import said, show
 
@@ -334,11 +272,11 @@ def compare(old: Path, new: Path, least: float, iou: float, agreement: float) ->
         raise click.UsageError("give two reports (.json), or two recordings (.jsonl, .parquet)")
     if all(recorded):
         found = compare_frames(old, new, iou)
-        show(agreement_table(found))
+        show(tables.agreement(found))
         return int(found.share < agreement)
     before, after = read(old), read(new)
     changes = compare_reports(before, after, least / 100)
-    show(changes_table(changes))
+    show(tables.changes(changes))
     if reason := too_few(before, after):
         said(reason)
     return int(any(change.verdict == "worse" for change in changes))

@@ -17,7 +17,6 @@ from daemon.gpus import name_visible
 from daemon.messages import VideoFormat
 from daemon.metrics import CAUSES, Counts
 from daemon.probes import GpuProbe, open_gpu_probe
-from detectors.factory import gpus
 
 _FIRST_FRAMES = 5  # of every source, before the rate is looked at
 _PATIENCE_S = 120.0
@@ -141,10 +140,9 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
 
 @contextmanager
 def probing() -> Iterator[GpuProbe]:
-    """The figures of the GPUs that this process sees. GPUs get their names first: a number means one GPU to the driver
-    and another to NVML where CUDA_VISIBLE_DEVICES is set."""
-    if gpus():
-        name_visible()
+    """The figures of the GPUs that this process sees. GPUs get their names first: where only some are visible, a number
+    means one GPU to the driver, and another to what tells the figures."""
+    name_visible()
     with closing(open_gpu_probe()) as probe:
         yield probe
 

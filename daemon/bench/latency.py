@@ -114,7 +114,7 @@ class Rowset:
     def worst_second(self) -> float:
         """The highest p99 of any second."""
         return max(
-            (float(np.percentile(self._total[self._second == n], 99)) for n in np.unique(self._second)), default=0
+            (float(np.percentile(self._total[self._second == n], 99)) for n in np.unique(self._second)), default=0.0
         )
 
     def histogram(self) -> Histogram:
@@ -142,7 +142,9 @@ class Rowset:
             total = self._total[self._second == second]
             samples = [sample for sample in self._window.samples if second <= sample.at_s < second + 1]
             gpu = (_mean(samples, name) for name in ("gpu_percent", "decoder_percent", "memory_mib", "power_w"))
-            rows.append(Second(second, float(len(total)), *_p50_p99(total), int((lost_in == second).sum()), *gpu))
+            rows.append(
+                Second(float(second), float(len(total)), *_p50_p99(total), int((lost_in == second).sum()), *gpu)
+            )
         return rows
 
     def _received(self) -> Milliseconds:

@@ -6,21 +6,12 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 from daemon.bench.result import METRICS, Case, Constraints, Report, name_of, write
 from daemon.bench.run import Run
 from daemon.bench.search import SETTINGS, batch_of, held, knee
 from daemon.errors import LookoutError
 from daemon.page import Page, Table, check_pages, filled, number, write_pages
-
-if TYPE_CHECKING:
-    from daemon.bench.compare import Change
-    from daemon.bench.compare_frames import Agreement
-    from daemon.bench.decode import DecodeRates
-    from daemon.bench.efficiency import Efficiency
-    from daemon.bench.engine import EngineRate
-    from daemon.bench.overhead import Overhead
 
 
 def save(report: Report, folder: Path) -> list[Path]:
@@ -277,81 +268,6 @@ def _sources(run: Run) -> Table:
         for id, row in sorted(run.by_source.items(), key=lambda item: item[1].fps)
     ]
     return Table("Sources, first run, slowest first", ("", "frames/s", "dropped", "p50, ms", "p99, ms"), rows)
-
-
-def changes_table(changes: Sequence[Change]) -> Table:
-    """Of two reports."""
-    rows = [
-        (
-            str(change.case["sources"]),
-            str(change.case["lanes"]),
-            change.metric,
-            f"{change.old:.5g}",
-            f"{change.new:.5g}",
-            number(change.ratio),
-            f"{change.noise:.1%}",
-            change.verdict,
-        )
-        for change in changes
-    ]
-    return Table("New over old", ("sources", "lanes", "metric", "old", "new", "new / old", "noise", ""), rows)
-
-
-def agreement_table(found: Agreement) -> Table:
-    """Of two recordings."""
-    rows = [
-        ("frames of both", f"{found.frames}; only the first has {found.only_a}, only the second {found.only_b}"),
-        ("boxes", f"{found.boxes_a} and {found.boxes_b}, of which {found.matched} match"),
-        ("of those that match", f"mean IoU {found.mean_iou:.4f}, confidence {found.confidence_shift:+.4f}"),
-        *(("differs", frame) for frame in found.differing),
-    ]
-    return Table(f"{found.share:.4%} of the boxes agree", ("", ""), rows)
-
-
-def decode_table(found: DecodeRates) -> Table:
-    """Of `lookout bench part decode`."""
-    head = ("sessions", "processes", "frames/s", "decoder, %", "CPU, ms a frame", "MiB a session", "start, s")
-    rows = [
-        (
-            str(rate.sessions),
-            str(rate.processes),
-            number(rate.fps),
-            number(rate.decoder_percent),
-            number(rate.cpu_ms_per_frame),
-            number(rate.session_mib),
-            number(rate.start_s),
-        )
-        for rate in found.rates
-    ]
-    return Table(f"The decoder alone: {found.clip}, {found.rates[0].codec} {found.size[0]}x{found.size[1]}", head, rows)
-
-
-def engine_table(found: EngineRate) -> Table:
-    """Of `lookout bench part engine`."""
-    row = (f"{found.model}, {found.precision}", str(found.batch))
-    figures = (number(found.images_per_s), number(found.least), number(found.most))
-    return Table("The engine alone", ("model", "batch", "images/s", "least", "most"), [(*row, *figures)])
-
-
-def overhead_table(found: Overhead) -> Table:
-    """Of `lookout bench part python`."""
-    rows = [
-        ("rate of one process", f"{number(found.fps)} frames/s"),
-        ("a frame, of the process's CPU", f"{number(found.cpu_us_per_frame)} us"),
-        ("a frame, of the clock", f"{number(found.wall_us_per_frame)} us"),
-    ]
-    title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
-    return Table(title, ("", ""), rows)
-
-
-def efficiency_table(found: Efficiency) -> Table:
-    """Of `lookout bench part python CLIP`."""
-    rows = [
-        ("Lookout, lossless replay", number(found.lookout_fps), ""),
-        ("bare: letterbox and onnxruntime, decoded frames", number(found.bare_fps), f"{found.ratio:.3f}"),
-        ("onnxruntime alone", number(found.infer_only_fps), f"{found.ratio_to_infer_only:.3f}"),
-    ]
-    return Table(f"Medians of {found.rounds} rounds", ("", "frames/s", "Lookout's share"), rows)
 
 
 def _load(case: Case, *, sources: bool = True) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.bench.load import Load
-from daemon.bench.result import Accuracy, Case, Limits, Report, environment_of, load_of, read
+from daemon.bench.result import Accuracy, Case, Limits, Report, environment_of, read, settings_of
 from daemon.bench.run import Run, run
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
@@ -51,7 +51,7 @@ def repeated(
         rounds.append([run(load, frames_out=record)] if single else runs_of(load, copies=copies, frames_out=record))
         on_repeat()
     accuracy = _accuracy(load, *labelled) if labelled else None
-    return Report("run", environment, [Case(load_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
+    return Report("run", environment, [Case(settings_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
 
 
 def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> list[Run]:

@@ -171,7 +171,7 @@ METRICS = {
 }
 
 
-def load_of(load: Load) -> dict[str, Any]:
+def settings_of(load: Load) -> dict[str, Any]:
     """As it is written: paths by their names, which are the same elsewhere, and URLs without passwords."""
     rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name not in ("cache", "warm_up")}
     named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
@@ -198,7 +198,7 @@ def read(path: Path) -> Report:
     except msgspec.MsgspecError as error:
         raise LookoutError(f"{path} is not a file of lookout bench ({get_args(Schema)[0]}): {error}") from error
     # Settings that came later were then as they are by default.
-    usual = load_of(Load(()))
+    usual = settings_of(Load(()))
     return replace(report, cases=[replace(case, load={**usual, **case.load}) for case in report.cases])
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from daemon.bench.load import Load
 from daemon.bench.repeats import runs_of
-from daemon.bench.result import Case, Constraints, Report, environment_of, load_of, read, write
+from daemon.bench.result import Case, Constraints, Report, environment_of, read, settings_of, write
 from daemon.bench.run import Run
 from daemon.errors import LookoutError
 
@@ -47,12 +47,12 @@ def grid(
     """
     report = _earlier(file, Report("search", environment_of(load), []), repeats)
     for tried in combinations(load, over):
-        case = next((case for case in report.cases if case.load == load_of(tried)), None)
+        case = next((case for case in report.cases if case.load == settings_of(tried)), None)
         if case is None:
             try:
-                case = Case(load_of(tried), [measure(tried) for _ in range(repeats)])
+                case = Case(settings_of(tried), [measure(tried) for _ in range(repeats)])
             except LookoutError as error:
-                case = Case(load_of(tried), failed=str(error))
+                case = Case(settings_of(tried), failed=str(error))
             report.cases.append(case)
             write(file, report)
         on_case(case)
@@ -115,7 +115,7 @@ def most_sources(
     def holds(sources: int, seconds: float = load.seconds) -> bool:
         tried = replace(load, sources=sources, paced=True, seconds=seconds)
         runs = measure(tried)
-        report.cases.append(Case(load_of(tried), [runs], kept=constraints.met(runs[0])))
+        report.cases.append(Case(settings_of(tried), [runs], kept=constraints.met(runs[0])))
         on_case(report.cases[-1])
         return bool(report.cases[-1].kept)
 

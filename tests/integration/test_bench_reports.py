@@ -21,6 +21,7 @@ from daemon.cli import invoke
 from daemon.page import number
 from tests.peers.__main__ import in_turns, sides_of
 from tests.support.daemon import PATIENCE_S
+from tests.support.streets import labelled_streets
 
 # The reports are made once.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -41,8 +42,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reports")
     out = ["--out", str(folder)]
     record = ["--frames-out", str(folder / "frames.parquet"), "--json", str(folder / "figures.json")]
-    load = ["--sources", "2", *_LOAD, "--seconds", "2", "--repeats", "1"]
-    assert invoke(["bench", "run", *load, *record, *out]) == 0
+    load = ["--sources", "2", *_LOAD, "--seconds", "2", "--repeats", "1", "--device", "1"]
+    images, truth = labelled_streets(tmp_path_factory.mktemp("photos"), 4)
+    labelled = ["--images", str(images), "--annotations", str(truth)]
+    assert invoke(["bench", "run", *load, *labelled, *record, *out]) == 0
     assert invoke(["bench", "search", *_GRID, "--out", str(folder / "grid")]) == 0
     assert invoke(["bench", "search", *_MOST, "--out", str(folder / "most")]) == 0
     small = Load((synthetic_clip(),), 2, seconds=1.0, warm_up=0.0, backend="cpu", lanes=1, max_batch=4)
@@ -88,6 +91,8 @@ def test_it_says_what_it_was_measured_with(report: Report, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["run"])
 def test_a_run_has_every_figure_that_a_cpu_can_give(report: Report) -> None:
+    assert report.accuracy is not None
+    assert (report.accuracy.ap50 > 0.9, report.accuracy.images) == (True, 4)
     for run in (run for repeat in report.cases[0].repeats for run in repeat):
         assert run.unaccounted == 0
         assert run.received_share == 1

@@ -20,7 +20,7 @@ from pathlib import Path
 from daemon.bench.load import Load, check_playable
 from daemon.bench.pages import page_of, save
 from daemon.bench.repeats import limits_of, runs_of
-from daemon.bench.result import Case, Peer, Report, environment_of, load_of
+from daemon.bench.result import Case, Peer, Report, environment_of, settings_of
 from daemon.bench.run import Run
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
@@ -110,7 +110,7 @@ def in_turns(
             on_side(name)
     found = [Peer(row, "limit" if notes[row][0] else "peer", fps, notes[row][1]) for row, fps in rates.items()]
     found += [Peer(name, "limit" if name == _LIMITS else "peer", [], why) for name, why in refused.items()]
-    return Report("run", environment_of(load), [Case(load_of(load), rounds)], peers=found)
+    return Report("run", environment_of(load), [Case(settings_of(load), rounds)], peers=found)
 
 
 def _foreign(python: Path, script: str, arguments: Sequence[str]) -> tuple[float, str]:

@@ -14,7 +14,7 @@ import pytest
 from daemon.bench.compare import compare_reports
 from daemon.bench.load import Load
 from daemon.bench.recording import read
-from daemon.bench.result import Case, Report, environment_of, load_of
+from daemon.bench.result import Case, Report, environment_of, settings_of
 from daemon.bench.run import Run
 from daemon.bench.run import run as run_bench
 from detectors.factory import Backend
@@ -102,7 +102,7 @@ def test_a_lane_that_is_5_percent_slower_is_found(clip: Path) -> None:
 
     def report(kind: type[Slow]) -> Report:
         runs = [[run_bench(load, open_detector=lambda _, options: kind(options))] for _ in range(5)]
-        return Report("run", environment_of(load), [Case(load_of(load), runs)])
+        return Report("run", environment_of(load), [Case(settings_of(load), runs)])
 
     old = report(Slow)
     verdicts = {change.metric: change.verdict for change in compare_reports(old, report(Slower))}

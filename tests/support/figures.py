@@ -10,7 +10,7 @@ from typing import Any
 from daemon.bench.harness import WarmUp
 from daemon.bench.latency import RANKS, Histogram
 from daemon.bench.load import Load
-from daemon.bench.result import Case, Report, load_of
+from daemon.bench.result import Case, Report, settings_of
 from daemon.bench.run import Run, StartUp
 from daemon.bench.usage import Usage
 from daemon.environment import Environment
@@ -84,7 +84,7 @@ def case_of(figures: Mapping[str, Sequence[float]], *, paced: bool = True, **loa
     """One with a repeat for each value of a metric."""
     count = max(len(values) for values in figures.values())
     runs = [{name: values[number] for name, values in figures.items()} for number in range(count)]
-    settings = load_of(Load((Path("clip.mp4"),), sources=1, paced=paced, **load))
+    settings = settings_of(Load((Path("clip.mp4"),), sources=1, paced=paced, **load))
     return Case(settings, [[run_of(run, paced=paced)] for run in runs])
 
 
