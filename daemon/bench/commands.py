@@ -9,22 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daemon.bench.options import (
-    BATCHES,
-    CACHE,
-    DEVICE,
-    ENCODING,
-    LABELS,
-    LANES,
-    LEVEL,
-    MODEL,
-    PACED,
-    PRECISION,
-    SECONDS,
-    THREADS,
-    load_of,
-    takes_load,
-)  # fmt: skip
+from daemon.bench import options
 from daemon.outputs import JSON_FILE, OutputFile, OutputFolder
 
 if TYPE_CHECKING:
@@ -64,8 +49,8 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
 
 
 @bench.command()
-@takes_load
-@PACED
+@options.takes_load
+@options.PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
 @_repeats(5)
 @click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Daemons at once.")
@@ -95,7 +80,7 @@ def run(
     if frames_out:
         check_name(frames_out)
     _check_pages(out)
-    load = load_of(wishes)
+    load = options.load_of(wishes)
     with _progress("repeats", repeats) as advance:
         report = repeated(
             load,
@@ -110,8 +95,8 @@ def run(
 
 
 @bench.command()
-@takes_load
-@PACED
+@options.takes_load
+@options.PACED
 @_repeats(3)
 @click.option("--over", type=_Over(), multiple=True, help="Values to combine with all others, as batch=1,2,4.")
 @click.option("--most", type=click.Choice(["sources"]), help="Find how many live ones meet the limits below.")
@@ -153,12 +138,12 @@ def search(
     _check_pages(out)
     if most:
         constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
-        load = load_of({**wishes, "paced": True})
+        load = options.load_of({**wishes, "paced": True})
         report = most_sources(load, constraints, step, on_case=lambda case: said(_words_of(case)))
         code = _told(report, out, json_file)
         said(f"{held(report)} sources hold, for {max(confirm, wishes['seconds']):g} s")
         return code
-    load, values = load_of(wishes), dict(over)
+    load, values = options.load_of(wishes), dict(over)
     with _progress("configurations", len(combinations(load, values))) as advance:
         report = grid(load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case)))
     return _told(report, out, json_file)
@@ -169,10 +154,10 @@ def search(
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
 )
-@click.option("--seconds", default=3.0, show_default=True, type=SECONDS, help="In steady state, each.")
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state, each.")
 @click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="That share them.")
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
-@DEVICE
+@options.DEVICE
 @JSON_FILE
 def decode(json_file: Path | None, **wishes: Any) -> int:
     """The GPU's decoder: pictures a second, its utilisation, CPU and memory, by number of sessions."""
@@ -189,13 +174,13 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
 
 @part.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@LABELS
-@PRECISION
-@LEVEL
-@CACHE
-@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
-@click.option("--seconds", default=3.0, show_default=True, type=SECONDS, help="In steady state.")
-@DEVICE
+@options.LABELS
+@options.PRECISION
+@options.LEVEL
+@options.CACHE
+@click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
+@options.DEVICE
 @JSON_FILE
 def engine(json_file: Path | None, **wishes: Any) -> int:
     """The GPU's engine: images a second with nothing around it."""
@@ -212,15 +197,15 @@ def engine(json_file: Path | None, **wishes: Any) -> int:
 
 @part.command()
 @click.argument("clip", required=False, type=click.Path(path_type=Path))
-@click.option("--max-batch", type=BATCHES, help="[default: 32, and 8 with CLIP]")
+@click.option("--max-batch", type=options.BATCHES, help="[default: 32, and 8 with CLIP]")
 @click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
-@click.option("--lanes", default=2, show_default=True, type=LANES, help="Without CLIP.")
+@click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
 @click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Of each frame, without CLIP.")
-@ENCODING
-@MODEL
-@LABELS
-@THREADS
+@options.ENCODING
+@options.MODEL
+@options.LABELS
+@options.THREADS
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Turns of each side, with CLIP.")
 @JSON_FILE
 def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any) -> int:
@@ -243,10 +228,10 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
         show(tables.overhead(found))
         write_json(json_file, found)
         return 0
-    options = EfficiencyOptions(
+    wanted = EfficiencyOptions(
         clip, frames=frames or 300, max_batch=max_batch or 8, **some("model", "labels", "threads", "rounds")
     )
-    result = efficiency(options)
+    result = efficiency(wanted)
     show(tables.efficiency(result))
     write_json(json_file, result)
     return 0

@@ -39,7 +39,8 @@ PACED = click.option(
 )
 _LOAD = [
     click.argument("clips", nargs=-1, type=_clip),
-    click.option("--sources", type=click.IntRange(1), help="Taking the clips in turn.  [default: 28; one a clip with --until-end]"),
+    click.option("--sources", type=click.IntRange(1),
+                 help="Taking the clips in turn.  [default: 28, or one a clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
     click.option("--warm-up", default=12.0, show_default=True, type=click.FloatRange(min=0),
                  help="Seconds at most, until throughput and p99 are steady."),
