@@ -15,11 +15,11 @@ from daemon.bench.result import Constraints
 from daemon.bench.run import Run, run
 from daemon.bench.search import held, most_sources
 from daemon.errors import LookoutError
-from daemon.sources.decoding import NoHardware
-from daemon.sources.port import Reader
+from daemon.sources.decoding import Hardware, NoHardware
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
+from tests.support.hardware import FakeCard
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 
@@ -106,31 +106,33 @@ def test_a_recording_that_breaks_off_is_told(tmp_path: Path, clip: Path) -> None
         run(Load((clip, cut), sources=2, until_end=True, backend="fake", lanes=1))
 
 
-def _phases(clip: Path, seed: int) -> list[int]:
+def _phases(clip: Path, seed: int, hardware: Hardware) -> list[int]:
     """Times of the first pictures of three sources, ns."""
     load = Load((clip,), sources=3, seed=seed, phase=2.0)
     config = config_of(load)
     make, first = PhasedSources(config, load), []
     for source in config.active:
-        with closing(make(source, NoHardware("not asked for")).open()) as reader:
-            first.append(_next(reader))
+        with closing(make(source, hardware).open()) as reader:
+            picture = reader.read()
+            assert picture is not None
+            assert picture.pts is not None
+            assert picture.load().width == 320
+            first.append(picture.pts)
     return first
 
 
-def _next(reader: Reader) -> int:
-    picture = reader.read()
-    assert picture is not None
-    assert picture.pts is not None
-    return picture.pts
-
-
 def test_sources_of_one_clip_begin_at_moments_of_their_own(clip: Path) -> None:
-    """The same moments by the same seed, so that key pictures do not come together and runs can be compared."""
-    first = _phases(clip, seed=0)
+    """The same moments by the same seed, whoever decodes, so that key pictures do not come together and runs can be
+    compared. What comes before is given back to the decoder: it has fewer surfaces than pictures are passed over."""
+    cpu = NoHardware("not asked for")
+    first = _phases(clip, 0, cpu)
     assert len(set(first)) == 3
-    assert first == _phases(clip, seed=0)
-    assert first != _phases(clip, seed=1)
+    assert first == _phases(clip, 0, cpu)
+    assert first != _phases(clip, 1, cpu)
     assert all(0 <= time <= 2_000_000_000 for time in first)
+    assert max(first) > 1_000_000_000
+    with closing(FakeCard(surfaces=4).pool) as pool:
+        assert _phases(clip, 0, pool) == first
     assert set(PhasedSources(config_of(Load((clip,))), Load((clip,), phase=0)).offsets.values()) == {0.0}
     assert PhasedSources(config_of(Load((clip,))), Load((clip,), until_end=True)).offsets == {}
 
