@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,9 @@ import pytest
 
 from daemon.bench.compare import chance_of, compare_reports
 from daemon.bench.pages import page_of
-from daemon.bench.result import Report, read
+from daemon.bench.result import Report, read, write
 from daemon.bench.search import batch_of, knee
+from daemon.cli import invoke
 from daemon.errors import LookoutError
 from tests.support.daemon import ROOT
 from tests.support.figures import ON, case_of, report
@@ -91,6 +93,35 @@ def test_latency_of_a_closed_loop_is_not_compared() -> None:
     assert verdicts(report(old), report(new))["p99"] == "worse"
     found = verdicts(report(old, paced=False), report(new, paced=False))
     assert found == {"fps": "same", "cpu": "same", "rss": "same"}
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (0.9, 1), (1.1, 0)])
+def test_a_regression_is_an_exit_code(
+    factor: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is named on the terminal."""
+    rates = [100.0, 101, 99, 100.5, 99.5]
+    write(tmp_path / "old.json", report({"fps": rates}))
+    write(tmp_path / "new.json", report({"fps": [factor * rate for rate in rates]}))
+    assert invoke(["bench", "compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == code
+    printed = capsys.readouterr().out
+    assert ("worse" in printed, "better" in printed) == (factor < 1, factor > 1)
+
+
+def test_what_was_not_steady_is_remarked() -> None:
+    """Of a report of five runs, how many."""
+    case = case_of({"fps": [100.0] * 5})
+    assert Report("run", ON, [case]).remarks == []
+    runs = [run for (run,) in case.repeats]
+    early = [replace(runs[0], warm_up=replace(runs[0].warm_up, steady=False)), *runs[1:]]
+    drifting = [replace(run, steady=number < 2) for number, run in enumerate(runs)]
+    for changed, words in (
+        (early, "throughput and p99 were not steady when 1 of 5 runs began"),
+        (drifting, "throughput or p99 was not steady during 3 of 5 runs"),
+    ):
+        found = Report("run", ON, [replace(case, repeats=[[run] for run in changed])])
+        assert found.remarks == [f"1 sources, 2 lanes, batches up to 32: {words}"]
+        assert page_of(found).remarks == found.remarks
 
 
 def test_other_settings_are_not_compared() -> None:
