@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 
@@ -252,6 +253,7 @@ def main() -> int:
     parser.add_argument("--victims", type=int, default=5, help="Sources that break, in turns.")
     parser.add_argument("--drops", type=int, default=1000, help="Connections to break.")
     parser.add_argument("--seconds", type=float, default=6.0, help="Of quiet before.")
+    parser.add_argument("--warm-up", type=float, default=12.0)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--labels")
     parser.add_argument("--cache", type=Path)
@@ -263,8 +265,8 @@ def main() -> int:
         parser.error(f"--sources must be more than --victims {args.victims}: the others are what is watched")
     try:
         load = Load(
-            (args.clip or synthetic_clip(),), args.sources, paced=True, seconds=args.seconds, model=args.model,
-            labels=args.labels, cache=args.cache, backend=args.backend, device=args.device,
+            (args.clip or synthetic_clip(),), args.sources, paced=True, seconds=args.seconds, warm_up=args.warm_up,
+            model=args.model, labels=args.labels, cache=args.cache, backend=args.backend, device=args.device,
         )  # fmt: skip
         found = churn(load, args.drops, args.victims)
         show(_table(found))
@@ -276,4 +278,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # Capture processes get its source pickled, and find it by this name.
+    sys.exit(import_module("tests.gpu.churn").main())
