@@ -1,6 +1,6 @@
 # make demo      see Lookout work, on any machine with Python 3.10 or later; ends by itself
 # make run       run config.yaml until Ctrl-C
-# make bench     measure Lookout here, on a drawn street; writes a report into bench-results in under three minutes
+# make bench     measure Lookout here, on a drawn street; prints medians, writes a report into bench-results, in two minutes
 # make test      everything that needs no GPU; says the same on a busy machine
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
 # make long      the tests with real models that take minutes each
@@ -41,7 +41,7 @@ run: $(VENV)/base
 	@$(BIN)/lookout run -c config.yaml
 
 bench: $(VENV)/bench
-	@$(BIN)/lookout bench replay --sources 4 --lanes 1 --max-batch 8 --seconds 8
+	@$(BIN)/lookout bench run --sources 4 --lanes 1 --max-batch 8 --seconds 8 --out bench-results
 
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)

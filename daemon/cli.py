@@ -205,6 +205,7 @@ def demo(seconds: float, backend: str) -> int:
 @click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
 @click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
 @click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 @JSON_FILE
 def evaluate(
     model: Path,
@@ -219,6 +220,7 @@ def evaluate(
     max_batch: int,
     level: int,
     cache: Path | None,
+    device: int,
     json_file: Path | None,
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses."""
@@ -237,6 +239,7 @@ def evaluate(
         max_batch=max_batch,
         builder_level=level,
         cache=cache,
+        device=device,
     )
     with logging(LogConfig(format="console")), closing(open_detector(cast("Backend", backend), options)) as detector:
         result = run_evaluate(detector, images, annotations)

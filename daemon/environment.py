@@ -7,13 +7,14 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
+from daemon.gpus import name_visible
 from daemon.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
 from detectors.factory import PACKAGES
@@ -45,18 +46,19 @@ class Environment:
     command: list[str]
 
 
-def found_out(files: Sequence[Path]) -> Environment:
+def found_out(files: Sequence[Path], device: int = 0) -> Environment:
     """The environment of now.
 
     Args:
         files: those that figures depend on.
+        device: number of the GPU.
 
     Raises:
         LookoutError: one cannot be read.
     """
-    probe = open_gpu_probe()
-    rows = probe.read()
-    probe.close()
+    name_visible()  # else the number may mean another
+    with closing(open_gpu_probe()) as probe:
+        rows = (probe.read() or [])[device : device + 1]
     packages = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):

@@ -22,11 +22,14 @@ CAUSES: tuple[str, ...] = Dropped.__struct_fields__
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
 # One frame's fate: source is an index into the ledger's ids, dropped is 0 for published or 1 + an index into
-# CAUSES, and the times are ns; behind is that of `FrameInfo`. A dropped frame has zeros where it never got.
-ROW = np.dtype([(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", "behind", *STAGES)])
+# CAUSES, and the times are ns; captured_ns (monotonic) and behind are those of `FrameInfo`. A dropped frame has zeros
+# where it never got.
+ROW = np.dtype(
+    [(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", "captured_ns", "behind", *STAGES)]
+)
 Rows = npt.NDArray[np.void]
 _RANKS = np.array([0.5, 0.95, 0.99, 1.0])
-_MOST_ROWS = 1 << 20  # if nobody drains: 80 MiB
+_MOST_ROWS = 1 << 20  # if nobody drains: 96 MiB
 MOST_GONE = 256  # sources that were removed and whose accounts are kept, so that one that comes back goes on
 
 
@@ -136,23 +139,25 @@ class Ledger:
         """A frame was captured, or a picture that should have been one was lost in decoding."""
         self._captured[self._index[source]] += 1
 
-    def dropped(self, source: str, seq: int, cause: str, captured_at: int = 0, decode: int = 0) -> None:
+    def dropped(
+        self, source: str, seq: int, cause: str, captured_at: int = 0, captured_ns: int = 0, decode: int = 0
+    ) -> None:
         """A captured frame will not be published; `cause` is one of CAUSES."""
         index, why = self._index[source], CAUSES.index(cause)
         with self._lock:
             total = self._dropped[index]
             self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
-            _append(self._lost, (index, 1 + why, seq, captured_at, 0, decode, 0, 0, 0, 0, 0))
+            _append(self._lost, (index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
         """The same for a frame at hand."""
-        self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.decode)
+        self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.captured_ns, frame.decode)
 
     def published(self, frame: FrameInfo, latency: Latency) -> None:
         """A frame's message was handed to the socket."""
         index = self._index[frame.source]
         row = (
-            index, 0, frame.seq, frame.captured_at, frame.behind,
+            index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.behind,
             latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
         )  # fmt: skip
         self._published[index] += 1

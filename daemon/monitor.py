@@ -271,7 +271,7 @@ def describe(rows: Rows, sources: Sequence[str]) -> list[dict[str, object]]:
     """Rows as dictionaries: a published frame with its stages in ns, a dropped one with its cause."""
     lines: list[dict[str, object]] = []
     for row in rows.tolist():
-        source, dropped, seq, captured_at, _, *stages = row
+        source, dropped, seq, captured_at, _, _, *stages = row
         line: dict[str, object] = {"source": sources[source], "seq": seq, "captured_at": captured_at}
         line.update({"dropped": CAUSES[dropped - 1]} if dropped else zip(STAGES, stages))
         lines.append(line)

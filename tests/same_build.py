@@ -17,32 +17,34 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from daemon.bench.compare import Change, compare
+from daemon.bench.compare import Change, compare_reports
 from daemon.bench.result import Report, read
 from tests.support import clips
 from tests.support.daemon import ROOT
 
 
-def _report(clip: Path, folder: Path) -> Report:
+def _report(clip: Path, folder: Path, pace: str) -> Report:
     """Of a process of its own, as a user's is."""
-    command = [sys.executable, "-m", "daemon", "bench", "replay", str(clip), "--sources", "2", "--seconds", "1.5"]
-    command += ["--backend", "cpu", "--lanes", "1", "--max-batch", "4", "--repeats", "5", "--out", str(folder)]
+    out = folder / "run.json"
+    command = [sys.executable, "-m", "daemon", "bench", "run", str(clip), "--sources", "2", "--seconds", "1.5", pace]
+    command += ["--backend", "cpu", "--lanes", "1", "--max-batch", "4", "--repeats", "5", "--json", str(out)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    return read(folder / "replay.json")
+    return read(out)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tries", type=int, default=20)
+    parser.add_argument("--paced", action="store_true", help="Then latencies are compared, too.")
     args = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         clip = clips.pattern(Path(folder) / "clip.mkv", seconds=3)
         reports: list[Report] = []
         for number in range(args.tries + 1):
-            reports.append(_report(clip, Path(folder)))
+            reports.append(_report(clip, Path(folder), "--paced" if args.paced else "--lossless"))
             console.print(f"report {number + 1} of {args.tries + 1}: {reports[-1].cases[0].value('fps'):.1f} frames/s")
-    rows: list[list[Change]] = [compare(old, new) for old, new in pairwise(reports)]
+    rows: list[list[Change]] = [compare_reports(old, new) for old, new in pairwise(reports)]
     table = Table("", *("better", "worse", "unknown", "same"))
     for name in [change.metric for change in rows[0]]:
         counts = Counter(change.verdict for row in rows for change in row if change.metric == name)

@@ -27,7 +27,6 @@ GPU_FILES = (
     "calibration/fp8.py",
     "calibration/calibrate.py",
     "daemon/calibration_page.py",
-    "daemon/bench/peers/ultralytics_predict.py",  # runs among other people's packages
 )
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daemon.bench.options import BATCH, BATCHES, LABELS, LANES, MODEL, PACED, THREADS, load_of, takes_load
-from daemon.bench.report_commands import COMMANDS
-from daemon.outputs import JSON_FILE, OutputFile
-from detectors.port import Precision
+from daemon.bench import options
+from daemon.outputs import JSON_FILE, OutputFile, OutputFolder
+
+if TYPE_CHECKING:
+    from daemon.bench.result import Case, Report
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_FRAMES = (".jsonl", ".parquet")
 
 
 @click.group()
@@ -18,201 +24,343 @@ def bench() -> None:
     """Measure Lookout on recordings."""
 
 
-for command in COMMANDS:
-    bench.add_command(command)
+@bench.group()
+def part() -> None:
+    """Measure one part alone: what the whole can reach at most."""
+
+
+class _Over(click.ParamType):  # type: ignore[type-arg]
+    """A setting and its values, each of which must be one that the option of the same name takes."""
+
+    name = "SETTING=V,V,.."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, list[Any]]:
+        from daemon.bench.search import SETTINGS
+
+        name, _, words = value.partition("=")
+        if name not in SETTINGS:
+            self.fail(f"{name!r} is no setting; there are {', '.join(SETTINGS)}", param, ctx)
+        (option,) = (option for option in search.params if option.name == name)
+        return name, [option.type.convert(word, option, ctx) for word in words.split(",")]
+
+
+def _repeats(default: int) -> Callable[[_Command], _Command]:
+    return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Of each run.")
 
 
 @bench.command()
-@click.argument("clips", nargs=-1, required=True, type=click.Path(path_type=Path))
-@MODEL
-@LABELS
-@click.option("--sources", type=click.IntRange(1), help="How many, taking the clips in turn.  [default: one per clip]")
+@options.takes_load
+@options.PACED
+@click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
+@_repeats(5)
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Daemons at once.")
+@click.option("--limits/--no-limits", default=False, help="First the decoder alone and the engine alone.")
+@click.option("--images", type=click.Path(path_type=Path), help="Photos, to measure the accuracy as well.")
+@click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
+@click.option("--out", type=OutputFolder(), help="Folder for a report: JSON, Markdown and HTML.")
+@JSON_FILE
+def run(
+    repeats: int,
+    copies: int,
+    limits: bool,
+    images: Path | None,
+    annotations: Path | None,
+    frames_out: Path | None,
+    out: Path | None,
+    json_file: Path | None,
+    **wishes: Any,
+) -> int:
+    """CLIPS or URLs as many sources through the whole daemon: everything there is to measure, and how sure it is."""
+    from daemon.bench.recording import check_name
+    from daemon.bench.repeats import repeated
+
+    if (images is None) != (annotations is None):
+        raise click.UsageError("--images and --annotations go together")
+    if frames_out:
+        check_name(frames_out)
+    _check_pages(out)
+    load = options.load_of(wishes)
+    with _progress("repeats", repeats) as advance:
+        report = repeated(
+            load,
+            repeats,
+            copies=copies,
+            limits=limits,
+            labelled=(images, annotations) if images and annotations else None,
+            frames_out=frames_out,
+            on_repeat=lambda: advance(""),
+        )
+    return _told(report, out, json_file)
+
+
+@bench.command()
+@options.takes_load
+@options.PACED
+@_repeats(3)
+@click.option("--over", type=_Over(), multiple=True, help="Values to combine with all others, as batch=1,2,4.")
+@click.option("--most", type=click.Choice(["sources"]), help="Find how many live ones meet the limits below.")
+@click.option("--max-dropped", default=0.1, show_default=True, type=click.FloatRange(0, 100), help="Percent.")
+@click.option("--max-p50", default=15.0, show_default=True, type=click.FloatRange(min=0), help="Due to sent, ms.")
+@click.option("--max-p99", default=40.0, show_default=True, type=click.FloatRange(min=0), help="Likewise.")
+@click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Sources that it may be off.")
 @click.option(
-    "--paced/--lossless",
-    default=False,
-    help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Loop the clips for so long.  [default: play them once]",
-)
-@click.option("--lanes", default=1, show_default=True, type=LANES)
-@BATCH
-@THREADS
-@click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1))
-@click.option("--endpoint", default="tcp://127.0.0.1:*", help="Where to publish meanwhile.  [default: a free port]")
-@click.option(
-    "--wait-for-subscriber",
-    default=0.0,
+    "--confirm",
+    default=120.0,
+    show_default=True,
     type=click.FloatRange(min=0),
-    help="Seconds to wait for one before the first frame.",
+    help="Seconds that the answer must hold; 0 for no more than --seconds.",
 )
+@click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True,
+              help="Folder of the report: JSON, Markdown and HTML.")  # fmt: skip
 @JSON_FILE
-def once(json_file: Path | None, **wishes: Any) -> int:
-    """Recordings through the daemon from their beginning to their end, and every frame counted."""
-    from daemon.bench.once import OnceOptions
-    from daemon.bench.once import once as play_once
-    from daemon.report import played, write_json
-    from daemon.signals import stopping_on_signals
+def search(
+    repeats: int,
+    over: tuple[tuple[str, list[Any]], ...],
+    most: str | None,
+    max_dropped: float,
+    max_p50: float,
+    max_p99: float,
+    step: int,
+    confirm: float,
+    out: Path,
+    json_file: Path | None,
+    **wishes: Any,
+) -> int:
+    """A grid of settings (--over), which goes on where it was interrupted, or --most sources, beginning with
+    --sources."""
+    from daemon.bench.result import Constraints
+    from daemon.bench.search import combinations, grid, held, most_sources
+    from daemon.report import said
 
-    result = play_once(OnceOptions(**wishes), stopping_on_signals)
-    played(result)
-    write_json(json_file, result)
-    return 0
-
-
-@bench.command()
-@click.argument("clip", type=click.Path(path_type=Path))
-@MODEL
-@LABELS
-@BATCH
-@THREADS
-@click.option(
-    "--frames",
-    default=300,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Frames of the clip to use; they are held in memory.",
-)
-@click.option(
-    "--rounds",
-    default=5,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Turns of each side, one after the other.",
-)
-@JSON_FILE
-def efficiency(json_file: Path | None, **wishes: Any) -> int:
-    """Lossless replay against a bare onnxruntime loop over decoded frames, turn by turn in one run."""
-    from daemon.bench.efficiency import EfficiencyOptions
-    from daemon.bench.efficiency import efficiency as run_efficiency
-    from daemon.report import efficient, write_json
-
-    result = run_efficiency(EfficiencyOptions(**wishes))
-    efficient(result)
-    write_json(json_file, result)
-    return 0
+    if bool(over) == bool(most):
+        raise click.UsageError("give either --over, such as --over batch=1,2,4, or --most sources")
+    _check_pages(out)
+    if most:
+        constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
+        load = options.load_of({**wishes, "paced": True})
+        report = most_sources(load, constraints, step, on_case=lambda case: said(_words_of(case)))
+        code = _told(report, out, json_file)
+        said(f"{held(report)} sources hold, for {max(confirm, wishes['seconds']):g} s")
+        return code
+    load, values = options.load_of(wishes), dict(over)
+    with _progress("configurations", len(combinations(load, values))) as advance:
+        report = grid(load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case)))
+    return _told(report, out, json_file)
 
 
-@bench.command()
-@click.option("--sources", default=150, show_default=True, type=click.IntRange(1))
-@click.option("--frames", default=60_000, show_default=True, type=click.IntRange(1), help="Of all sources together.")
-@click.option("--lanes", default=2, show_default=True, type=LANES)
-@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
-@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="That are found in each frame.")
-@click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
-@JSON_FILE
-def overhead(json_file: Path | None, **wishes: Any) -> int:
-    """What a frame costs Python besides being decoded and looked at; it bounds one process on any GPU."""
-    from daemon.bench.overhead import OverheadOptions
-    from daemon.bench.overhead import overhead as run_overhead
-    from daemon.report import overheads, write_json
-
-    result = run_overhead(OverheadOptions(**wishes))
-    overheads(result)
-    write_json(json_file, result)
-    return 0
-
-
-@bench.command()
+@part.command()
 @click.argument("clip", type=click.Path(path_type=Path))
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
 )
-@click.option(
-    "--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state, each."
-)
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state, each.")
 @click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="That share them.")
 @click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
-@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Which GPU.")
+@options.DEVICE
 @JSON_FILE
 def decode(json_file: Path | None, **wishes: Any) -> int:
-    """The GPU's decoder alone: pictures a second, its utilisation, CPU and memory, by number of sessions."""
+    """The GPU's decoder: pictures a second, its utilisation, CPU and memory, by number of sessions."""
     from daemon.bench.decode import DecodeOptions
     from daemon.bench.decode import decode as run_decode
-    from daemon.report import decoded, write_json
+    from daemon.bench.tables import decode as table
+    from daemon.report import show, write_json
 
     result = run_decode(DecodeOptions(**wishes))
-    decoded(result)
+    show(table(result))
     write_json(json_file, result)
     return 0
 
 
-@bench.command()
+@part.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@LABELS
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
-@click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
-@click.option("--max-batch", default=32, show_default=True, type=BATCHES)
-@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(min=0.1), help="In steady state.")
+@options.LABELS
+@options.PRECISION
+@options.LEVEL
+@options.CACHE
+@click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
+@options.DEVICE
 @JSON_FILE
 def engine(json_file: Path | None, **wishes: Any) -> int:
-    """The GPU's engine alone: images a second with nothing around it."""
+    """The GPU's engine: images a second with nothing around it."""
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
-    from daemon.report import engines, write_json
+    from daemon.bench.tables import engine as table
+    from daemon.report import show, write_json
 
     result = run_engine(EngineOptions(**wishes))
-    engines(result)
+    show(table(result))
+    write_json(json_file, result)
+    return 0
+
+
+@part.command()
+@click.argument("clip", required=False, type=click.Path(path_type=Path))
+@click.option("--max-batch", type=options.BATCHES, help="[default: 32, and 8 with CLIP]")
+@click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
+@click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
+@click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
+@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Of each frame, without CLIP.")
+@options.ENCODING
+@options.MODEL
+@options.LABELS
+@options.THREADS
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Turns of each side, with CLIP.")
+@JSON_FILE
+def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any) -> int:
+    """What a frame costs besides being decoded and looked at. With CLIP: the CPU's lossless replay of it beside a bare
+    onnxruntime loop over decoded frames, in turns."""
+    from daemon.bench import tables
+    from daemon.bench.efficiency import EfficiencyOptions, efficiency
+    from daemon.bench.overhead import OverheadOptions, overhead
+    from daemon.report import show, write_json
+
+    def some(*names: str) -> dict[str, Any]:
+        return {name: wishes[name] for name in names}
+
+    if clip is None:
+        found = overhead(
+            OverheadOptions(
+                frames=frames or 60_000, max_batch=max_batch or 32, **some("sources", "lanes", "boxes", "encoding")
+            )
+        )
+        show(tables.overhead(found))
+        write_json(json_file, found)
+        return 0
+    wanted = EfficiencyOptions(
+        clip, frames=frames or 300, max_batch=max_batch or 8, **some("model", "labels", "threads", "rounds")
+    )
+    result = efficiency(wanted)
+    show(tables.efficiency(result))
     write_json(json_file, result)
     return 0
 
 
 @bench.command()
-@takes_load
-@click.option(
-    "--limits/--no-limits", default=False, help="First the decoder alone and the engine alone, in the same run."
-)
-@PACED
-@click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
-@JSON_FILE
-def streams(json_file: Path | None, frames_out: Path | None, limits: bool, **wishes: Any) -> int:
-    """Many sources through the whole daemon to a subscriber, once: what `replay` and the others repeat."""
-    from daemon.bench.recording import check_name
-    from daemon.bench.streams import streams as run_streams
-    from daemon.report import streamed, write_json
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option("--least", default=2.0, show_default=True, type=click.FloatRange(min=0), help="Percent worth a word.")
+@click.option("--iou", default=0.95, show_default=True, type=click.FloatRange(0, 1), help="Of boxes that are the same.")
+@click.option("--agreement", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share that must match.")
+def compare(old: Path, new: Path, least: float, iou: float, agreement: float) -> int:
+    """OLD and NEW: two reports (.json), metric by metric, or two recordings of --frames-out (.jsonl, .parquet), box by
+    box. Exit code 1 if a metric is worse, or if boxes agree too little."""
+    from daemon.bench import tables
+    from daemon.bench.compare import compare_reports, too_few
+    from daemon.bench.compare_frames import compare_frames
+    from daemon.bench.result import read
+    from daemon.report import said, show
 
-    if frames_out:
-        check_name(frames_out)
-    result = run_streams(load_of(wishes), limits=limits, frames_out=frames_out)
-    streamed(result)
-    write_json(json_file, result)
-    return 0
-
-
-@bench.command()
-@takes_load
-@JSON_FILE
-@click.option("--drops", default=1000, show_default=True, type=click.IntRange(1), help="Connections to break.")
-@click.option("--victims", default=5, show_default=True, type=click.IntRange(1), help="Sources that break, in turns.")
-def churn(json_file: Path | None, drops: int, victims: int, **wishes: Any) -> int:
-    """Sources that break and come back among others that must not notice: memory, threads, the others' latency."""
-    from daemon.bench.churn import churn as run_churn
-    from daemon.report import churned, write_json
-
-    if victims >= wishes["sources"]:
-        raise click.UsageError(f"--sources must be more than --victims {victims}: the others are what is watched")
-    result = run_churn(load_of({**wishes, "paced": True}), drops, victims)
-    churned(result)
-    write_json(json_file, result)
-    return 0
+    recorded = [path.suffix in _FRAMES for path in (old, new)]
+    if recorded[0] != recorded[1]:
+        raise click.UsageError("give two reports (.json), or two recordings (.jsonl, .parquet)")
+    if all(recorded):
+        found = compare_frames(old, new, iou)
+        show(tables.agreement(found))
+        return int(found.share < agreement)
+    before, after = read(old), read(new)
+    changes = compare_reports(before, after, least / 100)
+    show(tables.changes(changes))
+    if reason := too_few(before, after):
+        said(reason)
+    return int(any(change.verdict == "worse" for change in changes))
 
 
 @bench.command()
-@click.argument("clip", type=click.Path(path_type=Path))
-@MODEL
-@LABELS
-@click.option("--sources", default=8, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(min=0.1))
-@JSON_FILE
-def loop(json_file: Path | None, **wishes: Any) -> int:
-    """The script that many begin with, one loop of OpenCV and onnxruntime, to compare with."""
-    from daemon.bench.peers.loop import loop as run_loop
-    from daemon.report import looped, write_json
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True)
+def report(files: tuple[Path, ...], out: Path) -> int:
+    """Markdown and HTML, anew, of FILES that `run` and `search` wrote."""
+    from daemon.bench.result import read
 
-    result = run_loop(**wishes)
-    looped(result)
-    write_json(json_file, result)
+    _check_pages(out)
+    for found in [read(file) for file in files]:
+        _told(found, out, None)
     return 0
+
+
+_OLD_NAMES = {
+    "streams": "lookout bench run --repeats 1",
+    "replay": "lookout bench run",
+    "once": "lookout bench run --until-end --repeats 1",
+    "sweep": "lookout bench search --over batch=1,2,4,8",
+    "capacity": "lookout bench search --most sources",
+    "decode": "lookout bench part decode",
+    "engine": "lookout bench part engine",
+    "overhead": "lookout bench part python",
+    "efficiency": "lookout bench part python CLIP",
+    "verify": "lookout bench compare",
+    "peers": "python -m tests.peers, in a checkout",
+    "loop": "python -m tests.peers --only plain, in a checkout",
+    "churn": "python -m tests.gpu.churn, in a checkout",
+}
+
+
+def _renamed(old: str, new: str) -> click.Command:
+    def refuse() -> None:
+        raise click.UsageError(f"bench {old} is now: {new}")
+
+    lenient = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    return click.Command(old, callback=refuse, hidden=True, add_help_option=False, context_settings=lenient)
+
+
+for _old, _new in _OLD_NAMES.items():
+    bench.add_command(_renamed(_old, _new))
+
+
+def _check_pages(out: Path | None) -> None:
+    from daemon.bench.pages import check_installed
+
+    if out:
+        check_installed()
+
+
+def _told(report: Report, out: Path | None, json_file: Path | None) -> int:
+    """On the terminal, and in the files that were asked for."""
+    from daemon.bench.pages import page_of, save
+    from daemon.bench.result import write
+    from daemon.report import said, show
+
+    show(page_of(report))
+    for path in save(report, out) if out else []:
+        said(str(path))
+    if json_file:
+        write(json_file, report)
+    return 0
+
+
+def _words_of(case: Case) -> str:
+    """A case in a line, as soon as it is known."""
+    from daemon.bench.pages import words_of
+
+    return words_of(case)
+
+
+@contextmanager
+def _progress(unit: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar with the time that is left; the function within says what is done, and moves it on. A single run has none:
+    this process is the one that is measured."""
+    if total == 1:
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(unit), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), "left", TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total)
+
+        def advance(words: str) -> None:
+            if words:
+                bar.console.print(words, highlight=False, markup=False, soft_wrap=True)
+            bar.advance(task)
+
+        yield advance

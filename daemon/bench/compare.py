@@ -1,4 +1,7 @@
-"""`lookout bench compare`: whether a new result is better, worse, or the same as far as the repeats can tell."""
+"""Two reports: whether the new one is better, worse, or the same as far as the repeats can tell.
+
+Latencies are compared where sources are paced. Elsewhere they say how many frames wait, and not how long one takes.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ _DRIFT = 3.0
 """Times the noise that a difference must be. The repeats of a report are made within a minute or two, in which a
 machine changes less than from one report to the next: this bears a change as large as the noise itself."""
 _COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
+_OF_THE_QUEUE = ("p50", "p99")  # in a closed loop
 _FEWEST = 5  # repeats by which six metrics can be told apart
 _MOST = 8  # repeats of each side that are looked at: there are 12,870 ways to part them
 
@@ -44,7 +48,7 @@ class Change:
     verdict: Verdict
 
 
-def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
+def compare_reports(old: Report, new: Report, least: float = 0.02) -> list[Change]:
     """Metric by metric, for every case that both have.
 
     A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
@@ -59,7 +63,8 @@ def compare(old: Report, new: Report, least: float = 0.02) -> list[Change]:
         raise LookoutError("nothing to compare: no configuration is in both files")
     changes = []
     for case, other in pairs:
-        both = {name: (case.values(name), other.values(name)) for name in _COMPARED}
+        names = [name for name in _COMPARED if case.load["paced"] or name not in _OF_THE_QUEUE]
+        both = {name: (case.values(name), other.values(name)) for name in names}
         measured = {name: sides for name, sides in both.items() if all(sides)}
         changes += [_change(case, name, *sides, len(measured), least) for name, sides in measured.items()]
     return changes

@@ -1,4 +1,4 @@
-"""`lookout bench decode`: what the GPU's decoder does when nothing else is asked of it, by number of sessions.
+"""`lookout bench part decode`: what the GPU's decoder does when nothing else is asked of it, by number of sessions.
 
 Packets are in memory, converted, before the clock starts; each session has a thread and loops them into its decoder,
 which is made once. Pictures are brought out of it, and nothing else happens to them. What a pipeline reaches is to be
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import av
 from av.packet import Packet
 
+from daemon.bench.harness import probing
 from daemon.errors import LookoutError
-from daemon.gpus import name_visible
 from daemon.mps import Mps
-from daemon.probes import GpuProbe, open_gpu_probe
+from daemon.probes import GpuProbe
 from daemon.signals import leave_to_the_daemon
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decoding import UnsuitableError
@@ -42,7 +42,7 @@ _SAMPLE_S = 0.25
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """What to measure; see `lookout bench decode --help`."""
+    """What to measure; see `lookout bench part decode --help`."""
 
     clip: Path
     sessions: tuple[int, ...] = (7, 28, 56, 150)
@@ -96,21 +96,19 @@ def decode(options: DecodeOptions) -> DecodeRates:
         LookoutError: there is no decoder, or it cannot decode this.
     """
     clip = _load(options.clip)
-    name_visible()  # by which their figures are read
-    try:
-        ask(options.device)
-    except UnsuitableError as error:
-        raise LookoutError(f"there is no decoder to measure: {error}") from error
-    rates = [limit_of(clip, count, options) for count in options.sessions]
+    with probing() as probe:
+        try:
+            ask(options.device)
+        except UnsuitableError as error:
+            raise LookoutError(f"there is no decoder to measure: {error}") from error
+        rates = [limit_of(clip, count, options, probe) for count in options.sessions]
     return DecodeRates(options.clip.name, clip.size, rates)
 
 
-def limit_of(clip: _Clip, sessions: int, options: DecodeOptions) -> DecodeRate:
+def limit_of(clip: _Clip, sessions: int, options: DecodeOptions, probe: GpuProbe) -> DecodeRate:
     """Of one number of sessions."""
-    probe = open_gpu_probe()
     processes = min(options.processes, sessions)
     with ExitStack() as undo:
-        undo.callback(probe.close)
         if processes > 1:
             undo.callback(Mps().close)  # as the daemon has it; without it they take turns
         before, began = _memory(probe, options.device), monotonic()

@@ -1,4 +1,4 @@
-"""`lookout bench efficiency`: what the daemon costs beside the bare inference, on the CPU.
+"""`lookout bench part python CLIP`: what the daemon costs beside the bare inference, on the CPU.
 
 Three sides take turns in one run, so that a machine that slows down slows all of them: the daemon's lossless
 replay (decode, board, lane, NMS, messages, socket), a bare loop that letterboxes already decoded frames and runs
@@ -17,7 +17,8 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from daemon.bench.once import OnceOptions, once
+from daemon.bench.load import Load
+from daemon.bench.run import run
 from daemon.config import AvConfig
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
@@ -29,7 +30,7 @@ from detectors.port import HostImage, Options, on_host
 
 @dataclass(frozen=True)
 class EfficiencyOptions:
-    """See `lookout bench efficiency --help`."""
+    """See `lookout bench part python --help`."""
 
     clip: Path
     model: Path | None = None
@@ -62,18 +63,17 @@ def efficiency(options: EfficiencyOptions) -> Efficiency:
     model = options.model or demo_model()
     frames = _decode(options.clip, options.frames)
     detector = CpuDetector(Options(model, labels=options.labels, max_batch=options.max_batch, threads=options.threads))
+    load = Load(
+        (options.clip,), 1, until_end=True, model=model, labels=options.labels, backend="cpu", threads=options.threads,
+        lanes=1, max_batch=options.max_batch,
+    )  # fmt: skip
     rates: dict[str, list[float]] = {"lookout": [], "bare": [], "infer": []}
     with closing(detector), closing(detector.lane()) as lane:
         inputs = lane.preprocess(frames[: options.max_batch]).copy()
         for _ in range(options.rounds):
             rates["bare"].append(_rate(lambda: _bare(detector, lane, frames, options.max_batch), len(frames)))
             rates["infer"].append(_rate(lambda: _infer(detector, inputs, len(frames)), len(frames)))
-            played = once(
-                OnceOptions(
-                    (options.clip,), model, options.labels, max_batch=options.max_batch, threads=options.threads
-                )
-            )
-            rates["lookout"].append(played.fps)
+            rates["lookout"].append(run(load).fps)
     fps = {side: median(values) for side, values in rates.items()}
     return Efficiency(
         frames=len(frames),

@@ -1,4 +1,4 @@
-"""`lookout bench engine`: the GPU's engine alone, with which what lanes reach is to be compared.
+"""`lookout bench part engine`: the GPU's engine alone, with which what lanes reach is to be compared.
 
 No pictures go in and no boxes come out: the engine's own commands are replayed, one batch after the other.
 """
@@ -31,7 +31,7 @@ class _Replays(Protocol):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What to measure; see `lookout bench engine --help`."""
+    """What to measure; see `lookout bench part engine --help`."""
 
     model: Path
     labels: str | None = None
@@ -40,6 +40,7 @@ class EngineOptions:
     cache: Path | None = None
     max_batch: int = 32
     seconds: float = 3.0
+    device: int = 0
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def engine(options: EngineOptions) -> EngineRate:
         builder_level=options.builder_level,
         cache=options.cache,
         max_batch=options.max_batch,
+        device=options.device,
     )
     with logging(LogConfig(level="error", format="console")), closing(open_detector("trt", wishes)) as detector:
         info = detector.info

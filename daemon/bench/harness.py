@@ -1,38 +1,38 @@
-"""A window of time in steady state of a running daemon, and what happened in it."""
+"""A running daemon in steady state: the wait for it, and a window of time with what happened in it."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from time import monotonic
+from time import monotonic, monotonic_ns
 
 from daemon.app import CUT_SHORT, App
+from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
-from daemon.clock import SystemClock
 from daemon.errors import LookoutError
+from daemon.gpus import name_visible
+from daemon.messages import VideoFormat
 from daemon.metrics import CAUSES, Counts
 from daemon.probes import GpuProbe, open_gpu_probe
 
-_FIRST_FRAMES = 5  # of every source before it is looked whether the rate is steady
+_FIRST_FRAMES = 5  # of every source, before the rate is looked at
 _PATIENCE_S = 120.0
 _TICK_S = 0.25
-_STEP_S = 0.5
-_STEPS = 6
-_SPREAD = 0.05
+_LOOK_S = 0.02  # for how each source is decoded, as a short recording is over soon
 
 
 @dataclass(frozen=True)
-class Warmth:
+class WarmUp:
     """The time before the window.
 
     Attributes:
         up: sources of which frames were published.
-        steady: the rate was, when the window began; otherwise the patience was over.
+        steady: throughput and p99 were, when the window began; otherwise the patience was over.
         start_s: from the first connect to the first frames of all.
-        warm_s: and from there until the rate was steady.
+        warm_s: and from there until all was steady.
     """
 
     up: int
@@ -46,16 +46,21 @@ class Window:
     """What happened between two moments.
 
     Attributes:
-        begin, end: UTC ns.
+        begin, end: monotonic ns.
+        formats: of the sources that were connected, by id.
     """
 
     begin: int
     end: int
-    seconds: float
     before: dict[str, Counts]
     after: dict[str, Counts]
     usage: Usage
     samples: list[Sample]
+    formats: dict[str, VideoFormat]
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.begin) / 1e9
 
     def rates(self, ids: Iterable[str]) -> list[float]:
         """Published frames a second, by source."""
@@ -79,14 +84,23 @@ class Window:
             for cause in CAUSES
         }
 
+    @property
+    def decoders(self) -> dict[str, int]:
+        """How many sources each decoder has."""
+        return dict(Counter(format.decoder for format in self.formats.values()))
 
-def warm_up(app: App, ids: Iterable[str], at_most_s: float) -> Warmth:
-    """Until every source has published some frames, and then until the rate is steady.
+    @property
+    def refusals(self) -> dict[str, int]:
+        """Why sources are not decoded on the GPU, and how many."""
+        reasons = [format.decoder_reason for format in self.formats.values()]
+        return dict(Counter(reason for reason in reasons if reason))
 
-    It is when six half seconds in a row are within 5 % of their mean, or within what a frame of each source more or
-    less makes of it.
+
+def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
+    """Wait until every source has published some frames, and then until throughput and p99 are steady.
 
     Args:
+        rows: a sink of the daemon.
         at_most_s: to wait for a steady rate.
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
@@ -96,69 +110,48 @@ def warm_up(app: App, ids: Iterable[str], at_most_s: float) -> Warmth:
         if up == len(ids) or monotonic() - began > _PATIENCE_S:
             break
         pause.wait(_TICK_S)
-    started = monotonic()
-    rates: deque[float] = deque(maxlen=_STEPS)
-    total, then = _published(app), started
-    while monotonic() - started < at_most_s:
-        pause.wait(_STEP_S)
-        count, now = _published(app), monotonic()
-        rates.append((count - total) / (now - then))
-        total, then = count, now
-        if len(rates) == _STEPS and is_steady(rates, len(ids) / _STEP_S):
-            return Warmth(up, True, round(started - began, 2), round(monotonic() - started, 2))
-    return Warmth(up, False, round(started - began, 2), round(monotonic() - started, 2))
+    started, steady = monotonic(), False
+    while not steady and (left := at_most_s - (monotonic() - started)) > 0:
+        pause.wait(min(left, _TICK_S))
+        steady = is_steady(rows.paces(started)[-WINDOWS:], len(ids))
+    return WarmUp(up, steady, round(started - began, 2), round(monotonic() - started, 2))
 
 
-def is_steady(rates: Iterable[float], grain: float) -> bool:
-    """Whether all are near their mean.
+def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Window:
+    """Let time pass, or wait for the end of all recordings where `seconds` is None, and say what happened meanwhile.
 
     Args:
-        grain: by which a rate may be off because frames are whole.
+        device: number of the GPU that is told of.
     """
-    rates = list(rates)
-    mean = sum(rates) / len(rates)
-    return mean > 0 and all(abs(rate - mean) <= max(_SPREAD * mean, grain) for rate in rates)
-
-
-def watch(app: App, probe: GpuProbe, seconds: float) -> Window:
-    """Let time pass, and say what happened in it. Rows come later, see `daemon.bench.latency`."""
-    clock, pause = SystemClock(), threading.Event()
-    meter = Meter(lambda: app.pids, probe, app.model.gpu or 0)
-    before, begin, began = app.ledger.counts(), clock.utc_ns(), monotonic()
-    while (left := seconds - (monotonic() - began)) > 0:
-        pause.wait(min(left, _TICK_S))
+    pause, formats = threading.Event(), app.formats
+    meter = Meter(lambda: app.pids, probe, device)
+    before, begin = app.ledger.counts(), monotonic_ns()
+    while not app.is_stopping:
+        left = _TICK_S if seconds is None else seconds - (monotonic_ns() - begin) / 1e9
+        if left <= 0 or (seconds is None and app.sources.finished):
+            break
+        pause.wait(min(left, _TICK_S if len(formats) == len(before) else _LOOK_S))
+        formats |= app.formats
         meter.sample()
-    after, passed, end = app.ledger.counts(), monotonic() - began, clock.utc_ns()
+    after, end = app.ledger.counts(), monotonic_ns()
     captured = sum(after[id].captured - before[id].captured for id in after)
-    return Window(begin, end, passed, before, after, meter.usage(captured), meter.samples)
-
-
-def decoders(app: App) -> dict[str, int]:
-    """How many sources each decoder has."""
-    return dict(Counter(format.decoder for format in app.formats.values()))
-
-
-def refusals(app: App) -> dict[str, int]:
-    """Why sources are not decoded on the GPU, and how many."""
-    reasons = [format.decoder_reason for format in app.formats.values()]
-    return dict(Counter(reason for reason in reasons if reason))
+    return Window(begin, end, before, after, meter.usage(captured), meter.samples, formats)
 
 
 @contextmanager
 def probing() -> Iterator[GpuProbe]:
+    """The figures of the GPUs that this process sees. GPUs get their names first: where only some are visible, a number
+    means one GPU to the driver, and another to what tells the figures."""
+    name_visible()
     with closing(open_gpu_probe()) as probe:
         yield probe
 
 
 def ended_well(code: int) -> None:
-    """To be called with the daemon's exit code; that a replay is cut short is what benchmarks do.
+    """To be called with the daemon's exit code; benchmarks cut replays short.
 
     Raises:
-        LookoutError: it failed.
+        LookoutError: the daemon failed.
     """
     if code not in (0, CUT_SHORT):
         raise LookoutError("the daemon failed: see the log above")
-
-
-def _published(app: App) -> int:
-    return sum(count.published for count in app.ledger.counts().values())

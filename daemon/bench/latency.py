@@ -1,8 +1,10 @@
 """Latency out of the rows of frames that were captured in a window.
 
-Captured to sent where recordings go as fast as they can: there is no moment at which a frame was due. Where they go at
-their own pace it is counted from when a frame was due, so that a stall of the source's thread is in the figure of each
-frame it held up, and not hidden because they were captured late (coordinated omission).
+Captured to sent where recordings go as fast as they can: there is no moment at which a frame was due. Where sources
+have a pace it is counted from when a frame was due. A stall of the source's thread is then in the figure of each frame
+that it held up, and is not hidden because the frames were captured late (coordinated omission).
+
+Windows are cut by the monotonic clock: a step of the time of day moves no frame in or out.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from daemon.bench.harness import Window
+from daemon.bench.listener import STAMP, Stamps
+from daemon.bench.steady import WINDOWS, Milliseconds, is_steady, latencies_ms, pace_of
 from daemon.bench.usage import Sample
 from daemon.metrics import STAGES, Rows
 
 RANKS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
+NO_STAMPS: Stamps = np.empty(0, STAMP)
 _EDGES_PER_DECADE = 50
 _LEAST_MS, _DECADES = 0.1, 6
-
-Milliseconds = npt.NDArray[np.float64]
+_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -70,36 +73,48 @@ class Rowset:
     """The rows of one window.
 
     Args:
-        sources: whose ids the rows' numbers are.
+        sources: ids, whose places are the rows' numbers.
         paced: latency is counted from when a frame was due.
+        stamps: when the subscriber received frames.
     """
 
-    def __init__(self, rows: Rows, window: Window, sources: Sequence[str], *, paced: bool) -> None:
-        captured_at = rows["captured_at"]
-        inside = rows[(captured_at >= window.begin) & (captured_at < window.end)]
-        self._window, self._sources = window, sources
+    def __init__(
+        self, rows: Rows, window: Window, sources: Sequence[str], *, paced: bool, stamps: Stamps = NO_STAMPS
+    ) -> None:
+        inside = rows[(rows["captured_ns"] >= window.begin) & (rows["captured_ns"] < window.end)]
+        self._window, self._sources, self._paced = window, sources, paced
         self._published = inside[inside["dropped"] == 0]
         self._lost = inside[inside["dropped"] != 0]
-        self._total: Milliseconds = (self._published["total"] + (self._published["behind"] if paced else 0)) / 1e6
-        self._second = (self._published["captured_at"] - window.begin) // 1_000_000_000
+        self._total = latencies_ms(self._published, paced=paced)
+        self._stamps = stamps
+        self._second = (self._published["captured_ns"] - window.begin) // _SECOND
 
     def latency(self) -> dict[str, float]:
         """Mean and ranks, ms; empty if nothing was published."""
         return summary(self._total)
 
     def stages(self) -> dict[str, dict[str, float]]:
-        """The same of what a frame was behind when it was captured, of each stage, and of all from then until it was
-        sent; decode comes before."""
+        """Mean and ranks of how late a frame was when it was captured, of each stage, of the way until it was sent,
+        and until the subscriber had it. Decode comes before capture."""
         if not len(self._total):
             return {}
         names = ("behind", *(stage for stage in STAGES if stage != "total"))
         rows = {name: summary(self._published[name] / 1e6) for name in names}
-        return {**rows, "captured to sent": summary(self._published["total"] / 1e6)}
+        rows["captured to sent"] = summary(self._published["total"] / 1e6)
+        received = summary(self._received())
+        return {**rows, f"{'due' if self._paced else 'captured'} to received": received} if received else rows
+
+    def is_steady(self) -> bool:
+        """Whether throughput and p99 are the same in each third of the window."""
+        seconds = self._window.seconds / WINDOWS
+        third = ((self._published["captured_ns"] - self._window.begin) / (seconds * _SECOND)).astype(int)
+        paces = [pace_of(self._total[third == number], seconds) for number in range(WINDOWS)]
+        return is_steady(paces, len(self._sources) / seconds)
 
     def worst_second(self) -> float:
         """The highest p99 of any second."""
         return max(
-            (float(np.percentile(self._total[self._second == n], 99)) for n in np.unique(self._second)), default=0
+            (float(np.percentile(self._total[self._second == n], 99)) for n in np.unique(self._second)), default=0.0
         )
 
     def histogram(self) -> Histogram:
@@ -115,22 +130,31 @@ class Rowset:
             before, after = window.before[id], window.after[id]
             total = self._total[self._published["source"] == number]
             lost = sum(getattr(after.dropped, n) - getattr(before.dropped, n) for n in after.dropped.__struct_fields__)
-            p50, p99 = (round(float(np.percentile(total, rank)), 3) if len(total) else None for rank in (50, 99))
             fps = (after.published - before.published) / window.seconds
-            found[id] = SourceFigures(round(fps, 3), lost, p50, p99)
+            found[id] = SourceFigures(round(fps, 3), lost, *_p50_p99(total))
         return found
 
     def timeline(self) -> list[Second]:
         """The whole seconds of the window."""
-        lost_in = (self._lost["captured_at"] - self._window.begin) // 1_000_000_000
+        lost_in = (self._lost["captured_ns"] - self._window.begin) // _SECOND
         rows = []
         for second in range(int(self._window.seconds)):
             total = self._total[self._second == second]
-            p50, p99 = (round(float(np.percentile(total, rank)), 3) if len(total) else None for rank in (50, 99))
             samples = [sample for sample in self._window.samples if second <= sample.at_s < second + 1]
             gpu = (_mean(samples, name) for name in ("gpu_percent", "decoder_percent", "memory_mib", "power_w"))
-            rows.append(Second(second, len(total), p50, p99, int((lost_in == second).sum()), *gpu))
+            rows.append(
+                Second(float(second), float(len(total)), *_p50_p99(total), int((lost_in == second).sum()), *gpu)
+            )
         return rows
+
+    def _received(self) -> Milliseconds:
+        """Due, or captured, to received, of the frames that the subscriber received."""
+        known = dict(zip(_keys(self._stamps), self._stamps["received_ns"].tolist()))
+        at = np.array([known.get(key, 0) for key in _keys(self._published)], np.int64)
+        frames = self._published[at != 0]
+        begun = frames["captured_ns"] - (frames["behind"] if self._paced else 0)
+        latencies: Milliseconds = (at[at != 0] - begun) / 1e6
+        return latencies
 
 
 def summary(values: Milliseconds) -> dict[str, float]:
@@ -139,6 +163,19 @@ def summary(values: Milliseconds) -> dict[str, float]:
         return {}
     ranks = np.percentile(values, list(RANKS.values()))
     return {"mean": round(float(values.mean()), 3), **{k: round(float(v), 3) for k, v in zip(RANKS, ranks)}}
+
+
+def _keys(frames: Rows) -> list[int]:
+    """One number for source and seq."""
+    keys: list[int] = ((frames["source"].astype(np.int64) << 40) | frames["seq"].astype(np.int64)).tolist()
+    return keys
+
+
+def _p50_p99(values: Milliseconds) -> tuple[float | None, float | None]:
+    if not len(values):
+        return None, None
+    p50, p99 = np.percentile(values, [50, 99])
+    return round(float(p50), 3), round(float(p99), 3)
 
 
 def _mean(samples: list[Sample], name: str) -> float | None:

@@ -1,47 +1,85 @@
-"""A subscriber in a process of its own, which counts the detections that arrive.
+"""A subscriber in a process of its own, which stamps the detections that arrive.
 
-python -m daemon.bench.listener ENDPOINT [FILE], which records them, see `daemon.bench.recording`
+python -m daemon.bench.listener ENDPOINT STAMPS [FILE], which records them, see `daemon.bench.recording`
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from struct import Struct
+from time import monotonic_ns
 
+import msgspec
+import numpy as np
+import numpy.typing as npt
 import zmq
 
 from daemon.bench.recording import line_of, lines_file
+from daemon.errors import LookoutError
 from daemon.messages import Detections, decode, topic
 
 MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
+STAMP = np.dtype([("source", "<u4"), ("seq", "<u8"), ("received_ns", "<u8")])  # received_ns: CLOCK_MONOTONIC
+Stamps = npt.NDArray[np.void]
+_PACKED = Struct("<IQQ")
 _PATIENCE_S = 120.0
 
 
+class _Frame(msgspec.Struct, gc=False):
+    """What a stamp needs of a message."""
+
+    source: str
+    seq: int
+
+
+_JSON, _MSGPACK = msgspec.json.Decoder(_Frame), msgspec.msgpack.Decoder(_Frame)
+
+
 class Listener:
-    """The process; `received` waits for it to end, which it does when the publisher has closed its socket."""
+    """The process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], stamps: Path) -> None:
+        self._process, self._stamps = process, stamps
 
-    def received(self) -> int:
-        return int(self._process.communicate(timeout=_PATIENCE_S)[0])
+    def stamps(self, sources: Sequence[str]) -> Stamps:
+        """An array of STAMP, one for each message received. It waits for the process to end, which it does when the
+        publisher has closed its socket.
+
+        Args:
+            sources: ids, whose places are the numbers in the stamps.
+
+        Raises:
+            LookoutError: the process failed.
+        """
+        ids = self._process.communicate(timeout=_PATIENCE_S)[0].split()
+        if self._process.returncode:
+            raise LookoutError("the benchmark's subscriber failed: see the log above")
+        found = np.fromfile(self._stamps, STAMP)
+        if ids:
+            found["source"] = np.array([sources.index(id) for id in ids])[found["source"]]
+        return found
 
 
 @contextmanager
 def listening(endpoint: str, record: Path | None = None) -> Iterator[Listener]:
     """Within, every detection published is received, and recorded if there is a file for it."""
-    command = [sys.executable, "-m", __spec__.name, endpoint, *([str(lines_file(record))] if record else [])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Listener(process)
-        finally:
-            process.kill()
+    with tempfile.TemporaryDirectory() as folder:
+        stamps = Path(folder) / "stamps"
+        command = [sys.executable, "-m", __spec__.name, endpoint, str(stamps)]
+        command += [str(lines_file(record))] if record else []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                yield Listener(process, stamps)
+            finally:
+                process.kill()
 
 
-def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> int:
+def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> None:
     context = zmq.Context()
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, MESSAGES)
@@ -51,7 +89,7 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> int:
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(end, zmq.POLLIN)
-    count, is_over = 0, False
+    is_over = False
     while not is_over:
         is_over = end in dict(poller.poll())  # what came before that is here already
         while True:
@@ -59,26 +97,31 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> int:
                 note(socket.recv_multipart(zmq.NOBLOCK))
             except zmq.Again:
                 break
-            count += 1
     socket.disable_monitor()
     end.close(linger=0)
     socket.close(linger=0)
     context.term()
-    return count
 
 
-def _main(endpoint: str, record: str | None = None) -> int:
-    if record is None:
-        return _listen(endpoint, lambda _: None)
-    with Path(record).open("wb") as file:
+def _main(endpoint: str, stamps: str, record: str | None = None) -> int:
+    numbers: dict[str, int] = {}
+    with ExitStack() as files:
+        file = files.enter_context(Path(stamps).open("wb"))
+        lines = files.enter_context(Path(record).open("wb")) if record else None
 
-        def write(parts: list[bytes]) -> None:
-            message = decode(parts[0], parts[1])
-            if isinstance(message, Detections):
-                file.write(line_of(message))
+        def note(parts: list[bytes]) -> None:
+            now = monotonic_ns()
+            frame = (_JSON if parts[1][:1] == b"{" else _MSGPACK).decode(parts[1])
+            file.write(_PACKED.pack(numbers.setdefault(frame.source, len(numbers)), frame.seq, now))
+            if lines:
+                message = decode(parts[0], parts[1])
+                if isinstance(message, Detections):
+                    lines.write(line_of(message))
 
-        return _listen(endpoint, write)
+        _listen(endpoint, note)
+    sys.stdout.write("\n".join(numbers))
+    return 0
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{_main(*sys.argv[1:])}\n")
+    sys.exit(_main(*sys.argv[1:]))

@@ -1,7 +1,9 @@
-"""What benchmarks of the whole daemon run: one recording, or one URL, as many sources."""
+"""The load of a benchmark: clips or URLs, taken in turn, as many sources of the whole daemon."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,34 +21,43 @@ from daemon.config import (
     MonitorConfig,
     PublisherConfig,
     ReconnectConfig,
+    SourceConfig,
     check,
 )
 from daemon.errors import DecodeError, LookoutError
-from daemon.messages import Encoding
+from daemon.messages import Encoding, FrameClock
 from daemon.paths import demo_model
 from daemon.redact import Url
 from daemon.sources.av import AvSource
+from daemon.sources.decoding import Hardware
+from daemon.sources.factory import make_source
+from daemon.sources.port import Reader, Source
 from detectors.factory import Backend
 from detectors.port import Precision
 
-_DEPTH = 8
+_DEPTH = 8  # frames that may wait of each source, or more where few sources must fill two batches
+_USUAL_FPS = 25.0
 
 
 @dataclass(frozen=True)
 class Load:
-    """See `lookout bench streams --help`."""
+    """See `lookout bench run --help`."""
 
-    clip: Path | Url
+    clips: tuple[Path | Url, ...]
     sources: int = 28
     paced: bool = False
+    until_end: bool = False
     seconds: float = 20.0
     warm_up: float = 12.0
+    phase: float = 2.0
+    seed: int = 0
     model: Path | None = None
     labels: str | None = None
     backend: Backend = "auto"
     precision: Precision = "auto"
     builder_level: int = 3
     cache: Path | None = None
+    threads: int = 0
     lanes: int = 2
     max_batch: int = 32
     batch: int | None = None
@@ -59,39 +70,38 @@ class Load:
     device: int = 0
 
     @property
-    def url(self) -> Url:
-        """Of a source."""
-        return self.clip if isinstance(self.clip, Url) else Url(str(self.clip))
-
-    @property
-    def recording(self) -> Path:
-        """For what needs one.
+    def recordings(self) -> list[Path]:
+        """The clips, for what needs recordings.
 
         Raises:
-            LookoutError: it is a URL.
+            LookoutError: one of them is a URL.
         """
-        if isinstance(self.clip, Url):
-            raise LookoutError(f"{self.clip} comes at its own pace: name a recording, or use --paced and no limits")
-        return self.clip
+        for clip in self.clips:
+            if isinstance(clip, Url):
+                raise LookoutError(f"{clip} is live and has no end: use --paced, without --until-end and --limits")
+        return [clip for clip in self.clips if isinstance(clip, Path)]
 
 
 def check_playable(load: Load) -> None:
-    """Before many sources try it over and over, as they would a camera.
+    """To be called before many sources try a clip over and over, as they would a camera.
 
     Raises:
-        LookoutError: it has no picture, or cannot be played as is asked.
+        LookoutError: a clip has no picture, or cannot be played as is asked.
     """
-    url = load.url if load.paced else Url(str(load.recording))
-    with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
-        while True:
-            with suppress(DecodeError):  # one that is damaged, of many
-                if reader.read() is None:
-                    raise LookoutError(f"{url} has no picture that can be decoded: name another recording")
-                return
+    clips = load.clips if load.paced and not load.until_end else load.recordings
+    for clip in dict.fromkeys(clips):
+        url = _url(clip)
+        with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
+            while True:
+                with suppress(DecodeError):  # one that is damaged, of many
+                    if reader.read() is None:
+                        raise LookoutError(f"{url} has no picture that can be decoded: name another recording")
+                    break
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
-    """The daemon's configuration; a recording is looped for ever."""
+    """The daemon's configuration. Its monitor hands on rows every second, and reports seldom: a report costs."""
+    depth = max(_DEPTH, -(-2 * (load.batch or load.max_batch) // load.sources))
     return check(
         Config(
             model=ModelConfig(
@@ -102,23 +112,25 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 precision=load.precision,
                 builder_level=load.builder_level,
                 cache=load.cache,
+                threads=load.threads,
             ),
             gpu=GpuConfig(device=load.device, memory_limit_mib=load.memory_limit, mps=load.mps),
             capture_processes="auto" if load.processes is None else load.processes,
             sources=[
                 AvConfig(
                     id=f"clip-{number}",
-                    url=load.url,
+                    url=_url(clip),
                     pace="realtime" if load.paced else "fast",
-                    loop=isinstance(load.clip, Path),
+                    loop=isinstance(clip, Path) and not load.until_end,
                     decode=load.decode,
                 )
                 for number in range(load.sources)
+                for clip in [load.clips[number % len(load.clips)]]
             ],
             lanes=load.lanes,
             admission=load.admission,
             reconnect=reconnect or ReconnectConfig(),
-            board=BoardConfig(mode="live" if load.paced else "lossless", depth=_DEPTH, max_batch=load.batch),
+            board=BoardConfig(mode="live" if load.paced else "lossless", depth=depth, max_batch=load.batch),
             publisher=PublisherConfig(
                 endpoint="tcp://127.0.0.1:*",
                 encoding=load.encoding,
@@ -128,3 +140,49 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
             monitor=MonitorConfig(interval_s=60),
         )
     )
+
+
+class PhasedSources:
+    """Makes the sources of a load, of which those that loop begin at random moments of their clips' first `phase`
+    seconds: key pictures of the same clip do not come together, as those of cameras do not. Capture processes get it
+    pickled."""
+
+    def __init__(self, config: Config, load: Load) -> None:
+        chance = random.Random(load.seed)  # noqa: S311 - the same every time
+        offsets = {source.id: chance.uniform(0, load.phase) for source in config.active}
+        self.offsets: Mapping[str, float] = {} if load.until_end else offsets
+
+    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+        source = make_source(config, hardware)
+        offset = self.offsets.get(config.id, 0.0)
+        return _Phased(source, offset) if offset and getattr(config, "loop", False) else source
+
+
+class _Phased:
+    """A looped recording that begins some seconds into its clip."""
+
+    once = False
+
+    def __init__(self, source: Source, offset: float) -> None:
+        self._source, self._offset = source, offset
+        self.live, self.paced = source.live, source.paced
+        self.clock: FrameClock = source.clock
+
+    @property
+    def goes_on(self) -> bool:
+        return self._source.goes_on
+
+    def open(self) -> Reader:
+        reader = self._source.open()
+        try:
+            for _ in range(round(self._offset * (reader.format.fps or _USUAL_FPS))):
+                with suppress(DecodeError):
+                    reader.read()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+
+def _url(clip: Path | Url) -> Url:
+    return clip if isinstance(clip, Url) else Url(str(clip))

@@ -1,4 +1,4 @@
-"""`lookout bench overhead`: what a frame costs Python besides being decoded and looked at.
+"""`lookout bench part python`: what a frame costs Python besides being decoded and looked at.
 
 The real capture threads, board, lanes, outbox, publisher and socket, with a subscriber in a process of its own;
 pictures that are there already, and a detector that finds ten boxes without looking. What is left is Lookout's own, and
@@ -28,7 +28,7 @@ _LABELS = tuple(f"label_{number}" for number in range(80))
 
 @dataclass(frozen=True)
 class OverheadOptions:
-    """What to measure; see `lookout bench overhead --help`."""
+    """What to measure; see `lookout bench part python --help`."""
 
     sources: int = 150
     frames: int = 60_000
@@ -85,7 +85,7 @@ def overhead(options: OverheadOptions) -> Overhead:
             app.wait()
             app.stop()
             seconds, cpu = monotonic() - began, process_time() - cpu
-            received = listener.received()
+            received = len(listener.stamps([source.id for source in config.active]))
     published = sum(count.published for count in app.ledger.counts().values())
     return Overhead(
         sources=options.sources,

@@ -1,23 +1,17 @@
-"""The page and the text, out of the same rows."""
+"""Reports and figures as pages and tables, which the terminal, HTML and Markdown all show."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
-from daemon.bench.capacity import held
-from daemon.bench.result import METRICS, Case, Report, write
-from daemon.bench.streams import Streams
-from daemon.bench.sweep import batch_of, knee
+from daemon.bench.result import METRICS, Case, Constraints, Report, name_of, write
+from daemon.bench.run import Run
+from daemon.bench.search import SETTINGS, batch_of, held, knee
 from daemon.errors import LookoutError
 from daemon.page import Page, Table, check_pages, filled, number, write_pages
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-_TITLES = {"replay": "Replay", "sweep": "Sweep", "capacity": "Capacity", "peers": "Beside others"}
 
 
 def save(report: Report, folder: Path) -> list[Path]:
@@ -29,56 +23,70 @@ def save(report: Report, folder: Path) -> list[Path]:
     stem = folder / report.kind
     figures = stem.with_suffix(".json")
     write(figures, report)
-    return [figures, *write_pages(stem, _page(report), report.environment)]
+    page = page_of(report)
+    page.plots.extend((name, svg) for name, svg in _plots(report) if svg)
+    return [figures, *write_pages(stem, page, report.environment)]
 
 
 def check_installed() -> None:
-    """Before something is measured that is to be drawn.
+    """Before something is measured that is to be drawn. Nothing is imported: this may be the process that is measured.
 
     Raises:
         LookoutError: says what is missing.
     """
-    _plots()
+    if find_spec("matplotlib") is None:
+        raise LookoutError("reports need matplotlib: pip install '.[bench]'")
     check_pages()
 
 
-def _page(report: Report) -> Page:
-    return {"replay": _replay, "sweep": _sweep, "capacity": _capacity, "peers": _peers}[report.kind](report)
+def page_of(report: Report) -> Page:
+    """Without plots."""
+    if report.kind == "run":
+        return _run_page(report)
+    return _most_page(report, report.constraints) if report.constraints else _grid_page(report)
 
 
-def _replay(report: Report) -> Page:
+def words_of(case: Case) -> str:
+    """A case in a line."""
+    if case.failed:
+        return f"{name_of(case.load)}: {case.failed}"
+    figures = f"{number(case.value('fps'))} frames/s, p50 / p99 {_percentiles(case, 'p50', 'p99')} ms"
+    verdict = "" if case.kept is None else ", holds" if case.kept else ", does not hold"
+    return f"{name_of(case.load)}, {case.load['seconds']:g} s: {figures}{verdict}"
+
+
+def _run_page(report: Report) -> Page:
     case = report.cases[0]
     runs = _runs(case)
-    plots = _plots()
-    drawn = [
-        ("latency", plots.latency(runs)),
-        ("stages", plots.stages(runs)),
-        ("timeline", plots.timeline(runs[0])),
+    tables = [
+        *([_peers(case, report)] if report.peers else []),
+        _metrics(case),
+        _frames(runs),
+        _latencies(case),
+        _limits(case, report),
+        _gpu(runs, case.copies),
+        _cpu(runs),
+        _start(runs),
     ]
-    tables = [_metrics(case), _latencies(runs), _gpu(runs, case.copies), _cpu(runs), _start(runs), _sources(runs[0])]
     if report.accuracy:
         row = (f"{report.accuracy.ap:.4f}", f"{report.accuracy.ap50:.4f}", str(report.accuracy.images))
         tables.append(Table("Accuracy", ("AP", "AP50", "photos"), [row]))
+    tables.append(_sources(runs[0]))
     copies = f", {case.copies} daemons at once" if case.copies > 1 else ""
     headline = f"{_load(case)}{copies}; {len(case.repeats)} repeats of {runs[0].seconds:.0f} s. {_loop(runs[0])}"
-    return Page(_TITLES["replay"], headline, _tiles(case), report.remarks, filled(tables), _drawn(drawn))
+    return Page("Run", headline, _tiles(case), report.remarks, filled(tables))
 
 
-def _sweep(report: Report) -> Page:
-    cases, plots = report.cases, _plots()
-    done = [case for case in cases if case.repeats]
-    head = ("sources", "lanes", "batch", "precision", "frames/s", "spread", "p50, ms", "p99, ms", "GPU, MiB",
-            "J a frame", "CPU, ms a frame")  # fmt: skip
+def _grid_page(report: Report) -> Page:
+    done = [case for case in report.cases if case.repeats]
+    names = [name for name in SETTINGS if len({case.load[name] for case in done}) > 1 or name == "batch"]
+    head = (*names, "frames/s", "spread", "p50 / p99, ms", "GPU, MiB", "J a frame", "CPU, ms a frame")
     rows = [
         (
-            str(case.load["sources"]),
-            str(case.load["lanes"]),
-            str(batch_of(case)),
-            _runs(case)[0].precision,
+            *(str(batch_of(case) if name == "batch" else case.load[name]) for name in names),
             number(case.value("fps")),
-            _spread(case, "fps"),
-            number(case.value("p50")),
-            number(case.value("p99")),
+            _spread(case.values("fps")),
+            _percentiles(case, "p50", "p99"),
             number(case.value("gpu_memory")),
             number(case.value("joules")),
             number(case.value("cpu")),
@@ -93,63 +101,73 @@ def _sweep(report: Report) -> Page:
             ("best", number(best.value("fps")), f"frames/s, {_load(best)}"),
             ("knee", str(batch_of(bend)), f"the smallest batch within 5 %: {number(bend.value('fps'))} frames/s"),
         ]
-    drawn = [("knee", plots.sweep(cases)), ("tradeoff", plots.tradeoff(cases))] if done else []
     headline = f"{len(done)} configurations, {max((len(case.repeats) for case in done), default=0)} repeats each"
-    return Page(
-        _TITLES["sweep"], headline, tiles, _few(report), filled([Table("Configurations", head, rows)]), _drawn(drawn)
-    )
+    if done:
+        headline += f"; {_load(done[0])}, unless told otherwise. {_loop(_runs(done[0])[0])}"
+    return Page("Search", headline, tiles, _few(report), filled([_narrow(Table("Configurations", head, rows))]))
 
 
-def _capacity(report: Report) -> Page:
-    promise = report.promise or {}
-    head = ("sources", "", "frames/s", "dropped, %", "p50, ms", "p99, ms", "slowest source", "decoder, %", "W")
+def _most_page(report: Report, wanted: Constraints) -> Page:
+    head = ("sources", "seconds", "", "frames/s", "p50 / p99, ms", "slowest source", "decoder, %", "W")
     rows = [
         (
             str(case.load["sources"]),
-            "held" if case.kept else "not held",
+            f"{case.load['seconds']:g}",
+            "holds" if case.kept else "does not hold",
             number(case.value("fps")),
-            number(100 * (case.value("dropped") or 0.0)),
-            number(case.value("p50")),
-            number(case.value("p99")),
+            _percentiles(case, "p50", "p99"),
             number(_runs(case)[0].source_fps[0]),
             number(_runs(case)[0].usage.decoder_percent),
             number(_runs(case)[0].usage.power_w),
         )
-        for case in sorted(report.cases, key=lambda case: int(case.load["sources"]))
+        for case in sorted(report.cases, key=lambda case: (int(case.load["sources"]), case.load["seconds"]))
     ]
-    most = {name: f"{value:g}" for name, value in promise.items()}
-    words = f"at most {most['dropped_percent']} % dropped, p50 {most['p50_ms']} ms and p99 {most['p99_ms']} ms"
-    seconds = report.cases[0].load["seconds"]
-    tiles = [("held", str(held(report)), f"live sources: {words}, each tried for {seconds:g} s")]
-    drawn = [("capacity", _plots().capacity(report.cases, promise))]
-    headline = f"{_load(report.cases[0], sources=False)}. {_loop(_runs(report.cases[0])[0])}"
-    return Page(_TITLES["capacity"], headline, tiles, _few(report), [Table("Numbers tried", head, rows)], _drawn(drawn))
+    first = report.cases[0]
+    words = f"at most {wanted.dropped_percent:g} % dropped, p50 {wanted.p50_ms:g} ms and p99 {wanted.p99_ms:g} ms"
+    seconds = max(wanted.confirm_s, first.load["seconds"])
+    tiles = [("held", str(held(report)), f"live sources: {words}, for {seconds:g} s")]
+    headline = f"{_load(first, sources=False)}. {_loop(_runs(first)[0])}"
+    return Page("Most sources", headline, tiles, _few(report), [_narrow(Table("Numbers tried", head, rows))])
 
 
-def _peers(report: Report) -> Page:
-    case = report.cases[0]
+def _plots(report: Report) -> list[tuple[str, str]]:
+    """Names and SVGs; empty of what has nothing to show."""
+    from daemon.bench import plots
+
+    if report.kind == "run":
+        runs = _runs(report.cases[0])
+        own = [("latency", plots.latency(runs)), ("stages", plots.stages(runs)), ("timeline", plots.timeline(runs[0]))]
+        beside = plots.bars(report.cases[0].value("fps") or 0.0, report.peers) if report.peers else ""
+        return [("peers", beside), *own]
+    if report.constraints:
+        return [("most", plots.most(report.cases, report.constraints))]
+    if not any(case.repeats for case in report.cases):
+        return []
+    return [("knee", plots.grid(report.cases)), ("tradeoff", plots.tradeoff(report.cases))]
+
+
+def _peers(case: Case, report: Report) -> Table:
     ours = case.value("fps") or 0.0
-    rows = [("Lookout", "", number(ours), _spread(case, "fps"), "1", "every frame, boxes received by a subscriber")]
+    rows = [("Lookout", "", number(ours), _spread(case.values("fps")), "1", "boxes received by a subscriber")]
     rows += [
         (
             peer.name,
             peer.kind,
             number(median(peer.fps)) if peer.fps else "",
-            _half_range(peer.fps),
+            _spread(peer.fps),
             f"{ours / median(peer.fps):.3g}" if peer.fps and median(peer.fps) else "",
             peer.note,
         )
         for peer in report.peers
     ]
-    table = Table("Sides", ("", "", "frames/s", "spread", "Lookout is so many times it", ""), rows, notes=True)
-    headline = f"{_load(case)}; {len(case.repeats)} turns of each. {_loop(_runs(case)[0])}"
-    drawn = [("peers", _plots().bars(ours, report.peers))]
-    return Page(_TITLES["peers"], headline, _tiles(case), report.remarks, [table, _metrics(case)], _drawn(drawn))
+    return Table("In turns", ("", "", "frames/s", "spread", "Lookout is so many times it", ""), rows, notes=True)
 
 
 def _tiles(case: Case) -> list[tuple[str, str, str]]:
-    rows = [(METRICS[name].title, number(case.value(name)), METRICS[name].unit) for name in
-            ("fps", "p50", "p99", "dropped", "cpu", "joules", "gpu_memory")]  # fmt: skip
+    rows = []
+    for name in ("fps", "p50", "p99", "dropped", "cpu", "joules", "gpu_memory"):
+        shown = _percentiles(case, name) if name in ("p50", "p99") else number(case.value(name))
+        rows.append((METRICS[name].title, shown, METRICS[name].unit))
     return [row for row in rows if row[1]]
 
 
@@ -158,22 +176,48 @@ def _metrics(case: Case) -> Table:
     for name, metric in METRICS.items():
         values = case.values(name)
         if values:
-            figures = (number(figure) for figure in (median(values), min(values), max(values)))
-            rows.append((metric.title, metric.unit, *figures, _spread(case, name)))
+            middle = _percentiles(case, name) if name in ("p50", "p99") else number(median(values))
+            figures = (middle, number(min(values)), number(max(values)))
+            rows.append((metric.title, metric.unit, *figures, _spread(values)))
     return Table("Medians of the repeats", ("", "", "median", "least", "most", "spread"), rows)
 
 
-def _latencies(runs: Sequence[Streams]) -> Table:
-    ranks = list(runs[0].latency_ms)
-    rows = [("total", *(number(median(run.latency_ms[rank] for run in runs)) for rank in ranks))]
-    rows += [
-        (name, *(number(median(run.stages_ms[name][rank] for run in runs)) for rank in ranks))
-        for name in runs[0].stages_ms
-    ]
-    return Table("Latency, ms", ("", *ranks), rows if ranks else [])
+def _frames(runs: Sequence[Run]) -> Table:
+    """What became of frames, of all runs together, and who decoded them."""
+    total = {name: sum(getattr(run, name) for run in runs) for name in ("captured", "published", "unaccounted")}
+    causes = {cause: sum(run.dropped.get(cause, 0) for run in runs) for cause in runs[0].dropped}
+    rows = [(name, str(count)) for name, count in total.items()]
+    rows += [(f"dropped: {cause}", str(count)) for cause, count in causes.items() if count]
+    rows.append(("received, of what was published", f"{min(run.received_share for run in runs):.4%}"))
+    rows.append(("sources of which frames came", f"{min(run.up for run in runs)} of {runs[0].sources}"))
+    rows += [(f"decoded by {decoder}", f"{count} sources") for decoder, count in runs[0].decoders.items()]
+    rows += [(f"not by the GPU: {reason}", f"{count} sources") for reason, count in runs[0].refusals.items()]
+    return Table("Frames, all runs", ("", ""), rows)
 
 
-def _gpu(runs: Sequence[Streams], copies: int) -> Table:
+def _latencies(case: Case) -> Table:
+    runs = [run for run in _runs(case) if run.latency_ms]
+    if not runs:
+        return Table("", (), [])
+    ranks, first = list(runs[0].latency_ms), "due to sent" if runs[0].loop == "open" else "captured to sent"
+    stages = {first: [run.latency_ms for run in runs]}
+    for name in runs[0].stages_ms:
+        stages.setdefault(name, [run.stages_ms[name] for run in runs if name in run.stages_ms])
+    rows = [(name, *(number(median(row[rank] for row in found)) for rank in ranks)) for name, found in stages.items()]
+    never = _never(case)
+    return Table(f"Latency, ms{f', of published frames; {never}' if never else ''}", ("", *ranks), rows)
+
+
+def _limits(case: Case, report: Report) -> Table:
+    if report.limits is None:
+        return Table("", (), [])
+    fps = case.value("fps") or 0.0
+    named = {"the decoder alone": report.limits.decode_fps, "the engine alone": report.limits.engine_fps}
+    rows = [(name, number(limit), f"{fps / limit:.3f}" if limit else "") for name, limit in named.items()]
+    return Table("Limits of the hardware", ("", "frames/s", "Lookout's share"), rows)
+
+
+def _gpu(runs: Sequence[Run], copies: int) -> Table:
     named = {
         "in use, %": [run.usage.gpu_percent for run in runs],
         "decoder, %": [run.usage.decoder_percent for run in runs],
@@ -181,19 +225,19 @@ def _gpu(runs: Sequence[Streams], copies: int) -> Table:
         "clock, MHz": [run.usage.clock_mhz for run in runs],
         "power, W": [run.usage.power_w for run in runs],
         "highest, W": [run.usage.peak_power_w for run in runs],
-        "W a stream": [run.watts_per_stream / copies if run.watts_per_stream else None for run in runs],
+        "W a source": [run.watts_per_source / copies if run.watts_per_source else None for run in runs],
         "interrupts/s on one core": [run.usage.gpu_interrupts_per_s for run in runs],
         "memory, MiB": [run.gpu_mib for run in runs],
         "memory planned, MiB": [run.planned_mib or None for run in runs],
     }
-    rows = [(name, number(median(known))) for name, values in named.items()
-            if (known := [value for value in values if value is not None])]  # fmt: skip
-    return Table("GPU", ("", "median"), rows)
+    return Table("GPU", ("", "median"), _medians(named))
 
 
-def _cpu(runs: Sequence[Streams]) -> Table:
-    named: dict[str, list[float]] = {
+def _cpu(runs: Sequence[Run]) -> Table:
+    kinds = sorted({kind for run in runs for kind, spent in run.usage.cpu_us_by_thread.items() if spent})
+    named: dict[str, list[float | None]] = {
         "CPU, ms a frame": [run.usage.cpu_ms_per_frame for run in runs],
+        **{f"of which {kind}, us": [run.usage.cpu_us_by_thread.get(kind) for run in runs] for kind in kinds},
         "the measuring itself, beside that": [run.usage.bench_cpu_ms_per_frame for run in runs],
         "threads": [run.usage.threads for run in runs],
         "context switches a second": [run.usage.context_switches_per_s for run in runs],
@@ -202,24 +246,23 @@ def _cpu(runs: Sequence[Streams]) -> Table:
         "RSS, MiB": [run.usage.rss_mib for run in runs],
         "open files": [run.usage.open_files for run in runs],
     }
-    rows = [(name, number(median(values))) for name, values in named.items()]
-    return Table("CPU, input and output", ("", "median"), rows)
+    return Table("CPU, input and output", ("", "median"), _medians(named))
 
 
-def _start(runs: Sequence[Streams]) -> Table:
+def _start(runs: Sequence[Run]) -> Table:
     named = {
         "everything made, the model opened": [run.start_up.daemon_s for run in runs],
         "lanes ready": [run.start_up.lanes_s for run in runs],
         "first detections of all sources": [run.start_up.first_detections_s for run in runs],
         **{f"of the model: {name}": [run.start_up.parts[name] for run in runs if name in run.start_up.parts]
            for name in runs[0].start_up.parts},
-        "rate steady, after that": [run.warmth.warm_s for run in runs],
+        "steady, after that": [run.warm_up.warm_s for run in runs],
     }  # fmt: skip
     rows = [(name, number(values[0]), number(median(values))) for name, values in named.items()]
     return Table("Start-up, s", ("", "first run", "median"), rows)
 
 
-def _sources(run: Streams) -> Table:
+def _sources(run: Run) -> Table:
     rows = [
         (id, number(row.fps), str(row.dropped), number(row.p50_ms), number(row.p99_ms))
         for id, row in sorted(run.by_source.items(), key=lambda item: item[1].fps)
@@ -232,16 +275,16 @@ def _load(case: Case, *, sources: bool = True) -> str:
     run = _runs(case)[0]
     many = f"{load['sources']} sources of " if sources else ""
     settings = f"{load['lanes']} lanes, batches up to {batch_of(case)}"
-    return f"{many}{load['clip']}, {run.model} on {run.backend} ({run.precision}), {settings}"
+    return f"{many}{', '.join(load['clips'])}, {run.model} on {run.backend} ({run.precision}), {settings}"
 
 
-def _loop(run: Streams) -> str:
+def _loop(run: Run) -> str:
     if run.loop == "open":
         return "Open loop: frames come when they are due, and latency counts from then."
-    return "Closed loop: each source's next frame comes when there is room; latency is captured to sent."
+    return "Closed loop: each source's next frame comes when there is room; latency says how many wait."
 
 
-def _runs(case: Case) -> list[Streams]:
+def _runs(case: Case) -> list[Run]:
     return [run for repeat in case.repeats for run in repeat]
 
 
@@ -252,26 +295,35 @@ def _same_but_batch(case: Case, other: Case) -> bool:
 def _few(report: Report) -> list[str]:
     """Remarks, those on repeats said once."""
     rows = [remark for remark in report.remarks if "fewer than 5 repeats" not in remark]
-    return rows if len(rows) == len(report.remarks) else [*rows, "fewer than 5 repeats: the spread says little"]
+    few = ["fewer than 5 repeats: the spread says little"] if len(rows) < len(report.remarks) else []
+    return [*dict.fromkeys(rows), *few]
 
 
-def _spread(case: Case, name: str) -> str:
-    return _half_range(case.values(name))
+def _percentiles(case: Case, *names: str) -> str:
+    """With the share of frames that have no latency, because they were never published."""
+    values, never = " / ".join(number(case.value(name)) for name in names), _never(case)
+    return f"{values} of published; {never}" if never else values
 
 
-def _half_range(values: Sequence[float]) -> str:
-    """Half of it, over the median."""
+def _never(case: Case) -> str:
+    dropped = case.value("dropped")
+    return f"{number(100 * dropped)} % never published" if dropped else ""
+
+
+def _narrow(table: Table) -> Table:
+    """Without the columns of which nothing is known."""
+    kept = [place for place in range(len(table.head)) if any(row[place] for row in table.rows)]
+    rows = [[row[place] for place in kept] for row in table.rows]
+    return Table(table.title, [table.head[place] for place in kept], rows)
+
+
+def _medians(named: Mapping[str, Sequence[float | None]]) -> list[tuple[str, str]]:
+    """Of what is known."""
+    known = {name: [value for value in values if value is not None] for name, values in named.items()}
+    return [(name, number(median(values))) for name, values in known.items() if values]
+
+
+def _spread(values: Sequence[float]) -> str:
+    """Half the range, over the median."""
     middle = median(values) if values else 0.0
     return f"± {100 * (max(values) - min(values)) / 2 / middle:.1f} %" if len(values) > 1 and middle else ""
-
-
-def _drawn(plots: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    return [(name, svg) for name, svg in plots if svg]
-
-
-def _plots() -> ModuleType:
-    try:
-        from daemon.bench import plots
-    except ImportError as error:
-        raise LookoutError(f"reports need {error.name}: pip install '.[bench]'") from error
-    return plots

@@ -8,13 +8,13 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 
-from daemon.bench.result import Case, Peer
-from daemon.bench.streams import Streams
-from daemon.bench.sweep import batch_of, knee
+from daemon.bench.result import Case, Constraints, Peer
+from daemon.bench.run import Run
+from daemon.bench.search import SETTINGS, batch_of, knee
 from daemon.page.draw import BLUE, GREEN, INK, LINE, ORANGE, RED, SERIES, SOFT, VIOLET, figure_of, plain_numbers
 
 
-def latency(runs: Sequence[Streams]) -> str:
+def latency(runs: Sequence[Run]) -> str:
     """The distribution, all runs together, on a logarithmic axis."""
     counts = np.sum([run.histogram.counts for run in runs], axis=0)
     edges = np.array(runs[0].histogram.edges_ms)
@@ -40,7 +40,7 @@ def latency(runs: Sequence[Streams]) -> str:
     return out[0]
 
 
-def stages(runs: Sequence[Streams]) -> str:
+def stages(runs: Sequence[Run]) -> str:
     """p50 and p99 of each stage."""
     names = [name for name in runs[0].stages_ms if any(run.stages_ms[name]["max"] for run in runs if run.stages_ms)]
     if not names:
@@ -67,7 +67,7 @@ def stages(runs: Sequence[Streams]) -> str:
     return out[0]
 
 
-def timeline(run: Streams) -> str:
+def timeline(run: Run) -> str:
     """Second by second, what the run did and what it took."""
     at = [second.at_s for second in run.timeline]
     rows: list[tuple[str, list[tuple[str, list[float | None], str]]]] = [
@@ -99,9 +99,9 @@ def timeline(run: Streams) -> str:
     return out[0]
 
 
-def sweep(cases: Sequence[Case]) -> str:
+def grid(cases: Sequence[Case]) -> str:
     """Throughput by batch, a line for each of the other settings; the knee is ringed."""
-    with figure_of("sweep", 7.2, 3.6) as (figure, out):
+    with figure_of("grid", 7.2, 3.6) as (figure, out):
         axes = figure.subplots()
         for colour, (name, group) in zip(_cycle(), _groups(cases).items()):
             ordered = sorted(group, key=batch_of)
@@ -147,25 +147,24 @@ def tradeoff(cases: Sequence[Case]) -> str:
     return out[0]
 
 
-def capacity(cases: Sequence[Case], promise: dict[str, float]) -> str:
-    """What each number of sources did, and the promise."""
+def most(cases: Sequence[Case], wanted: Constraints) -> str:
+    """What each number of sources did, and the constraints."""
     ordered = sorted(cases, key=lambda case: int(case.load["sources"]))
     numbers = [int(case.load["sources"]) for case in ordered]
     colours = [GREEN if case.kept else RED for case in ordered]
-    with figure_of("capacity", 7.2, 3.6) as (figure, out):
+    with figure_of("most", 7.2, 3.6) as (figure, out):
         above, below = figure.subplots(2, 1, sharex=True)
         for axes, name, limit, unit, scale in (
-            (above, "p99", promise.get("p99_ms"), "p99, ms", 1.0),
-            (below, "dropped", promise.get("dropped_percent"), "dropped, %", 100.0),
+            (above, "p99", wanted.p99_ms, "p99, ms", 1.0),
+            (below, "dropped", wanted.dropped_percent, "dropped, %", 100.0),
         ):
             values = [scale * (case.value(name) or 0.0) for case in ordered]
             axes.plot(numbers, values, color=LINE, zorder=1)
             axes.scatter(numbers, values, c=colours, zorder=2)
-            if limit is not None:
-                axes.axhline(limit, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+            axes.axhline(limit, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
             axes.set_ylabel(unit)
-            axes.set_ylim(bottom=-0.05 * max([*values, limit or 0.0, 1e-3]))
-        above.set_title("Live sources: green held what was promised (dashed)")
+            axes.set_ylim(bottom=-0.05 * max([*values, limit, 1e-3]))
+        above.set_title("Live sources: green meets the constraints (dashed)")
         below.set_xlabel("sources")
         below.xaxis.set_major_locator(mpl.ticker.MaxNLocator(integer=True))
         figure.align_ylabels()
@@ -195,9 +194,7 @@ def bars(lookout: float, peers: Sequence[Peer]) -> str:
 def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
     """By the settings that differ, batches apart."""
     names = [
-        name
-        for name in ("sources", "lanes", "precision")
-        if len({case.load[name] for case in cases if case.repeats}) > 1
+        name for name in SETTINGS if name != "batch" and len({case.load[name] for case in cases if case.repeats}) > 1
     ]
     groups: dict[str, list[Case]] = {}
     for case in cases:
@@ -208,7 +205,7 @@ def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
 
 
 def _words(name: str, value: object) -> str:
-    if name == "precision":
+    if not isinstance(value, int):
         return str(value)
     return f"{value} {name if value != 1 else name.rstrip('s')}"
 

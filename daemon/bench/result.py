@@ -1,4 +1,4 @@
-"""The file of a benchmark: what was run, on what, and everything that was measured."""
+"""The report of a benchmark as a file: what was run, on what, and everything that was measured."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from daemon.bench.load import Load
-from daemon.bench.streams import Streams
+from daemon.bench.run import Run
 from daemon.environment import Environment, found_out
 from daemon.errors import LookoutError
 from daemon.paths import demo_model
-from daemon.redact import Url
 
-SCHEMA = "lookout.bench/1"
+Kind = Literal["run", "search"]
+Schema = Literal["lookout.bench/2"]
+_KINDS = {"replay": "run", "peers": "run", "sweep": "search", "capacity": "search"}  # of lookout.bench/1, and ours
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,11 @@ class Case:
         load: see `daemon.bench.load.Load`.
         copies: daemons at once; a repeat has a run of each.
         failed: why there are no runs.
-        kept: of a search: whether it did what was asked.
+        kept: of a search for the most sources: whether it met the constraints.
     """
 
     load: dict[str, Any]
-    repeats: list[list[Streams]] = field(default_factory=list)
+    repeats: list[list[Run]] = field(default_factory=list)
     copies: int = 1
     failed: str | None = None
     kept: bool | None = None
@@ -72,16 +73,55 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class Limits:
+    """What the GPU does when one thing is asked of it alone.
+
+    Attributes:
+        decode_fps: pictures of the recording, by as many sessions as there are sources.
+        engine_fps: images in full batches.
+    """
+
+    decode_fps: float
+    engine_fps: float
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """What a search for the most sources has to meet.
+
+    Attributes:
+        dropped_percent: of captured frames, at most.
+        p50_ms, p99_ms: from when a frame was due until it was sent, at most.
+        confirm_s: how long the answer is tried for in the end; 0 for no longer than all others.
+    """
+
+    dropped_percent: float = 0.1
+    p50_ms: float = 15.0
+    p99_ms: float = 40.0
+    confirm_s: float = 0.0
+
+    def met(self, run: Run) -> bool:
+        latency = run.latency_ms or {"p50": float("inf"), "p99": float("inf")}
+        return (
+            run.up == run.sources
+            and run.dropped_share * 100 <= self.dropped_percent
+            and latency["p50"] <= self.p50_ms
+            and latency["p99"] <= self.p99_ms
+        )
+
+
+@dataclass(frozen=True)
 class Report:
     """One file."""
 
-    kind: Literal["replay", "sweep", "capacity", "peers"]
+    kind: Kind
     environment: Environment
     cases: list[Case]
     peers: list[Peer] = field(default_factory=list)
     accuracy: Accuracy | None = None
-    promise: dict[str, float] | None = None
-    schema: Literal["lookout.bench/1"] = "lookout.bench/1"
+    limits: Limits | None = None
+    constraints: Constraints | None = None
+    schema: Schema = "lookout.bench/2"
 
     @property
     def remarks(self) -> list[str]:
@@ -106,7 +146,7 @@ class Metric:
     path: str
     copies: Literal["worst", "sum", "share"] = "worst"
 
-    def of(self, runs: Sequence[Streams]) -> float | None:
+    def of(self, runs: Sequence[Run]) -> float | None:
         """None if no run has it."""
         values = [value for value in (_look(run, self.path) for run in runs) if value is not None]
         if not values:
@@ -131,34 +171,47 @@ METRICS = {
 }
 
 
-def load_of(load: Load) -> dict[str, Any]:
+def settings_of(load: Load) -> dict[str, Any]:
     """As it is written: paths by their names, which are the same elsewhere, and URLs without passwords."""
     rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name not in ("cache", "warm_up")}
     named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
-    return {**rows, **named, "clip": named.get("clip", str(load.clip))}
+    return {**rows, **named, "clips": [clip.name if isinstance(clip, Path) else str(clip) for clip in load.clips]}
 
 
 def environment_of(load: Load) -> Environment:
     """Found out now."""
-    clips = [] if isinstance(load.clip, Url) else [load.clip]
-    return found_out([*clips, load.model or demo_model()])
+    clips = [clip for clip in dict.fromkeys(load.clips) if isinstance(clip, Path)]
+    return found_out([*clips, load.model or demo_model()], load.device)
 
 
 def read(path: Path) -> Report:
-    """A file of `write`.
+    """A file of `write`, or of the version before.
 
     Raises:
         LookoutError: it cannot be read, or is something else.
     """
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=Report)
+        raw = msgspec.json.decode(path.read_bytes())
+        report = msgspec.convert(_upgraded(raw) if isinstance(raw, dict) else raw, Report)
     except OSError as error:
         raise LookoutError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
-        raise LookoutError(f"{path} is not a file of lookout bench ({SCHEMA}): {error}") from error
+        raise LookoutError(f"{path} is not a file of lookout bench ({get_args(Schema)[0]}): {error}") from error
     # Settings that came later were then as they are by default.
-    usual = load_of(Load(Path()))
+    usual = settings_of(Load(()))
     return replace(report, cases=[replace(case, load={**usual, **case.load}) for case in report.cases])
+
+
+def _upgraded(raw: dict[str, Any]) -> dict[str, Any]:
+    """A file of lookout.bench/1 as one of today; others as they are."""
+    if raw.get("schema") != "lookout.bench/1":
+        return raw
+    for case in raw["cases"]:
+        case["load"] = {**case["load"], "clips": [case["load"].pop("clip")], "phase": 0.0}
+        for run in (run for repeat in case["repeats"] for run in repeat):
+            run.update(warm_up=run.pop("warmth"), watts_per_source=run.pop("watts_per_stream"))
+    constraints = raw.pop("promise", None)
+    return {**raw, "schema": "lookout.bench/2", "kind": _KINDS.get(raw["kind"]), "constraints": constraints}
 
 
 def write(path: Path, report: Report) -> None:
@@ -174,30 +227,35 @@ def write(path: Path, report: Report) -> None:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _look(run: Streams, path: str) -> float | None:
+def _look(run: Run, path: str) -> float | None:
     value: Any = run
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else getattr(value, name)
     return None if value is None else float(value)
 
 
+def name_of(load: dict[str, Any]) -> str:
+    """A load in short."""
+    return f"{load['sources']} sources, {load['lanes']} lanes, batches up to {load['batch'] or load['max_batch']}"
+
+
 def _remarks(case: Case) -> list[str]:
-    load = case.load
-    name = f"{load['sources']} sources, {load['lanes']} lanes, batches up to {load['batch'] or load['max_batch']}"
     runs = [run for repeat in case.repeats for run in repeat]
-    found = [f"{name}: failed: {case.failed}"] if case.failed else []
+    found = [f"failed: {case.failed}"] if case.failed else []
     if throttled := sorted({reason for run in runs for reason in run.usage.throttled}):
-        found.append(f"{name}: the GPU's clock was held down by {', '.join(throttled)}")
+        found.append(f"the GPU's clock was held down by {', '.join(throttled)}")
     if any(run.busy_before for run in runs) and case.copies == 1:
-        found.append(f"{name}: another process used the GPU")
-    if any(not run.warmth.steady for run in runs):
-        found.append(f"{name}: the rate was not steady when a run began")
-    if any(run.warmth.up < run.sources for run in runs):
-        found.append(f"{name}: not every source came up")
+        found.append("another process used the GPU")
+    if count := sum(not run.warm_up.steady for run in runs):
+        found.append(f"throughput and p99 were not steady when {count} of {len(runs)} runs began")
+    if count := sum(run.steady is False for run in runs):
+        found.append(f"throughput or p99 was not steady during {count} of {len(runs)} runs")
+    if any(run.up < run.sources for run in runs):
+        found.append("not every source came up")
     if any(run.unaccounted for run in runs):
-        found.append(f"{name}: frames are unaccounted for")
+        found.append("frames are unaccounted for")
     if any(run.received_share < 1 for run in runs):
-        found.append(f"{name}: the subscriber did not receive every message")
+        found.append("the subscriber did not receive every message")
     if runs and len(case.repeats) < 5:
-        found.append(f"{name}: fewer than 5 repeats, so that the spread says little")
-    return found
+        found.append("fewer than 5 repeats, so that the spread says little")
+    return [f"{name_of(case.load)}: {remark}" for remark in found]

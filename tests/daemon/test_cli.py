@@ -288,29 +288,29 @@ def test_keys_are_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.needs("ffmpeg")
-def test_bench_once_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
-    assert invoke(["bench", "once", str(clip), "--sources", "2", "--json", str(out)]) == 0
-    figures = json.loads(out.read_text())
+    whole = ["--until-end", "--repeats", "1", "--lanes", "1", "--max-batch", "8"]
+    assert invoke(["bench", "run", str(clip), "--sources", "2", *whole, "--json", str(out)]) == 0
+    figures = json.loads(out.read_text())["cases"][0]["repeats"][0][0]
     assert figures["captured"] == figures["published"] == 90
-    assert figures["dropped"] == 0
-    assert figures["fps"] > 0
-    assert figures["latency_ms"]["p50"] <= figures["latency_ms"]["p95"] <= figures["latency_ms"]["p99"]
-    assert "captured to sent" in capsys.readouterr().out
+    assert figures["dropped_share"] == 0
+    assert figures["fps"] == pytest.approx(90 / figures["seconds"], rel=0.01)
+    assert "captured to received" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 @pytest.mark.needs("ffmpeg")
 def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["bench", "once", str(clip), str(tmp_path / "gone.mp4")]) == 2
+    assert invoke(["bench", "run", "--until-end", str(clip), str(tmp_path / "gone.mp4")]) == 2
     assert "No such file" in _one_line(capsys)
-    assert invoke(["bench", "once", str(clip), "--json", "/nowhere/x.json"]) == 2
+    assert invoke(["bench", "run", str(clip), "--json", "/nowhere/x.json"]) == 2
     assert "cannot be written" in _one_line(capsys)
 
 
 @pytest.mark.needs("ffmpeg")
 def test_bench_efficiency_compares_in_one_run(clip: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
-    assert invoke(["bench", "efficiency", str(clip), "--rounds", "1", "--json", str(out)]) == 0
+    assert invoke(["bench", "part", "python", str(clip), "--rounds", "1", "--json", str(out)]) == 0
     figures = json.loads(out.read_text())
     assert figures["ratio"] > 0
     assert figures["frames"] == 45

@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemon.bench.compare import chance_of, compare
-from daemon.bench.result import Case, Report, read
-from daemon.bench.sweep import batch_of, knee
+from daemon.bench.compare import chance_of, compare_reports
+from daemon.bench.pages import page_of
+from daemon.bench.result import Report, read, write
+from daemon.bench.search import batch_of, knee
+from daemon.cli import invoke
+from daemon.errors import LookoutError
 from tests.support.daemon import ROOT
-from tests.support.figures import Given, report, with_figures
+from tests.support.figures import ON, case_of, report
 
 _METRICS = ("fps", "p50", "p99", "cpu", "rss", "joules")
 
@@ -22,11 +25,16 @@ def noisy(rng: np.random.Generator, factor: float = 1.0) -> dict[str, list[float
     return {name: (100 * factor * (1 + 0.03 * rng.standard_normal(5))).tolist() for name in _METRICS}
 
 
+def verdicts(old: Report, new: Report) -> dict[str, str]:
+    return {change.metric: change.verdict for change in compare_reports(old, new)}
+
+
 def test_the_same_thing_is_the_same_in_19_of_20() -> None:
     """Six metrics with a noise of 3 %, of which none may be called better or worse."""
     rng = np.random.default_rng(5)
     same = [
-        all(change.verdict == "same" for change in compare(report(noisy(rng)), report(noisy(rng)))) for _ in range(400)
+        all(change.verdict == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng))))
+        for _ in range(400)
     ]
     assert sum(same) / len(same) >= 0.95
 
@@ -41,7 +49,7 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
         return report({name: (100 * speeds * (1 + 0.003 * rng.standard_normal(5))).tolist() for name in _METRICS})
 
     def is_same(old: Report, new: Report) -> bool:
-        return all(change.verdict == "same" for change in compare(old, new))
+        return all(change.verdict == "same" for change in compare_reports(old, new))
 
     assert sum(is_same(drifting(), drifting()) for _ in range(400)) >= 0.95 * 400
     assert sum(is_same(drifting(), drifting(1.3)) for _ in range(100)) <= 5
@@ -50,27 +58,77 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
 def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}
-    verdicts = {change.metric: change.verdict for change in compare(report(old), report(new))}
-    assert verdicts == {"fps": "worse", "p99": "better"}
+    assert verdicts(report(old), report(new)) == {
+        "fps": "worse",
+        "p99": "better",
+        "p50": "same",
+        "cpu": "same",
+        "rss": "same",
+    }
 
 
 def test_one_odd_repeat_does_not_hide_a_difference() -> None:
     """As they were measured of a lane that was made 5 % slower."""
     old = {"p50": [173.1, 174.6, 174.8, 173.9, 174.7]}
     new = {"p50": [183.7, 182.4, 193.5, 183.3, 182.9]}
-    assert compare(report(old), report(new))[0].verdict == "worse"
+    assert verdicts(report(old), report(new))["p50"] == "worse"
 
 
 def test_a_difference_too_small_to_matter_is_none() -> None:
     old, new = {"fps": [100.0, 100.1, 100.2, 100.3, 100.4]}, {"fps": [101.0, 101.1, 101.2, 101.3, 101.4]}
-    assert compare(report(old), report(new))[0].verdict == "same"
-    assert compare(report(old), report(new), least=0.005)[0].verdict == "better"
+    assert compare_reports(report(old), report(new))[0].verdict == "same"
+    assert compare_reports(report(old), report(new), least=0.005)[0].verdict == "better"
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(3, "unknown"), (4, "worse"), (5, "worse")])
+@pytest.mark.parametrize(("count", "verdict"), [(3, "unknown"), (4, "unknown"), (5, "worse")])
 def test_few_repeats_cannot_tell(count: int, verdict: str) -> None:
     old, new = [100.0, 101, 102, 103, 104][:count], [50.0, 51, 52, 53, 54][:count]
-    assert compare(report({"fps": old}), report({"fps": new}))[0].verdict == verdict
+    assert compare_reports(report({"fps": old}), report({"fps": new}))[0].verdict == verdict
+
+
+def test_latency_of_a_closed_loop_is_not_compared() -> None:
+    """It says how many frames wait; the machine does not get slower where more may wait."""
+    old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
+    new = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [20, 20.1, 19.9, 20, 20.2]}
+    assert verdicts(report(old), report(new))["p99"] == "worse"
+    found = verdicts(report(old, paced=False), report(new, paced=False))
+    assert found == {"fps": "same", "cpu": "same", "rss": "same"}
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (0.9, 1), (1.1, 0)])
+def test_a_regression_is_an_exit_code(
+    factor: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And is named on the terminal."""
+    rates = [100.0, 101, 99, 100.5, 99.5]
+    write(tmp_path / "old.json", report({"fps": rates}))
+    write(tmp_path / "new.json", report({"fps": [factor * rate for rate in rates]}))
+    assert invoke(["bench", "compare", str(tmp_path / "old.json"), str(tmp_path / "new.json")]) == code
+    printed = capsys.readouterr().out
+    assert ("worse" in printed, "better" in printed) == (factor < 1, factor > 1)
+
+
+def test_what_was_not_steady_is_remarked() -> None:
+    """Of a report of five runs, how many."""
+    case = case_of({"fps": [100.0] * 5})
+    assert Report("run", ON, [case]).remarks == []
+    runs = [run for (run,) in case.repeats]
+    early = [replace(runs[0], warm_up=replace(runs[0].warm_up, steady=False)), *runs[1:]]
+    drifting = [replace(run, steady=number < 2) for number, run in enumerate(runs)]
+    for changed, words in (
+        (early, "throughput and p99 were not steady when 1 of 5 runs began"),
+        (drifting, "throughput or p99 was not steady during 3 of 5 runs"),
+    ):
+        found = Report("run", ON, [replace(case, repeats=[[run] for run in changed])])
+        assert found.remarks == [f"1 sources, 2 lanes, batches up to 32: {words}"]
+        assert page_of(found).remarks == found.remarks
+
+
+def test_other_settings_are_not_compared() -> None:
+    """Nor a number of sources that began all at once with one that did not."""
+    old, new = (Report("run", ON, [case_of({"fps": [100.0]}, phase=phase)]) for phase in (0.0, 2.0))
+    with pytest.raises(LookoutError, match="nothing to compare"):
+        compare_reports(old, new)
 
 
 def test_a_report_from_before_a_setting_was_made_is_read_as_if_it_had_its_default(tmp_path: Path) -> None:
@@ -80,7 +138,36 @@ def test_a_report_from_before_a_setting_was_made_is_read_as_if_it_had_its_defaul
     (tmp_path / "old.json").write_text(json.dumps(written))
     (case,) = read(tmp_path / "old.json").cases
     assert case.load["admission"] == "off"
-    assert case.load["sources"] == 28
+    assert (case.load["sources"], case.load["clips"]) == (28, ["Retail02_short.mp4"])
+    assert case.load["phase"] == 0  # all sources began at their clip's first picture
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "peers"),
+    [
+        ("full-28-hevc", "run", 0),
+        ("copies-4-hevc", "run", 0),
+        ("live-100-hevc", "run", 0),
+        ("peers-h264", "run", 4),
+        ("sources-hevc", "search", 0),
+        ("batch64-hevc", "search", 0),
+    ],
+)
+def test_reports_of_the_version_before_are_read(name: str, kind: str, peers: int) -> None:
+    found = read(ROOT / f"docs/benchmarks/h200/{name}.json")
+    assert (found.kind, len(found.peers), found.schema) == (kind, peers, "lookout.bench/2")
+    assert all(case.value("fps") for case in found.cases)
+    assert page_of(found).tables[0].rows
+
+
+def test_a_search_for_the_most_sources_of_the_version_before_is_read(tmp_path: Path) -> None:
+    written = json.loads((ROOT / "docs/benchmarks/h200/sources-hevc.json").read_text())
+    written |= {"kind": "capacity", "promise": {"dropped_percent": 0.1, "p50_ms": 15.0, "p99_ms": 40.0}}
+    (tmp_path / "old.json").write_text(json.dumps(written))
+    found = read(tmp_path / "old.json")
+    assert found.kind == "search"
+    assert found.constraints is not None
+    assert (found.constraints.p99_ms, found.constraints.confirm_s) == (40.0, 0.0)
 
 
 def test_chance_is_that_of_mann_and_whitney() -> None:
@@ -92,10 +179,19 @@ def test_chance_is_that_of_mann_and_whitney() -> None:
 
 def test_the_knee_is_the_smallest_batch_near_the_best() -> None:
     rates = {1: 100.0, 2: 180.0, 4: 290.0, 8: 300.0, 16: 298.0}
-    cases = [
-        replace(with_figures(Case({"batch": batch, "max_batch": 16}, repeats=[[]]), {"fps": [fps]}))
-        for batch, fps in rates.items()
-    ]
-    found = knee([Given(case.load, case.repeats) for case in cases])
+    found = knee([case_of({"fps": [fps]}, batch=batch, max_batch=16) for batch, fps in rates.items()])
     assert found is not None
     assert batch_of(found) == 4
+
+
+def test_percentiles_say_of_how_many_frames_they_are() -> None:
+    """In one cell with the share of the frames that have no latency."""
+    whole, lossy = (
+        page_of(Report("run", ON, [case_of({"p50": [8.8], "p99": [14.0], "dropped": [share]})]))
+        for share in (0.0, 0.229)
+    )
+    assert ("latency p99", "14", "ms") in whole.tiles
+    assert ("latency p99", "14 of published; 22.9 % never published", "ms") in lossy.tiles
+    cells = {row[0]: row[2] for row in lossy.tables[0].rows}
+    assert cells["latency p50"] == "8.8 of published; 22.9 % never published"
+    assert cells["throughput"] == "100"

@@ -161,7 +161,7 @@ def test_a_card_is_tried_and_measured(libraries: Path, clip: Path, tmp_path: Pat
     """By the commands themselves, with processes of their own."""
     report = tmp_path / "rates.json"
     sessions = ("--sessions", "1", "--sessions", "5")
-    ran(libraries, "-m", "daemon", "bench", "decode", clip, *sessions, "--seconds", "0.3", "--json", report)
+    ran(libraries, "-m", "daemon", "bench", "part", "decode", clip, *sessions, "--seconds", "0.3", "--json", report)
     rates = json.loads(report.read_text())["rates"]
     assert [(rate["sessions"], rate["processes"]) for rate in rates] == [(1, 1), (5, 4)]
     assert all(rate["fps"] > 0 and rate["cpu_ms_per_frame"] > 0 for rate in rates)

@@ -1,4 +1,4 @@
-"""`lookout bench overhead`: every frame reaches the subscriber, through every part but decode and detector."""
+"""`lookout bench part python`: every frame reaches the subscriber, through every part but decode and detector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,19 @@ from daemon.cli import invoke
 
 def test_every_frame_is_received(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "figures.json"
-    arguments = ["bench", "overhead", "--sources", "20", "--frames", "2000", "--max-batch", "8", "--json", str(file)]
+    arguments = [
+        "bench",
+        "part",
+        "python",
+        "--sources",
+        "20",
+        "--frames",
+        "2000",
+        "--max-batch",
+        "8",
+        "--json",
+        str(file),
+    ]
     assert invoke(arguments) == 0
     figures = json.loads(file.read_text())
     assert figures["published"] == figures["received"] == 2000

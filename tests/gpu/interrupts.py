@@ -28,9 +28,9 @@ from daemon.app import App
 from daemon.bench.harness import probing, warm_up, watch
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
+from daemon.bench.steady import RowLog
 from daemon.config import LogConfig
 from daemon.log import logging
-from daemon.metrics import Rows
 from daemon.probes import GpuProbe
 
 _SETTLE_S = 1.0
@@ -61,23 +61,23 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
-    load = Load(args.clip, sources=args.sources, paced=True, model=args.model, labels=args.labels)
+    load = Load((args.clip,), sources=args.sources, paced=True, model=args.model, labels=args.labels)
     config = config_of(replace(load, cache=args.cache, backend=args.backend))
     config = msgspec.structs.replace(config, gpu=msgspec.structs.replace(config.gpu, avoid_interrupts=False))
-    rows: list[Rows] = []
+    rows = RowLog(paced=True)
     with logging(LogConfig(level="error", format="console")):
-        app = App(config, sinks=[rows.append])
+        app = App(config, sinks=[rows])
         with listening(app.endpoint), probing() as probe:
             app.start()
             try:
-                warm_up(app, [source.id for source in config.active], load.warm_up)
+                warm_up(app, [source.id for source in config.active], rows, load.warm_up)
                 _turns(app, probe, rows, args.seconds, args.rounds)
             finally:
                 app.stop()
     return 0
 
 
-def _turns(app: App, probe: GpuProbe, rows: list[Rows], seconds: float, rounds: int) -> None:
+def _turns(app: App, probe: GpuProbe, rows: RowLog, seconds: float, rounds: int) -> None:
     cores, core = os.sched_getaffinity(0), _busiest()
     sys.stdout.write(
         "threads run     interrupts/s  frames/s  superseded  captured to sent, p50, p99, worst    publisher's CPU\n"
@@ -89,8 +89,8 @@ def _turns(app: App, probe: GpuProbe, rows: list[Rows], seconds: float, rounds: 
             _keep([thread.native_id or 0 for thread in threading.enumerate() if thread.name == "publisher"], {core})
         sleep(_SETTLE_S)
         rows.clear()
-        window = watch(app, probe, seconds)
-        total = np.concatenate(rows)["total"] / 1e6
+        window = watch(app, probe, 0, seconds)
+        total = rows.all()["total"] / 1e6
         p50, p99 = np.percentile(total[total > 0], [50, 99])
         sys.stdout.write(
             f"{mode:16}{window.usage.gpu_interrupts_per_s or 0:12.0f} {window.published / window.seconds:9.0f} "

@@ -27,6 +27,7 @@ Judge = Callable[[Report], Iterator[tuple[bool, str]]]
 _FAST = 1.3  # times the clip's own rate
 _LONG_S = 120.0
 _DROPS = 1000
+_CHURN = ("tests.gpu.churn",)
 _FEWEST = 6  # sources: five break where there is churn, and one is watched
 
 
@@ -36,7 +37,7 @@ class Promise:
 
     Attributes:
         clip: h264, hevc, camera, rtsp, or fast: HEVC at 1.3 times its rate.
-        judge: what is to hold of its report, in words.
+        judge: what is to hold of its run, in words.
     """
 
     clip: str
@@ -44,7 +45,7 @@ class Promise:
     seconds: float
     judge: Judge
     options: tuple[str, ...] = ("--paced",)
-    command: str = "streams"
+    command: tuple[str, ...] = ("daemon", "bench", "run", "--repeats", "1")
 
 
 def main() -> int:
@@ -82,14 +83,18 @@ def main() -> int:
 
 def _measure(promise: Promise, clip: Path | str, model: list[str], path: Path, scale: float) -> Report | None:
     sources, seconds = max(_FEWEST, round(promise.sources * scale)), max(3.0, promise.seconds * scale)
-    command = [sys.executable, "-m", "daemon", "bench", promise.command, str(clip), "--model", *model]
+    command = [sys.executable, "-m", *promise.command, str(clip), "--model", *model]
     command += ["--sources", str(sources), "--seconds", str(seconds), "--json", str(path), *promise.options]
-    if promise.command == "churn":
+    churns = promise.command == _CHURN
+    if churns:
         command += ["--drops", str(max(10, round(_DROPS * scale)))]
     path.unlink(missing_ok=True)
     with path.with_suffix(".log").open("w") as log:
         code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
-    return json.loads(path.read_text()) if code == 0 else None
+    if code != 0:
+        return None
+    found = json.loads(path.read_text())
+    return found if churns else {**found["cases"][0]["repeats"][0][0], "limits": found["limits"]}
 
 
 def _faster(clip: Path, to: Path) -> Path:
@@ -123,12 +128,12 @@ def _live(report: Report) -> Iterator[tuple[bool, str]]:
 
 
 def _cameras(report: Report) -> Iterator[tuple[bool, str]]:
-    sent, lost = report["stages_ms"]["captured to sent"], report["dropped_share"]
+    due, lost = report["latency_ms"], report["dropped_share"]
+    received = report["stages_ms"]["due to received"]
     yield lost < 0.001, f"{lost:.3%} lost"
-    yield sent["p50"] <= 15, f"captured to sent p50 {sent['p50']:.1f} ms"
-    yield sent["p99"] <= 40, f"p99 {sent['p99']:.1f}"
-    yield report["latency_ms"]["p99"] <= 120, f"due to sent p99 {report['latency_ms']['p99']:.1f}"
-    yield True, f"worst second, due to sent, {report['worst_second_ms']:.1f}"
+    yield due["p50"] <= 20, f"due to sent p50 {due['p50']:.1f} ms"
+    yield due["p99"] <= 40, f"p99 {due['p99']:.1f}"
+    yield True, f"worst second {report['worst_second_ms']:.1f}; due to received p99 {received['p99']:.1f}"
 
 
 def _overload(report: Report) -> Iterator[tuple[bool, str]]:
@@ -163,7 +168,7 @@ PROMISES = {
     "overload-camera": Promise("camera", 195, 45, _overload, ("--paced", "--admission", "degrade")),
     "late-h264": Promise("h264", 195, 45, _overload),
     "late-hevc": Promise("fast", 252, 45, _overload),
-    "churn": Promise("h264", 20, 6, _churn, (), "churn"),
+    "churn": Promise("h264", 20, 6, _churn, (), _CHURN),
 }
 
 if __name__ == "__main__":

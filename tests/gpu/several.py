@@ -34,8 +34,8 @@ def main() -> int:
     parser.add_argument("--backend", default="trt", choices=["trt", "cpu"], help="cpu: to see that the command works")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "daemon", "bench", "streams", str(args.clip), "--model", str(args.model)]
-    command += ["--sources", args.sources, "--seconds", args.seconds, "--cache", str(args.cache)]
+    command = [sys.executable, "-m", "daemon", "bench", "run", str(args.clip), "--model", str(args.model)]
+    command += ["--repeats", "1", "--sources", args.sources, "--seconds", args.seconds, "--cache", str(args.cache)]
     command += ["--backend", args.backend, *(["--labels", args.labels] if args.labels else [])]
     alone = [_run(command, [gpu], args.out, f"alone-{gpu}")[0] for gpu in args.gpus]
     together = _run(command, args.gpus, args.out, "together")
@@ -64,7 +64,7 @@ def _run(command: Sequence[str], gpus: Sequence[int], out: Path, name: str) -> l
         codes = [process.wait() for process in running]
     if any(codes):
         raise SystemExit(f"{name}: exit codes {codes}; see {out}")
-    return [json.loads(file.read_text()) for file in files]
+    return [json.loads(file.read_text())["cases"][0]["repeats"][0][0] for file in files]
 
 
 if __name__ == "__main__":

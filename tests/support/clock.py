@@ -14,7 +14,7 @@ class ManualClock:
     """
 
     def __init__(self, now_ns: int = 1_000_000_000) -> None:
-        self._now = now_ns
+        self._now, self._utc = now_ns, 1_700_000_000_000_000_000
         self.waits: list[float] = []
         self.on_wait: Callable[[], None] = lambda: None
 
@@ -22,7 +22,7 @@ class ManualClock:
         return self._now
 
     def utc_ns(self) -> int:
-        return 1_700_000_000_000_000_000 + self._now
+        return self._utc + self._now
 
     def wait(self, event: Awaited, seconds: float) -> bool:
         self.waits.append(seconds)
@@ -32,3 +32,7 @@ class ManualClock:
 
     def advance(self, seconds: float) -> None:
         self._now += round(seconds * 1e9)
+
+    def step(self, seconds: float) -> None:
+        """Set the time of day, as NTP does; monotonic time goes on."""
+        self._utc += round(seconds * 1e9)

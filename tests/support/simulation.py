@@ -45,7 +45,7 @@ class Simulation:
         make: a source of its configuration.
 
     Attributes:
-        served: UTC ns at which each batch began and ended.
+        served: monotonic ns at which each batch began and ended.
         reasons: what was said of a source that is up, by its id.
     """
 
@@ -65,7 +65,7 @@ class Simulation:
         self.served: list[tuple[int, int]] = []
         self.reasons: dict[str, str | None] = {}
         self._service, self._asleep_until = service, 0
-        self._begin, self._before = self.clock.utc_ns(), self.ledger.counts()
+        self._begin, self._before = self.clock.monotonic_ns(), self.ledger.counts()
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         watchdog = Watchdog(30.0, self.clock, lambda _: None)
@@ -104,15 +104,14 @@ class Simulation:
 
     def mark(self) -> None:
         """The window begins."""
-        self._begin, self._before = self.clock.utc_ns(), self.ledger.counts()
+        self._begin, self._before = self.clock.monotonic_ns(), self.ledger.counts()
 
     def window(self) -> Window:
         """From the mark, or else the beginning, until now."""
-        end = self.clock.utc_ns()
+        end = self.clock.monotonic_ns()
         with probing() as probe:
             usage = Meter(lambda: [os.getpid()], probe).usage(1)
-        seconds = (end - self._begin) / 1e9
-        return Window(self._begin, end, seconds, self._before, self.ledger.counts(), usage, [])
+        return Window(self._begin, end, self._before, self.ledger.counts(), usage, [], {})
 
     def rowset(self, window: Window, *, paced: bool) -> Rowset:
         """What benchmarks reckon with; to be asked for once."""
@@ -130,14 +129,14 @@ class Simulation:
 
     def _serve(self, _: float) -> None:
         """What the detector does meanwhile: sources go on when they are due."""
-        began = self.clock.utc_ns()
-        end = self.clock.monotonic_ns() + round(self._service(len(self.served)) * 1e9)
+        began = self.clock.monotonic_ns()
+        end = began + round(self._service(len(self.served)) * 1e9)
         self._go_on()
         while (due := max(self._waiting[0][0], self._asleep_until)) <= end:
             self._advance_to(due)
             self._go_on()
         self._advance_to(end)
-        self.served.append((began, self.clock.utc_ns()))
+        self.served.append((began, self.clock.monotonic_ns()))
 
     def _go_on(self) -> None:
         """Each source that is due, or was told that there is room."""

@@ -1,6 +1,6 @@
 """What decoding a source takes of the GPU's memory, before it is taken.
 
-The driver's part is of one H200 with driver 580 (`lookout bench decode`, and `bench streams` with 150 to 240 sources):
+The driver's part is of one H200 with driver 580 (`lookout bench part decode`, and `bench run` with 150 to 240 sources):
 so many pictures of the coded size. How it grows with what is kept was seen in H.264 only.
 """
 

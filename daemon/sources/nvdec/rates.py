@@ -1,8 +1,8 @@
 """How fast one decoding engine is, to know beforehand how many streams it can take.
 
-Measured on one H200 with seven engines, driver 580 (`lookout bench decode`): 1080p H.264 at 4 Mbit/s with B-frames, and
-HEVC at 1.5 Mbit/s. Other generations differ, and high bit rates take longer; codecs that were not measured are taken
-for H.264.
+Measured on one H200 with seven engines, driver 580 (`lookout bench part decode`): 1080p H.264 at 4 Mbit/s with
+B-frames, and HEVC at 1.5 Mbit/s. Other generations differ, and high bit rates take longer; codecs that were not
+measured are taken for H.264.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`lookout bench verify`: two recordings of what was found, frame by frame and box by box."""
+"""Two recordings of what was found, frame by frame and box by box."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = 10
 
 
 @dataclass(frozen=True)
-class Verified:
+class Agreement:
     """What two recordings have in common.
 
     Attributes:
@@ -44,7 +44,7 @@ class Verified:
         return 2 * self.matched / max(1, self.boxes_a + self.boxes_b) if self.boxes_a + self.boxes_b else 1.0
 
 
-def verify(a: Path, b: Path, iou: float = 0.95) -> Verified:
+def compare_frames(a: Path, b: Path, iou: float = 0.95) -> Agreement:
     """Frames are the same where source and pts are, or seq where there is no pts.
 
     Raises:
@@ -63,7 +63,7 @@ def verify(a: Path, b: Path, iou: float = 0.95) -> Verified:
         shifts += [shift for _, shift in pairs]
         if not len(pairs) == len(left[key].boxes) == len(right[key].boxes):
             differing.append(f"{key[0]} {key[1]}")
-    return Verified(
+    return Agreement(
         frames=len(common),
         only_a=len(left) - len(common),
         only_b=len(right) - len(common),

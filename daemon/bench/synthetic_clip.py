@@ -1,4 +1,4 @@
-"""A recording for whoever has none: a drawn street, as H.264."""
+"""A recording for those who have none: a drawn street, as H.264."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from detectors.port import cache_folder
 _SECONDS = 8
 
 
-def street() -> Path:
+def synthetic_clip() -> Path:
     """640x360 at 15 frames a second; drawn once and kept.
 
     Raises:

@@ -1,13 +1,21 @@
-"""`lookout bench churn`: single sources break and come back, over and over, among others that must not notice."""
+"""Single sources break and come back, over and over, among others that must not notice: memory, threads, latency.
+
+    python -m tests.gpu.churn [CLIP] --sources 20 --victims 5 --drops 1000 [--backend cpu] [--json FILE]
+
+It needs no GPU, and says more on one: what decoders take and give back.
+"""
 
 from __future__ import annotations
 
+import argparse
 import random
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import monotonic
 
@@ -18,16 +26,20 @@ from daemon.bench.harness import Window, ended_well, probing, warm_up, watch
 from daemon.bench.latency import Rowset
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
+from daemon.bench.steady import RowLog
+from daemon.bench.synthetic_clip import synthetic_clip
 from daemon.client import Subscriber
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
 from daemon.messages import Status, VideoFormat
-from daemon.metrics import Rows
+from daemon.page import Table, number
 from daemon.probes import GpuProbe, ProcessProbe
+from daemon.report import show, write_json
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source
+from detectors.port import DetectorError
 
 _PATIENCE_S = 30.0
 _LOOKS = 10  # at what the process has, in a second
@@ -36,7 +48,7 @@ _RECONNECT = ReconnectConfig(initial_s=0.02, max_s=0.02, factor=1.0)
 
 
 @dataclass(frozen=True)
-class Marks:
+class Resources:
     """What the process has at rest, the least of a second; gpu_mib of everybody on the GPU."""
 
     drops: int
@@ -61,8 +73,8 @@ class Churned:
     victims: int
     drops: int
     seconds: float
-    settled: Marks
-    ended: Marks
+    settled: Resources
+    ended: Resources
     quiet_p99_ms: float
     churning_p99_ms: float
     quiet_fps: float
@@ -78,7 +90,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     """
     config = config_of(load, _RECONNECT)
     ids = [source.id for source in config.active]
-    rows: list[Rows] = []
+    rows = RowLog(paced=True)
     with (
         logging(LogConfig(level="error", format="console")),
         probing() as probe,
@@ -86,19 +98,19 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     ):
         flag = Path(folder) / "break"
         make = partial(_make_breakable, victims=frozenset(ids[:victims]), flag=flag)
-        app = App(config, make_source=make, sinks=[rows.append])
+        app = App(config, make_source=make, sinks=[rows])
         with listening(app.endpoint):
-            churning = _Churning(app, flag, drops, probe)
+            churning = _Churning(app, flag, drops, probe, load.device)
             app.start()
-            warm_up(app, ids, load.warm_up)
-            quiet = watch(app, probe, load.seconds)
+            warm_up(app, ids, rows, load.warm_up)
+            quiet = watch(app, probe, load.device, load.seconds)
             churning.start()
-            window = _watch_while(app, probe, churning.is_alive)
+            window = _watch_while(app, probe, load.device, churning.is_alive)
             churning.join()
             ended_well(app.stop())
     if churning.problem:
         raise LookoutError(churning.problem)
-    everything = np.concatenate(rows)
+    everything = rows.all()
     steady = np.array([id in ids[victims:] for id in app.ledger.sources])
     others = everything[steady[everything["source"]]]
     return Churned(
@@ -106,8 +118,8 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
         victims=victims,
         drops=churning.drops,
         seconds=round(window.seconds, 2),
-        settled=churning.marks[0],
-        ended=churning.marks[-1],
+        settled=churning.resources[0],
+        ended=churning.resources[-1],
         quiet_p99_ms=_p99(Rowset(others, quiet, app.ledger.sources, paced=True)),
         churning_p99_ms=_p99(Rowset(others, window, app.ledger.sources, paced=True)),
         quiet_fps=round(min(quiet.rates(ids[victims:])), 3),
@@ -123,14 +135,12 @@ def _p99(rowset: Rowset) -> float:
     return latency["p99"]
 
 
-def _watch_while(app: App, probe: GpuProbe, going: Callable[[], bool]) -> Window:
+def _watch_while(app: App, probe: GpuProbe, device: int, going: Callable[[], bool]) -> Window:
     """A window as long as something goes on."""
-    first = watch(app, probe, 0.25)
-    last = first
+    first = last = watch(app, probe, device, 0.25)
     while going():
-        last = watch(app, probe, 0.25)
-    seconds = (last.end - first.begin) / 1e9
-    return Window(first.begin, last.end, seconds, first.before, last.after, last.usage, last.samples)
+        last = watch(app, probe, device, 0.25)
+    return replace(last, begin=first.begin, before=first.before)
 
 
 class _Churning(threading.Thread):
@@ -138,16 +148,16 @@ class _Churning(threading.Thread):
 
     Attributes:
         drops: so far.
-        marks: after a tenth of them, and after all.
+        resources: after a tenth of them, and after all.
         problem: why it ended early.
     """
 
-    def __init__(self, app: App, flag: Path, drops: int, probe: GpuProbe) -> None:
+    def __init__(self, app: App, flag: Path, drops: int, probe: GpuProbe, device: int) -> None:
         super().__init__(daemon=True)
         self.problem: str | None = None
-        self.marks: list[Marks] = []
+        self.resources: list[Resources] = []
         self.drops = 0
-        self._app, self._flag, self._wanted, self._probe = app, flag, drops, probe
+        self._app, self._flag, self._wanted, self._probe, self._device = app, flag, drops, probe, device
         self._down: set[str] = set()
 
     def run(self) -> None:
@@ -157,7 +167,7 @@ class _Churning(threading.Thread):
                 self._listen(subscriber, lambda goal=goal: self.drops >= goal)  # type: ignore[misc]
                 self._flag.unlink()
                 self._listen(subscriber, lambda: not self._down)
-                self.marks.append(self._mark())
+                self.resources.append(self._look())
 
     def _listen(self, subscriber: Subscriber, done: Callable[[], bool]) -> None:
         last = monotonic()
@@ -173,15 +183,15 @@ class _Churning(threading.Thread):
             elif monotonic() - last > _PATIENCE_S:
                 self.problem = f"nothing broke or came back for {_PATIENCE_S:.0f} s after {self.drops} drops"
 
-    def _mark(self) -> Marks:
+    def _look(self) -> Resources:
         """The least of a second, for a file may be open for a moment."""
         probe, looks = ProcessProbe(lambda: self._app.pids), []
         for _ in range(_LOOKS):
             threading.Event().wait(1.0 / _LOOKS)
             looks.append(probe.read())
-        found = self._probe.read()
-        memory = found[0].memory_used_bytes if found else None
-        return Marks(
+        gpus = (self._probe.read() or [])[self._device : self._device + 1]
+        memory = gpus[0].memory_used_bytes if gpus else None
+        return Resources(
             drops=self.drops,
             gpu_mib=None if memory is None else round(memory / (1 << 20), 1),
             rss_mib=round(min(look.rss_bytes for look in looks) / (1 << 20), 1),
@@ -203,7 +213,7 @@ class _Breakable:
 
     def __init__(self, source: Source, flag: Path, id: str) -> None:
         self._source, self._flag = source, flag
-        self._random = random.Random(id)  # noqa: S311 - the same every time
+        self._random = random.Random(id)
         self.live, self.paced, self.clock = source.live, source.paced, source.clock
 
     def open(self) -> Reader:
@@ -223,3 +233,50 @@ class _BreakableReader:
 
     def close(self) -> None:
         self._reader.close()
+
+
+def _table(found: Churned) -> Table:
+    rows = [
+        (name, number(getattr(found.settled, name)), number(getattr(found.ended, name)))
+        for name in ("drops", "gpu_mib", "rss_mib", "threads", "open_files")
+    ]
+    rows.append(("others' p99, ms: quiet, meanwhile", number(found.quiet_p99_ms), number(found.churning_p99_ms)))
+    rows.append(("slowest other's frames/s", number(found.quiet_fps), number(found.churning_fps)))
+    title = f"{found.drops} drops of {found.victims} among {found.sources} sources, {found.seconds:.0f} s"
+    return Table(title, ("", "before", "after"), rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clip", type=Path, nargs="?")
+    parser.add_argument("--sources", type=int, default=20)
+    parser.add_argument("--victims", type=int, default=5, help="Sources that break, in turns.")
+    parser.add_argument("--drops", type=int, default=1000, help="Connections to break.")
+    parser.add_argument("--seconds", type=float, default=6.0, help="Of quiet before.")
+    parser.add_argument("--warm-up", type=float, default=12.0)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--labels")
+    parser.add_argument("--cache", type=Path)
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    if args.victims >= args.sources:
+        parser.error(f"--sources must be more than --victims {args.victims}: the others are what is watched")
+    try:
+        load = Load(
+            (args.clip or synthetic_clip(),), args.sources, paced=True, seconds=args.seconds, warm_up=args.warm_up,
+            model=args.model, labels=args.labels, cache=args.cache, backend=args.backend, device=args.device,
+        )  # fmt: skip
+        found = churn(load, args.drops, args.victims)
+        show(_table(found))
+        write_json(args.json, found)
+    except (LookoutError, DetectorError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    # Capture processes get its source pickled, and find it by this name.
+    sys.exit(import_module("tests.gpu.churn").main())

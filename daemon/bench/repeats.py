@@ -1,0 +1,133 @@
+"""As many runs as a figure needs to be believed, each in a process of its own, with nothing left of the one before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from daemon.bench.load import Load
+from daemon.bench.result import Accuracy, Case, Limits, Report, environment_of, read, settings_of
+from daemon.bench.run import Run, run
+from daemon.errors import LookoutError
+from daemon.paths import demo_model
+from daemon.redact import Url
+
+
+def repeated(
+    load: Load,
+    repeats: int = 5,
+    *,
+    copies: int = 1,
+    limits: bool = False,
+    labelled: tuple[Path, Path] | None = None,
+    frames_out: Path | None = None,
+    on_repeat: Callable[[], None] = lambda: None,
+) -> Report:
+    """Run and measure. A single run of a single daemon is made by this process.
+
+    Args:
+        copies: daemons at once, each with this load, on the one machine.
+        limits: first measure the decoder and the engine, each alone.
+        labelled: photos and their annotations, to measure the accuracy as well.
+        frames_out: file to record every frame of the first repeat in.
+
+    Raises:
+        LookoutError: a run failed.
+    """
+    if frames_out and copies > 1:
+        raise LookoutError("--frames-out records one daemon: leave out --copies")
+    environment, alone = environment_of(load), limits_of(load) if limits else None
+    rounds = []
+    for number in range(repeats):
+        record = None if number else frames_out
+        single = repeats == copies == 1
+        rounds.append([run(load, frames_out=record)] if single else runs_of(load, copies=copies, frames_out=record))
+        on_repeat()
+    accuracy = _accuracy(load, *labelled) if labelled else None
+    return Report("run", environment, [Case(settings_of(load), rounds, copies)], accuracy=accuracy, limits=alone)
+
+
+def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> list[Run]:
+    """`lookout bench run --repeats 1`, so many at once.
+
+    Raises:
+        LookoutError: one of them failed.
+    """
+    clips = [clip.reveal() if isinstance(clip, Url) else str(clip) for clip in load.clips]
+    options = {field.name: getattr(load, field.name) for field in fields(load) if field.name != "clips"}
+
+    def one(_: int) -> Run:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "run.json"
+            _command(["bench", "run", *clips], {**options, "repeats": 1, "frames_out": frames_out, "json": file})
+            return read(file).cases[0].repeats[0][0]
+
+    with ThreadPoolExecutor(copies) as pool:
+        return list(pool.map(one, range(copies)))
+
+
+def limits_of(load: Load) -> Limits:
+    """By `lookout bench part decode` and `lookout bench part engine`.
+
+    Raises:
+        LookoutError: one of them failed.
+    """
+    clip, *others = load.recordings
+    if others:
+        raise LookoutError("--limits needs a single clip: the decoder's depends on what it decodes")
+    decoding = {"sessions": load.sources, "device": load.device}
+    decoded = _figures(["bench", "part", "decode", str(clip)], decoding)
+    names = ("labels", "precision", "builder_level", "cache", "max_batch", "device")
+    engine = {name: getattr(load, name) for name in names}
+    ran = _figures(["bench", "part", "engine", str(load.model or demo_model())], engine)
+    return Limits(decoded["rates"][0]["fps"], ran["images_per_s"])
+
+
+def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
+    """Of the very engine that was measured."""
+    names = ("labels", "backend", "precision", "max_batch", "cache", "device")
+    options = {name: getattr(load, name) for name in names}
+    found = _figures(
+        ["evaluate"],
+        {
+            **options,
+            "model": load.model or demo_model(),
+            "images": images,
+            "annotations": annotations,
+            "level": load.builder_level,
+        },
+    )
+    return Accuracy(found["ap"], found["ap50"], found["images"])
+
+
+def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str, Any]:
+    """What a command writes with --json."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "figures.json"
+        _command(command, {**options, "json": file})
+        figures: dict[str, Any] = json.loads(file.read_text())
+        return figures
+
+
+def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
+    """Run one of Lookout's commands. Of options, None and False are left out, and True is a flag.
+
+    Raises:
+        LookoutError: it failed; with the last line that it said.
+    """
+    call = [sys.executable, "-m", "daemon", *command]
+    for name, value in options.items():
+        if value is not None and value is not False:
+            call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        last = said[-1].removeprefix("lookout: ") if said else f"exit code {done.returncode}"
+        raise LookoutError(f"{' '.join(command[:-1] or command)}: {last}")

@@ -1,0 +1,255 @@
+"""One run: many sources through the whole daemon, in steady state, or from the beginning to the end of recordings.
+
+Everything is real: files, decoders, lanes, the socket, and a subscriber in a process of its own. In steady state the
+window begins when every source has published its first frames and throughput and p99 are steady, and ends before the
+daemon does, so that neither start nor end is in the figures. Until the end it has every frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import monotonic, monotonic_ns
+
+import numpy as np
+
+from daemon.app import App
+from daemon.bench.harness import WarmUp, Window, ended_well, probing, warm_up, watch
+from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
+from daemon.bench.listener import Stamps, listening
+from daemon.bench.load import Load, PhasedSources, config_of
+from daemon.bench.recording import write_lost
+from daemon.bench.steady import RowLog
+from daemon.bench.usage import Usage
+from daemon.changes import OpenDetector
+from daemon.config import Config, LogConfig
+from daemon.errors import LookoutError
+from daemon.log import logging
+from daemon.messages import Dropped, GpuMetrics
+from daemon.metrics import Counts, Rows
+from daemon.probes import GpuProbe
+from detectors.factory import open_detector as usual_detector
+
+
+@dataclass(frozen=True)
+class StartUp:
+    """Seconds.
+
+    Attributes:
+        daemon_s: until everything was made, the model opened.
+        lanes_s: until lanes had run once, after that.
+        first_detections_s: from the beginning until every source had published frames.
+        parts: of opening the model, by name.
+    """
+
+    daemon_s: float
+    lanes_s: float
+    first_detections_s: float
+    parts: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Run:
+    """The figures of one run.
+
+    Attributes:
+        loop: "open" if frames came when they were due, "closed" if each came when the one before had gone.
+        decoders: how many sources each decoder has.
+        refusals: why not the GPU's, where that was to be taken if it could, and for how many.
+        asked_fps: of the sources at their own pace together; None if they went as fast as they could.
+        fps: published frames a second.
+        received_share: detections that the subscriber got over those published, of the whole run.
+        unaccounted: frames captured and neither published nor dropped, after the end.
+        dropped_share: of captured frames.
+        source_fps: lowest, median and highest rate of a source.
+        latency_ms: see `daemon.bench.latency`; mean and ranks.
+        stages_ms: the same of each stage.
+        worst_second_ms: the highest p99 of any second.
+        gpu_mib: of the GPU's memory, more than before the daemon was made.
+        planned_mib: what was planned.
+        busy_before: processes that computed on the GPU before; None where nobody tells.
+        joules_per_frame, watts_per_source: of the GPU's whole power; None where it does not tell.
+        steady: throughput and p99 were the same in each third of the window; None where nobody looked.
+    """
+
+    sources: int
+    loop: str
+    model: str
+    backend: str
+    precision: str
+    decoders: dict[str, int]
+    refusals: dict[str, int]
+    start_up: StartUp
+    warm_up: WarmUp
+    seconds: float
+    captured: int
+    published: int
+    asked_fps: float | None
+    fps: float
+    received_share: float
+    unaccounted: int
+    dropped_share: float
+    dropped: dict[str, int]
+    source_fps: tuple[float, float, float]
+    latency_ms: dict[str, float]
+    stages_ms: dict[str, dict[str, float]]
+    worst_second_ms: float
+    histogram: Histogram
+    by_source: dict[str, SourceFigures]
+    timeline: list[Second]
+    gpu_mib: float | None
+    planned_mib: float
+    memory_plan_mib: dict[str, float]
+    busy_before: int | None
+    joules_per_frame: float | None
+    watts_per_source: float | None
+    usage: Usage
+    steady: bool | None = None
+
+    @property
+    def up(self) -> int:
+        """Sources of which frames were published."""
+        return self.warm_up.up
+
+
+@dataclass(frozen=True)
+class _Played:
+    """What the daemon leaves behind, for the figures.
+
+    Attributes:
+        gpu: as it was before; None where nobody tells.
+        plan: of the GPU's memory, bytes.
+    """
+
+    app: App
+    window: Window
+    rows: Rows
+    stamps: Stamps
+    start_up: StartUp
+    warm_up: WarmUp
+    gpu: GpuMetrics | None
+    plan: dict[str, int]
+
+
+def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetector = usual_detector) -> Run:
+    """Run the daemon in this process and measure it.
+
+    Args:
+        frames_out: file to record every frame in.
+
+    Raises:
+        LookoutError: the daemon fails, or a recording cannot be played to the end that was asked for.
+        DetectorError: the model cannot be used.
+    """
+    config = config_of(load)
+    ids = tuple(source.id for source in config.active)
+    with logging(LogConfig(level="error", format="console")), probing() as probe:
+        played = _play(config, ids, load, probe, frames_out, open_detector)
+    if frames_out:
+        write_lost(frames_out, played.rows, ids)
+    return _figures(played, ids, load)
+
+
+def _play(
+    config: Config,
+    ids: tuple[str, ...],
+    load: Load,
+    probe: GpuProbe,
+    frames_out: Path | None,
+    open_detector: OpenDetector,
+) -> _Played:
+    log = RowLog(paced=load.paced)
+    gpus = (probe.read() or [])[load.device : load.device + 1]
+    began = monotonic_ns()
+    app = App(config, sinks=[log], open_detector=open_detector, make_source=PhasedSources(config, load))
+    made = monotonic()
+    with listening(app.endpoint, frames_out) as listener:
+        app.start()
+        started = monotonic()
+        warm = WarmUp(0, True, 0.0, 0.0) if load.until_end else warm_up(app, ids, log, load.warm_up)
+        window = watch(app, probe, load.device, None if load.until_end else load.seconds)
+        plan = dict(app.memory_plan)
+        if load.until_end:
+            app.wait()
+        code = app.stop()
+        for source, reason in app.failures.items():
+            raise LookoutError(f"{source}: {reason}")
+        ended_well(code)
+        stamps = listener.stamps(ids)
+    rows = np.concatenate([log.all(), app.ledger.drain()])
+    first_s = started - began / 1e9 + warm.start_s
+    if load.until_end:
+        window, firsts = _whole(window, app, rows), _first_sent(rows)
+        warm = replace(warm, up=len(firsts))
+        first_s = (max(firsts, default=began) - began) / 1e9
+    start_up = StartUp(
+        daemon_s=round(made - began / 1e9, 3),
+        lanes_s=round(started - made, 3),
+        first_detections_s=round(first_s, 3),
+        parts=dict(app.model.startup),
+    )
+    return _Played(app, window, rows, stamps, start_up, warm, gpus[0] if gpus else None, plan)
+
+
+def _whole(window: Window, app: App, rows: Rows) -> Window:
+    """From the first frame captured to the last one sent, with every frame."""
+    captured = rows["captured_ns"][rows["captured_ns"] > 0]
+    if not len(captured):
+        return window
+    after, nothing = app.ledger.counts(), Counts(0, 0, Dropped())
+    end = int((rows["captured_ns"] + rows["total"]).max()) + 1
+    return replace(window, begin=int(captured.min()), end=end, before=dict.fromkeys(after, nothing), after=after)
+
+
+def _first_sent(rows: Rows) -> list[int]:
+    """When the first frame of each source that published any was sent, monotonic ns."""
+    published = rows[rows["dropped"] == 0]
+    sent = published["captured_ns"] + published["total"]
+    return [int(sent[published["source"] == source].min()) for source in np.unique(published["source"])]
+
+
+def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
+    window, model = played.window, played.app.model
+    counts = played.app.ledger.counts().values()
+    rates = window.rates(ids)
+    rowset = Rowset(played.rows, window, ids, paced=load.paced, stamps=played.stamps)
+    used, energy = window.usage.gpu_bytes, window.usage.energy_j
+    before = played.gpu.memory_used_bytes if played.gpu else None
+    asked = sum(format.fps or 0.0 for format in window.formats.values()) if load.paced else 0.0
+    return Run(
+        sources=len(ids),
+        loop="open" if load.paced else "closed",
+        model=f"{model.name} {model.digest}",
+        backend=model.backend,
+        precision=model.precision,
+        decoders=window.decoders,
+        refusals=window.refusals,
+        start_up=played.start_up,
+        warm_up=played.warm_up,
+        seconds=round(window.seconds, 3),
+        captured=window.captured,
+        published=window.published,
+        asked_fps=round(asked, 2) if asked else None,
+        fps=round(window.published / window.seconds, 2),
+        received_share=round(len(played.stamps) / max(1, sum(count.published for count in counts)), 6),
+        unaccounted=sum(count.in_flight for count in counts),
+        dropped_share=round(sum(window.dropped.values()) / max(1, window.captured), 6),
+        dropped=window.dropped,
+        source_fps=(round(min(rates), 3), round(median(rates), 3), round(max(rates), 3)),
+        latency_ms=rowset.latency(),
+        stages_ms=rowset.stages(),
+        worst_second_ms=round(rowset.worst_second(), 3),
+        histogram=rowset.histogram(),
+        by_source=rowset.sources(),
+        timeline=rowset.timeline(),
+        gpu_mib=None if used is None or before is None else round((used - before) / (1 << 20), 1),
+        planned_mib=round(sum(played.plan.values()) / (1 << 20), 1),
+        memory_plan_mib={name: round(size / (1 << 20), 1) for name, size in played.plan.items()},
+        busy_before=played.gpu.processes if played.gpu else None,
+        joules_per_frame=None if energy is None else round(energy / max(1, window.published), 5),
+        watts_per_source=None if energy is None else round(energy / window.seconds / len(ids), 3),
+        usage=window.usage,
+        steady=None if load.until_end else rowset.is_steady(),
+    )

@@ -1,0 +1,91 @@
+"""Tables of what is no report: comparisons, and parts that were measured alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from daemon.page import Table, number
+
+if TYPE_CHECKING:
+    from daemon.bench.compare import Change
+    from daemon.bench.compare_frames import Agreement
+    from daemon.bench.decode import DecodeRates
+    from daemon.bench.efficiency import Efficiency
+    from daemon.bench.engine import EngineRate
+    from daemon.bench.overhead import Overhead
+
+
+def changes(changes: Sequence[Change]) -> Table:
+    """Of two reports."""
+    rows = [
+        (
+            str(change.case["sources"]),
+            str(change.case["lanes"]),
+            change.metric,
+            f"{change.old:.5g}",
+            f"{change.new:.5g}",
+            number(change.ratio),
+            f"{change.noise:.1%}",
+            change.verdict,
+        )
+        for change in changes
+    ]
+    return Table("New over old", ("sources", "lanes", "metric", "old", "new", "new / old", "noise", ""), rows)
+
+
+def agreement(found: Agreement) -> Table:
+    """Of two recordings."""
+    rows = [
+        ("frames of both", f"{found.frames}; only the first has {found.only_a}, only the second {found.only_b}"),
+        ("boxes", f"{found.boxes_a} and {found.boxes_b}, of which {found.matched} match"),
+        ("of those that match", f"mean IoU {found.mean_iou:.4f}, confidence {found.confidence_shift:+.4f}"),
+        *(("differs", frame) for frame in found.differing),
+    ]
+    return Table(f"{found.share:.4%} of the boxes agree", ("", ""), rows)
+
+
+def decode(found: DecodeRates) -> Table:
+    """Of `lookout bench part decode`."""
+    head = ("sessions", "processes", "frames/s", "decoder, %", "CPU, ms a frame", "MiB a session", "start, s")
+    rows = [
+        (
+            str(rate.sessions),
+            str(rate.processes),
+            number(rate.fps),
+            number(rate.decoder_percent),
+            number(rate.cpu_ms_per_frame),
+            number(rate.session_mib),
+            number(rate.start_s),
+        )
+        for rate in found.rates
+    ]
+    return Table(f"The decoder alone: {found.clip}, {found.rates[0].codec} {found.size[0]}x{found.size[1]}", head, rows)
+
+
+def engine(found: EngineRate) -> Table:
+    """Of `lookout bench part engine`."""
+    row = (f"{found.model}, {found.precision}", str(found.batch))
+    figures = (number(found.images_per_s), number(found.least), number(found.most))
+    return Table("The engine alone", ("model", "batch", "images/s", "least", "most"), [(*row, *figures)])
+
+
+def overhead(found: Overhead) -> Table:
+    """Of `lookout bench part python`."""
+    rows = [
+        ("rate of one process", f"{number(found.fps)} frames/s"),
+        ("a frame, of the process's CPU", f"{number(found.cpu_us_per_frame)} us"),
+        ("a frame, of the clock", f"{number(found.wall_us_per_frame)} us"),
+    ]
+    title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
+    return Table(title, ("", ""), rows)
+
+
+def efficiency(found: Efficiency) -> Table:
+    """Of `lookout bench part python CLIP`."""
+    rows = [
+        ("Lookout, lossless replay", number(found.lookout_fps), ""),
+        ("bare: letterbox and onnxruntime, decoded frames", number(found.bare_fps), f"{found.ratio:.3f}"),
+        ("onnxruntime alone", number(found.infer_only_fps), f"{found.ratio_to_infer_only:.3f}"),
+    ]
+    return Table(f"Medians of {found.rounds} rounds", ("", "frames/s", "Lookout's share"), rows)

@@ -1,0 +1,1 @@
+"""What people use instead of Lookout, over the same recording, beside the limits of the hardware."""
