@@ -15,7 +15,7 @@ from detectors import trial
 from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess
+from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess, samples
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
 from detectors.verdict import note
@@ -152,8 +152,13 @@ class CpuLane:
 
 def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
     """Resize a picture into its rectangle of the planar input, (3, height, width)."""
-    if (bgr.shape[1], bgr.shape[0]) != (box.width, box.height):
-        bgr = cv2.resize(bgr, (box.width, box.height), interpolation=cv2.INTER_LINEAR)  # type: ignore[assignment]
+    across, down = samples(bgr.shape[1], box.width), samples(bgr.shape[0], box.height)
+    for size, way in (
+        ((box.width * across, box.height * down), cv2.INTER_LINEAR),
+        ((box.width, box.height), cv2.INTER_AREA),
+    ):
+        if (bgr.shape[1], bgr.shape[0]) != size:
+            bgr = cv2.resize(bgr, size, interpolation=way)  # type: ignore[assignment]
     window = planes[:, box.top : box.top + box.height, box.left : box.left + box.width]
     blue, green, red = cv2.split(bgr)
     for plane, channel in zip(window, (red, green, blue) if spec.rgb else (blue, green, red)):

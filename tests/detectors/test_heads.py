@@ -132,6 +132,22 @@ def test_resample_keeps_a_constant_and_a_ramp() -> None:
     np.testing.assert_allclose(half[0, :, 0], np.arange(30) * 8 + 2)
 
 
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 40), st.integers(1, 40), st.data())
+def test_no_pixel_is_skipped(width: int, height: int, to_width: int, to_height: int, data: st.DataObject) -> None:
+    """However small a picture becomes, each of its pixels is seen in it."""
+    x, y = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
+    picture = np.zeros((height, width, 3), np.uint8)
+    picture[y, x] = 255
+    assert resample(picture, to_width, to_height).max() > 0
+
+
+def test_a_pixel_is_the_mean_of_what_it_covers() -> None:
+    """Shrunk by four each looks at two places, between its pixels: the mean of all sixteen."""
+    picture = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
+    wanted = picture.reshape(2, 4, 3, 4, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(resample(picture, 3, 2), wanted, rtol=1e-6)
+
+
 def test_preprocess_pads_and_orders_as_the_family_wants() -> None:
     image = np.zeros((32, 64, 3), np.uint8)
     image[..., 0] = 255  # blue

@@ -93,12 +93,30 @@ __device__ inline Colour nv12(const Picture& p, float upright_x, float upright_y
     return {clamp(blue, 0.0f, 255.0f), clamp(green, 0.0f, 255.0f), clamp(red, 0.0f, 255.0f)};
 }
 
+// How many places a pixel looks at along an axis: none of the source is skipped, for each place sees two pixels.
+__device__ inline int samples(int source, int target) {
+    const int most = (source + 2 * target - 1) / (2 * target);
+    return most > 1 ? most : 1;
+}
+
 __device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
     const int inner_x = x - p.left, inner_y = y - p.top;
     if (inner_x < 0 || inner_y < 0 || inner_x >= p.inner_width || inner_y >= p.inner_height) return {pad, pad, pad};
-    const float source_x = (inner_x + 0.5f) * ((float)p.width / p.inner_width) - 0.5f;
-    const float source_y = (inner_y + 0.5f) * ((float)p.height / p.inner_height) - 0.5f;
-    return p.format ? nv12(p, source_x, source_y) : bgr(p, source_x, source_y);
+    const int across = samples(p.width, p.inner_width), down = samples(p.height, p.inner_height);
+    const float step_x = (float)p.width / (p.inner_width * across), step_y = (float)p.height / (p.inner_height * down);
+    Colour sum = {0.0f, 0.0f, 0.0f};
+    for (int j = 0; j < down; ++j) {
+        const float source_y = (inner_y * down + j + 0.5f) * step_y - 0.5f;
+        for (int i = 0; i < across; ++i) {
+            const float source_x = (inner_x * across + i + 0.5f) * step_x - 0.5f;
+            const Colour one = p.format ? nv12(p, source_x, source_y) : bgr(p, source_x, source_y);
+            sum.blue += one.blue;
+            sum.green += one.green;
+            sum.red += one.red;
+        }
+    }
+    const float share = 1.0f / (across * down);
+    return {sum.blue * share, sum.green * share, sum.red * share};
 }
 
 // A picture as it is, upright, as rows of BGR. Grid: x and y over the picture.
