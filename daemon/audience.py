@@ -13,7 +13,7 @@ import socket
 import struct
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -184,13 +184,14 @@ class Audience:
             self._subscriptions[prefix] -= 1
 
     def _cut_off(self, peer: _Peer) -> None:
-        """End the connection; libzmq notices, and closes the descriptor, which must not be another's by then."""
+        """End the connection; libzmq notices, and closes the descriptor. Where libzmq has closed it already, and the
+        number may be another's, nothing is left to end, and nothing is counted."""
         if peer.cut:
             return
         peer.cut = True
-        self._cut += 1
-        with suppress(OSError), socket.socket(fileno=os.dup(peer.fd)) as connection:
+        with suppress(OSError), _borrowed(peer.fd) as connection:
             if _place(connection.getsockname()) == self._here:
+                self._cut += 1
                 _abort(connection)
 
     def _tell(self) -> None:
@@ -223,6 +224,26 @@ def matching(names: list[bytes], prefixes: set[bytes]) -> Iterator[bytes]:
     for name in names:
         if any(name[:length] in prefixes for length in range(len(name) + 1)):
             yield name
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """A connection that libzmq owns.
+
+    A second descriptor keeps the connection from becoming another's if libzmq closes the first in between. Where the
+    table of descriptors is full there is no second one, and that is when connections must be cut off: then the first
+    is used, and stays libzmq's.
+
+    Raises:
+        OSError: it is closed, or no connection.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            fd = os.dup(fd)
+            stack.callback(os.close, fd)
+        connection = socket.socket(fileno=fd)
+        stack.callback(connection.detach)
+        yield connection
 
 
 def _abort(connection: socket.socket) -> None:

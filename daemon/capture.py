@@ -134,6 +134,8 @@ class Capture:
         self._lock = threading.Lock()
         self._state: State = "connecting"
         self._last_ns = clock.monotonic_ns()
+        self._lost: DecodeError | None = None  # the last picture, since one could be decoded
+        self._lost_ns = self._last_ns  # when a picture was lost last
         self._in_library = _InLibrary(self._lock)
         self._waiting: Frame | None = None  # for room on the board
         self._gave = False  # this connection, a picture
@@ -268,7 +270,7 @@ class Capture:
         """
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
-        self._gave = False
+        self._gave, self._lost = False, None
         self._say("connecting")
         reader = yield from self._opened()
         if reader is None:
@@ -286,7 +288,6 @@ class Capture:
     def _read(self, reader: Reader) -> Life:
         """Until it has no more pictures."""
         errors = 0
-        last_error: DecodeError | None = None
         pacer = Pacer(self._clock, self.id) if self._source.paced else None
         lag = Lag()
         late = 0
@@ -298,7 +299,7 @@ class Capture:
                 wish = late, self._share.undecoded
                 picture = (yield from self._first(apart, reader, wish)) if apart else self._next(reader, *wish)
                 if picture is None:
-                    self._check_gave(errors, last_error)
+                    self._check_gave(errors)
                     return
                 if pacer:
                     self._held = True
@@ -313,10 +314,10 @@ class Capture:
                 self._leave_out(error.cause)
                 continue
             except DecodeError as error:
-                errors, last_error = errors + 1, error
+                errors += 1
                 self._lose(error, errors)
                 continue
-            errors, apart = 0, None
+            errors, apart, self._lost = 0, None, None
             late = self._late(picture, pacer, lag)
             if (self._new_share is not self._share and self._apply_share()) or self._state != "up":
                 self._backoff.reset()
@@ -426,13 +427,16 @@ class Capture:
             given nothing yet may wait for the driver to make many others' decoders.
         """
         with self._lock:
-            waited = (self._clock.monotonic_ns() - self._last_ns) / 1e9
+            now = self._clock.monotonic_ns()
+            waited = (now - self._last_ns) / 1e9
             if self._state == "stalled":
-                return self._gave and self._source.live and waited > max(_LONG * after_s, 2 * self.config.patience_s)
+                blocked = (now - max(self._last_ns, self._lost_ns)) / 1e9  # a picture that is lost was read
+                return self._gave and self._source.live and blocked > max(_LONG * after_s, 2 * self.config.patience_s)
             if self._state == "up" and not self._held and waited > after_s:
-                self._say_locked("stalled", f"no frame for {waited:.1f} s")
+                self._say_locked("stalled", f"no frame for {waited:.1f} s{f': {self._lost}' if self._lost else ''}")
             elif self._state == "connecting" and waited > _LONG * after_s:
-                self._say_locked("stalled", f"no picture in {waited:.0f} s: it is blocked while {self._doing}")
+                reason = self._lost or f"it is blocked while {self._doing}"
+                self._say_locked("stalled", f"no picture in {waited:.0f} s: {reason}")
         return False
 
     def _load(self, picture: Picture) -> Image | None:
@@ -508,12 +512,13 @@ class Capture:
         while not self._stop.is_set and self._clock.monotonic_ns() < due:
             yield due
 
-    def _check_gave(self, errors: int, last: DecodeError | None) -> None:
+    def _check_gave(self, errors: int) -> None:
         """A recording is at its end, and nothing but errors came of it."""
-        if last is not None and not self._gave:
-            raise SourceError(f"no picture of {errors} could be decoded; the last: {last}")
+        if self._lost is not None and not self._gave:
+            raise SourceError(f"no picture of {errors} could be decoded; the last: {self._lost}")
 
     def _lose(self, error: DecodeError, in_a_row: int) -> None:
+        self._lost, self._lost_ns = error, self._clock.monotonic_ns()
         log.debug("picture lost", source=self.id, reason=str(error))
         self._leave_out(error.cause)
         if not self._source.once and in_a_row >= _MOST_ERRORS:

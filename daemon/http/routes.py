@@ -233,7 +233,7 @@ class Routes:
             if keys := _changed_keys(id, now.sources, rows):
                 audit["keys"] = keys
             if not self._config.allow_local:
-                check_drawn(rows)
+                check_drawn(rows, now.sources)
             return check(msgspec.structs.replace(now, sources=rows), may_be_empty=True)
 
         audit: dict[str, object] = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": keep}

@@ -7,7 +7,7 @@ is there, so that a source can be read, changed and put back; it never means tha
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,8 @@ MOST_BODY = 64 << 10
 _ENVIRONMENT = re.compile(r"\$\{")
 _MOST_PIXELS = 4 << 20  # of a drawn picture
 _MOST_FPS = 60
-_MOST_DRAWN = 4 * _MOST_PIXELS * _MOST_FPS  # a second, by all that are drawn: it takes the CPU, and memory
+_MOST_AT_ONCE = 4 * _MOST_PIXELS  # of all that are drawn: each takes memory, however seldom it is drawn
+_MOST_A_SECOND = _MOST_AT_ONCE * _MOST_FPS  # which takes the CPU
 _AUTHORITY = re.compile(r"([A-Za-z][\w+.-]*://)(?:\*\*\*@)?([^/?#]*)(.*)", re.DOTALL)
 
 
@@ -52,15 +53,34 @@ def patched(content: bytes, config: HttpConfig, old: SourceConfig) -> SourceConf
     return _checked(_merged(shown, changes), config, old, old.id)
 
 
-def check_drawn(sources: Sequence[SourceConfig]) -> None:
-    """Raises:
-    ConfigError: they are more than this machine should draw for whoever asks over the network.
+def check_drawn(sources: Sequence[SourceConfig], before: Sequence[SourceConfig]) -> None:
+    """Whether sources may be added or changed over the network: what the configuration draws itself may stay.
+
+    Raises:
+        ConfigError: they are more than before, and more than this machine should draw for whoever asks.
     """
-    drawn = sum(row.width * row.height * row.fps for row in sources if isinstance(row, SyntheticConfig) and row.enabled)
-    if drawn > _MOST_DRAWN:
-        raise ConfigError(
-            f"synthetic sources would draw {drawn / 1e6:,.0f} megapixels a second; {_MOST_DRAWN / 1e6:,.0f} are allowed"
-        )
+    for measure, most, unit in (
+        (_per_second, _MOST_A_SECOND, "megapixels a second"),
+        (_pixels, _MOST_AT_ONCE, "megapixels"),
+    ):
+        drawn = measure(sources)
+        if drawn > most and drawn > measure(before):
+            raise ConfigError(
+                f"synthetic sources would draw {drawn / 1e6:,.0f} {unit}; over the network "
+                f"{most / 1e6:,.0f} are allowed: set http.allow_local"
+            )
+
+
+def _per_second(sources: Sequence[SourceConfig]) -> float:
+    return sum(row.width * row.height * row.fps for row in _drawn(sources))
+
+
+def _pixels(sources: Sequence[SourceConfig]) -> float:
+    return sum(row.width * row.height for row in _drawn(sources))
+
+
+def _drawn(sources: Sequence[SourceConfig]) -> Iterator[SyntheticConfig]:
+    return (row for row in sources if isinstance(row, SyntheticConfig) and row.enabled)
 
 
 def _mapping(content: bytes) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def _open(config: AvConfig, transport: Transport) -> InputContainer:
     except (av.error.FFmpegError, OSError, ValueError) as error:
         waited = monotonic() - started
         if waited >= answer_s * 0.9:
-            raise SourceError(f"no answer from {config.url} within {answer_s:g} s") from error
+            raise SourceError(f"no complete answer from {config.url} within {answer_s:g} s") from error
         words = f"cannot open {config.url}: {words_of(error)}"
         if config.url.scheme in _RTSP and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
             other = "udp" if transport == "tcp" else "tcp"

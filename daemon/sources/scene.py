@@ -7,6 +7,7 @@ asked for, without drawing the ones before it.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 
 import cv2
@@ -16,6 +17,8 @@ import numpy.typing as npt
 LABELS = ("person", "car", "bus")
 _ASPECT = {"person": 0.42, "car": 2.1, "bus": 2.9}  # width over height
 _NOISE_LEVELS = 12
+_STRIP = 64  # rows
+_ONE_AT_A_TIME = threading.Lock()  # a background: making one takes five times the memory that it has
 _Colour = tuple[int, int, int]
 
 
@@ -56,7 +59,8 @@ class Scene:
         rng = np.random.default_rng(seed)
         band = height / max(objects, 1)
         self._walkers = [_walker(rng, width, band, index, fps) for index in range(objects)]
-        self._background = _background(rng, width, height)
+        with _ONE_AT_A_TIME:
+            self._background = _background(rng, width, height)
 
     def draw(self, number: int) -> npt.NDArray[np.uint8]:
         """Frame `number` as BGR, shape (height, width, 3), uint8; a new array each time."""
@@ -105,11 +109,19 @@ def _two_colours(rng: np.random.Generator) -> tuple[_Colour, _Colour]:
 
 
 def _background(rng: np.random.Generator, width: int, height: int) -> npt.NDArray[np.uint8]:
-    """Blotchy grey ground with a little grain and some lane marks, none of them the shape of an object."""
+    """Blotchy grey ground with a little grain and some lane marks, none of them the shape of an object.
+
+    It takes 15 bytes a pixel at most, of which 3 are the picture's: the ground's tones are cut to whole numbers before
+    whole numbers are added to them, and grain is drawn for some rows at a time.
+    """
     coarse = (rng.integers(60, 150, (6, 8, 1)) + rng.integers(-12, 13, (6, 8, 3))).astype(np.float32)
     smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
-    grain = rng.integers(-_NOISE_LEVELS, _NOISE_LEVELS + 1, (height, width, 1))
-    image: npt.NDArray[np.uint8] = np.clip(smooth.reshape(height, width, 3) + grain, 0, 255).astype(np.uint8)
+    image: npt.NDArray[np.uint8] = smooth.reshape(height, width, 3).astype(np.uint8)  # 48 to 161
+    del smooth
+    for top in range(0, height, _STRIP):
+        rows = image[top : top + _STRIP]
+        rows += rng.integers(0, 2 * _NOISE_LEVELS + 1, (len(rows), width, 1)).astype(np.uint8)
+        rows -= _NOISE_LEVELS
     for _ in range(6):
         x, y = int(rng.integers(width)), int(rng.integers(height))
         tone = int(rng.integers(90, 200))

@@ -16,6 +16,7 @@ from daemon.errors import ConfigError
 from daemon.messages import Detections
 from tests.daemon.test_publisher import Bench
 from tests.support.daemon import wait_until
+from tests.support.descriptors import no_descriptors
 from tests.support.hostile import GREETING, is_cut_off, shaken_hands, subscription
 
 _MOST = 5
@@ -71,6 +72,16 @@ def test_who_holds_more_subscriptions_than_anybody_needs_is_cut_off(bench: Bench
     with suppress(OSError):
         peer.sendall(b"".join(subscription(b"%d" % number) for number in range(10_000)))
     assert is_cut_off(peer)
+    assert _is_served(bench, friend)
+    wait_until(lambda: _held(bench) == 1, "the friend's subscription alone is left")
+
+
+def test_cutting_off_takes_no_descriptor(bench: Bench, friend: Subscriber) -> None:
+    """Connections that have taken all are cut off when there is none left."""
+    peer = shaken_hands(bench.publisher.endpoint)
+    with no_descriptors(), suppress(OSError):
+        peer.sendall(b"".join(subscription(b"%d" % number) for number in range(10_000)))
+        assert is_cut_off(peer)
     assert _is_served(bench, friend)
     wait_until(lambda: _held(bench) == 1, "the friend's subscription alone is left")
 

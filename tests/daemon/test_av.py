@@ -134,7 +134,7 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
 
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(SourceError, match=r"no answer from .* within 2 s"),
+        pytest.raises(SourceError, match=r"no complete answer from .* within 2 s"),
     ):
         play(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/x", open_timeout_s=2)
 
@@ -260,7 +260,7 @@ def test_a_camera_that_freezes(long_clip: Path, transport: Literal["tcp", "udp"]
             server.freeze()
             with pytest.raises(SourceError, match=r"no data from .* for \d+\.\d s"):
                 read_on(reader)
-        with pytest.raises(SourceError, match=r"no answer from .* within 3 s"):
+        with pytest.raises(SourceError, match=r"no complete answer from .* within 3 s"):
             source.open()
     finally:
         server.kill()

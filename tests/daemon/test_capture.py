@@ -319,6 +319,28 @@ def test_a_connection_that_gives_nothing_is_stalled_and_says_where(clock: Manual
     ]
 
 
+def test_a_stall_says_why_pictures_are_lost(clock: ManualClock) -> None:
+    """A camera that is read well, and gives no picture that can be decoded, is not blocked: neither is it said so, nor
+    is it left behind for another thread to begin anew."""
+    bad = [step for number in range(90) for step in (Silence(0.5), DecodeError(f"too large: {number}"))]
+    source = ScriptedSource([*bad, 0, *bad])
+    source.live = True
+    run = Run(source, clock)
+    assert not run.hung
+    assert run.said[:4] == [
+        ("connecting", None, None),
+        ("stalled", "no picture in 30 s: too large: 59", None),
+        ("up", None, None),
+        ("stalled", "no frame for 2.5 s: too large: 3", None),
+    ]
+
+
+def test_the_reason_of_an_earlier_loss_is_not_that_of_a_stall(clock: ManualClock) -> None:
+    """Pictures came after it."""
+    run = Run(ScriptedSource([DecodeError("bad"), 1, Silence(5), 2], once=True), clock, watch=True)
+    assert run.said[2][1] == "no frame for 5.0 s"
+
+
 def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
     """A picture every ten seconds, at its own pace: the wait is ours."""
     source = ScriptedSource([0, 10_000_000_000, 20_000_000_000], once=True)

@@ -6,9 +6,10 @@ import random
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 import zmq
 import zmq.auth
@@ -19,6 +20,7 @@ from daemon.keys import new_pair
 from daemon.messages import Detections
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +131,39 @@ def _malformed(chance: random.Random) -> bytes:
     if kind == 3:
         return greeting + command
     return greeting + b"\x06" + (1 << 62).to_bytes(8, "big") + chance.randbytes(64)
+
+
+def test_idle_connections_beyond_the_descriptors_keep_nobody_out(tmp_path: Path) -> None:
+    """They take every descriptor before they can be cut off. HTTP answers all the same, a subscriber gets in, and no
+    thread tries in vain, again and again, to accept one more."""
+    port = free_port()
+    config: dict[str, object] = {
+        "sources": [{"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 20}],
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "http": {"enabled": True, "port": port},
+    }
+    with ExitStack() as stack:
+        lookout = stack.enter_context(Lookout(tmp_path, config, files=64))
+        friend = stack.enter_context(lookout.subscribe())
+        receive_until(friend, has_seen(20, "street"))
+        usual = _processor_time(lookout, friend)
+        for _ in range(200):
+            peer = stack.enter_context(socket.socket())
+            peer.setblocking(False)
+            peer.connect_ex(("127.0.0.1", int(lookout.endpoint.rpartition(":")[2])))
+        with lookout.subscribe() as late:
+            receive_until(late, has_seen(1, "street"))
+        assert httpx.get(f"http://127.0.0.1:{port}/live", timeout=PATIENCE_S).status_code == 200
+        assert _processor_time(lookout, friend) < 3 * usual
+        assert "subscribers were cut off" in lookout.log()
+
+
+def _processor_time(lookout: Lookout, friend: Subscriber) -> float:
+    """That the daemon takes for 40 frames, seconds."""
+    begin = lookout.inspect.cpu_times()
+    receive_until(friend, has_seen(40, "street"))
+    end = lookout.inspect.cpu_times()
+    return end.user + end.system - begin.user - begin.system
 
 
 @contextmanager

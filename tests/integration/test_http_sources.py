@@ -157,6 +157,27 @@ def test_what_is_drawn_is_bounded_in_all(served: Served) -> None:
         served.client.delete(f"/api/v1/sources/{name}")
 
 
+def test_what_is_seldom_drawn_takes_memory_too(served: Served) -> None:
+    """So few pixels a second that they would never add up to anything."""
+    large = {"width": 2048, "height": 2000, "fps": 0.5, "objects": 0}
+    answers = [served.client.post("/api/v1/sources", json=street(f"seldom-{n}", **large)) for n in range(5)]
+    assert [answer.status_code for answer in answers] == [201] * 4 + [422]
+    assert "would draw 21 megapixels; over the network 17 are allowed" in answers[-1].json()["error"]
+    for number in range(4):
+        served.client.delete(f"/api/v1/sources/seldom-{number}")
+
+
+def test_what_the_configuration_draws_may_stay(tmp_path: Path) -> None:
+    """More than may be drawn for the network; other sources are added all the same, and it may become less."""
+    size = {"width": 2048, "height": 1024, "fps": 0.1}
+    rows = [street("street-0"), street("street-1"), *(street(f"wall-{number}", **size) for number in range(9))]
+    with Served(tmp_path, sources=rows) as served:
+        camera = {"id": "camera", "type": "av", "url": "rtsp://127.0.0.1:9/x"}
+        assert served.client.post("/api/v1/sources", json=camera).status_code == 201
+        assert served.client.post("/api/v1/sources", json=street("one-more")).status_code == 422
+        assert served.client.patch("/api/v1/sources/street-0", json={"height": 48}).status_code == 200
+
+
 def test_many_at_once_do_not_pass_the_limit(tmp_path: Path) -> None:
     with Served(tmp_path, {"max_sources": 8}) as served, ThreadPoolExecutor(40) as clients:
         posts = [

@@ -28,16 +28,24 @@ class Lookout:
 
     Args:
         environment: on top of this process's.
+        files: how many descriptors it may have; as many as this process if None.
     """
 
-    def __init__(self, folder: Path, config: dict[str, object], environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: dict[str, object],
+        environment: dict[str, str] | None = None,
+        files: int | None = None,
+    ) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
         whole = {"model": {"path": str(DEMO_MODEL)}, "publisher": publisher, "log": {"format": "json"}, **config}
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(whole))
         self._log = (folder / "log.jsonl").open("w+")
-        command = [sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
+        limit = [] if files is None else ["prlimit", f"--nofile={files}"]
+        command = [*limit, sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
         self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ, **(environment or {})})
         self.inspect = psutil.Process(self.process.pid)
 
