@@ -1,4 +1,4 @@
-"""Whose time a kernel's is: layers of an engine, as TensorRT names them, back to layers of the graph."""
+"""Whose time a kernel's is: layers of an engine, as the runtime names them, back to layers of the graph."""
 
 from __future__ import annotations
 
