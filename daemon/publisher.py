@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, islice
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -55,6 +56,7 @@ _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sle
 _MOST_BYTES = 4096  # of a message that comes in; libzmq allocates what a peer announces, before it knows who that is
 _GREET_NS = 20_000_000  # between two looks at who has subscribed
 _LINGER_MS = 1000
+_NO_KEYS = "{} holds no .key file"
 _IN_USE = "is another Lookout running? Stop it, or choose another endpoint"
 _SILENT = logging.getLogger("lookout.gate")  # a peer that is turned away is not for an operator
 _SILENT.setLevel(logging.CRITICAL)
@@ -154,11 +156,15 @@ class Publisher(threading.Thread):
     def renew_clients(self) -> Callable[[], None]:
         """Read the keys that are let in again; what comes back lets in these and no others, from any thread.
 
+        The last key may be taken away, too: whoever had it is cut off, and nobody gets in.
+
         Raises:
             ConfigError: they cannot be read.
         """
         gate, config = self._gate, self._config
         keys = _clients(config) if gate else {}
+        if gate and not keys:
+            log.warning("no subscriber is let in", reason=_NO_KEYS.format(_folder(config)))
 
         def renew() -> None:
             if gate:
@@ -392,6 +398,8 @@ def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> T
     if config.curve is None or config.curve.clients is None:
         return None
     keys = _clients(config)
+    if not keys:
+        raise ConfigError(f"publisher.curve.clients: {_NO_KEYS.format(_folder(config))}, so that nobody could subscribe")
     gate = ThreadAuthenticator(context, log=_SILENT)
     gate.allow_any = False
     gate.certs["*"] = keys
@@ -403,18 +411,19 @@ def _clients(config: PublisherConfig) -> dict[bytes, bool]:
     """The public keys that are let in, as Z85.
 
     Raises:
-        ConfigError: the folder cannot be read, or holds none.
+        ConfigError: the folder cannot be read.
     """
-    clients = config.curve.clients if config.curve else None
+    clients = _folder(config)
     if clients is None:
         return {}
     try:
-        keys: dict[bytes, bool] = zmq.auth.load_certificates(clients)
+        return dict(zmq.auth.load_certificates(clients))
     except (OSError, ValueError) as error:
         raise ConfigError(f"publisher.curve.clients: {clients} is not a folder of .key files: {error}") from error
-    if not keys:
-        raise ConfigError(f"publisher.curve.clients: {clients} holds no .key file, so that nobody could subscribe")
-    return keys
+
+
+def _folder(config: PublisherConfig) -> Path | None:
+    return config.curve.clients if config.curve else None
 
 
 def _advice(error: zmq.ZMQError) -> str:

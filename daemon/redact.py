@@ -32,9 +32,14 @@ _HOST = re.compile(r"(?:\[[\w:.%]+\]|[\w.-]+)(?::\d{1,5})?(?=[/?#]|$)")
 _CREDENTIALS = re.compile(r"[^:/?#]*(?:@|:(?!\d{1,5}[/?#]))")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _PLAIN = re.compile(r"[\w.,~-]{0,64}", re.ASCII)
-# A word in one case or CamelCase, and a number no longer than a date; what is long and no such word may be a key.
-_WORD = re.compile(r"(?:[A-Z]{0,4}[a-z]*|[A-Z]?[a-z]{2,}(?:[A-Z]{1,4}|[A-Z][a-z]{2,})*)\d{0,8}", re.ASCII)
-_LONG = 12
+# What reads like a name: a word in one case or CamelCase, behind a codec perhaps, and a number no longer than a date; a
+# size, a rate, a moment. What is longer than a few letters and reads like none of them may be a key.
+_NAME = re.compile(
+    r"(?:h26[45x]|mpeg4|mp4)?(?:[A-Z]*|[A-Z]{0,4}[a-z]*|[A-Z]?[a-z]{2,}(?:[A-Z]{1,4}|[A-Z][a-z]{2,})*)\d{0,8}"
+    r"|\d{2,5}x\d{2,5}|\d{3,4}[pi]\d{0,2}|\d{8}[Tt]\d{6}[Zz]?",
+    re.ASCII,
+)
+_SHORT, _LONGEST_NAME = 6, 20
 _KEYED = ("rtmp", "rtmps", "rtmpt")  # the path is the application, and behind it the key to publish or to play
 _URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
 _AROUND = re.compile(r"['\"`<>()\[\]{}:,.;]{0,2}\Z")  # behind a URL in a sentence; more may be a password's end
@@ -174,7 +179,9 @@ def _item(item: str) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Short words and numbers; nothing as long and mixed as a key."""
-    return bool(_PLAIN.fullmatch(text)) and not any(
-        len(word) >= _LONG and not _WORD.fullmatch(word) for word in re.split(r"[._,~-]", text)
-    )
+    """Names and numbers; nothing as mixed, or as long, as a key."""
+    return bool(_PLAIN.fullmatch(text)) and all(map(_is_name, re.split(r"[._,~-]", text)))
+
+
+def _is_name(word: str) -> bool:
+    return len(word) <= _SHORT or (len(word) <= _LONGEST_NAME and bool(_NAME.fullmatch(word)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import numpy.typing as npt
+from numpy.random import Generator, default_rng  # numpy itself loads it when it is used, and a file may be one too many
 
 LABELS = ("person", "car", "bus")
 _ASPECT = {"person": 0.42, "car": 2.1, "bus": 2.9}  # width over height
@@ -56,7 +57,7 @@ class Scene:
 
     def __init__(self, width: int, height: int, *, seed: int = 0, objects: int = 5, fps: float = 30.0) -> None:
         self.width, self.height = width, height
-        rng = np.random.default_rng(seed)
+        rng = default_rng(seed)
         band = height / max(objects, 1)
         self._walkers = [_walker(rng, width, band, index, fps) for index in range(objects)]
         with _ONE_AT_A_TIME:
@@ -81,7 +82,7 @@ class Scene:
         return x, y, x + walker.width, y + walker.height
 
 
-def _walker(rng: np.random.Generator, width: int, band: float, index: int, fps: float) -> _Walker:
+def _walker(rng: Generator, width: int, band: float, index: int, fps: float) -> _Walker:
     label = LABELS[int(rng.integers(len(LABELS)))]
     height = max(1, int(band * rng.uniform(0.6, 0.9)))
     across = max(1, min(width, int(height * _ASPECT[label])))
@@ -100,7 +101,7 @@ def _walker(rng: np.random.Generator, width: int, band: float, index: int, fps: 
     )
 
 
-def _two_colours(rng: np.random.Generator) -> tuple[_Colour, _Colour]:
+def _two_colours(rng: Generator) -> tuple[_Colour, _Colour]:
     """A body colour away from the grey of the road, and a darker one for the details."""
     hue, saturation, value = int(rng.integers(180)), int(rng.integers(120, 256)), int(rng.integers(120, 256))
     pixel = np.array([[[hue, saturation, value]]], dtype=np.uint8)
@@ -108,7 +109,7 @@ def _two_colours(rng: np.random.Generator) -> tuple[_Colour, _Colour]:
     return (blue, green, red), (blue // 4, green // 4, red // 4)
 
 
-def _background(rng: np.random.Generator, width: int, height: int) -> npt.NDArray[np.uint8]:
+def _background(rng: Generator, width: int, height: int) -> npt.NDArray[np.uint8]:
     """Blotchy grey ground with a little grain and some lane marks, none of them the shape of an object.
 
     It takes 15 bytes a pixel at most, of which 3 are the picture's: the ground's tones are cut to whole numbers before

@@ -181,6 +181,13 @@ def test_too_few_files_are_told_in_one_line(files: int, tmp_path: Path) -> None:
     assert f"may open {files} files, of which 24 are needed" in done.stderr
 
 
+def test_as_many_files_as_are_needed_are_enough(tmp_path: Path) -> None:
+    sources = [{"id": "street", "type": "synthetic", "width": 160, "height": 96, "frames": 5}]
+    command = ["prlimit", "--nofile=24", sys.executable, "-m", "daemon", "run", *_config(tmp_path, sources=sources)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
 def test_what_is_no_file_is_no_model_and_no_list_of_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Such as a device that has no end."""
     assert invoke(["run", *_config(tmp_path, model={"path": "/dev/zero"})]) == 2

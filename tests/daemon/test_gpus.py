@@ -113,7 +113,7 @@ def _install_broken_tensorrt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.syspath_prepend(str(folder))
 
 
-@pytest.mark.parametrize("command", ["run", "check", "demo", "evaluate", "calibrate"])
+@pytest.mark.parametrize("command", ["run", "check", "demo", "evaluate", "calibrate", "bench run"])
 def test_no_command_takes_the_cpu_in_silence(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,8 +128,9 @@ def test_no_command_takes_the_cpu_in_silence(
         "demo": ["--seconds", "1"],
         "evaluate": ["--model", model, "--images", str(photos), "--annotations", str(photos / "none.json")],
         "calibrate": [model, "--from", str(photos), "--out", str(tmp_path / "out")],
+        "bench run": ["--model", model, "--sources", "1", "--seconds", "1", "--repeats", "1"],
     }
-    assert invoke([command, *arguments.get(command, ["-c", str(tmp_path / "config.yaml")])]) == 2
+    assert invoke([*command.split(), *arguments.get(command, ["-c", str(tmp_path / "config.yaml")])]) == 2
     said = capsys.readouterr()
     assert "cannot be used" in (said.out + said.err).replace("\n", " ")
     assert "--backend cpu" in (said.out + said.err).replace("\n", " ")

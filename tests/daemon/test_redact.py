@@ -55,8 +55,9 @@ _MAKERS = {
 }
 _SENTENCE = "cannot open {}: refused"
 _PASSWORDS = st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), min_size=8, max_size=20)
-_KEYS = st.text(alphabet="abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=16, max_size=24).filter(
-    lambda key: re.search(r"\d[A-Za-z]", key)  # what is letters and then a number reads like the name of a stream
+# What is letters and then a number, or begins with a codec, reads like the name of a stream.
+_KEYS = st.text(alphabet="abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789", min_size=8, max_size=24).filter(
+    lambda key: re.search(r"\d[A-Za-z]", key) and not re.match(r"h26|mp|\d+[xpiTt]", key)
 )
 _PATHS = ("Ubiquiti",)  # whose key is a part of the path: random, and long
 
@@ -75,6 +76,12 @@ _PATHS = ("Ubiquiti",)  # whose key is a part of the path: random, and long
         ("rtsp://[fe80::1%eth0]:554/h264Preview_01_main", "rtsp://[fe80::1%eth0]:554/h264Preview_01_main"),
         ("http://host/recordings/2026-11-23/door.mp4", "http://host/recordings/2026-11-23/door.mp4"),
         ("clips/me@home.mp4", "clips/me@home.mp4"),
+        ("rtsp://cam/live/Zk3v9QpL", "rtsp://cam/live/***"),
+        ("https://cam/hls/9f86d081/index.m3u8", "https://cam/hls/***"),
+        ("rtsps://cam:7441/kqzvbtmqrlwyshdfkqzvb?enableSrtp", "rtsps://cam:7441/***?***"),
+        ("http://cam/v?channel=s3cr3tT0ken&stream=2", "http://cam/v?channel=***&stream=2"),
+        ("http://cam/v.cgi?resolution=1920x1080&profile=1080p25", "http://cam/v.cgi?resolution=1920x1080&profile=1080p25"),
+        ("rtsp://nvr/20261123T101500Z/STREAMING2", "rtsp://nvr/20261123T101500Z/STREAMING2"),
     ],
 )
 def test_what_is_shown(url: str, shown: str) -> None:

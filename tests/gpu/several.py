@@ -45,6 +45,8 @@ def main() -> int:
             f"GPU {gpu}: {one['fps']:.0f} frames/s alone, {beside['fps']:.0f} beside; {beside['decoders']}\n"
         )
     kept = found >= _SHARE * expected and all(row["received_share"] == 1 for row in together)
+    if args.backend == "trt" and any(set(row["decoders"]) != {"nvdec"} for row in [*alone, *together]):
+        raise SystemExit(f"NOT KEPT: not every source was decoded on a GPU; see {args.out}")
     sys.stdout.write(f"{'kept' if kept else 'NOT KEPT'}: together {found / expected:.3f} of {expected:.0f} frames/s\n")
     return int(not kept)
 
