@@ -399,7 +399,8 @@ def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> T
         return None
     keys = _clients(config)
     if not keys:
-        raise ConfigError(f"publisher.curve.clients: {_NO_KEYS.format(_folder(config))}, so that nobody could subscribe")
+        reason = _NO_KEYS.format(config.curve.clients)
+        raise ConfigError(f"publisher.curve.clients: {reason}, so that nobody could subscribe")
     gate = ThreadAuthenticator(context, log=_SILENT)
     gate.allow_any = False
     gate.certs["*"] = keys
