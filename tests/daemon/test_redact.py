@@ -80,7 +80,10 @@ _PATHS = ("Ubiquiti",)  # whose key is a part of the path: random, and long
         ("https://cam/hls/9f86d081/index.m3u8", "https://cam/hls/***"),
         ("rtsps://cam:7441/kqzvbtmqrlwyshdfkqzvb?enableSrtp", "rtsps://cam:7441/***?***"),
         ("http://cam/v?channel=s3cr3tT0ken&stream=2", "http://cam/v?channel=***&stream=2"),
-        ("http://cam/v.cgi?resolution=1920x1080&profile=1080p25", "http://cam/v.cgi?resolution=1920x1080&profile=1080p25"),
+        (
+            "http://cam/v.cgi?resolution=1920x1080&profile=1080p25",
+            "http://cam/v.cgi?resolution=1920x1080&profile=1080p25",
+        ),
         ("rtsp://nvr/20261123T101500Z/STREAMING2", "rtsp://nvr/20261123T101500Z/STREAMING2"),
     ],
 )
