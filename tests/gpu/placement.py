@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-import cv2
-import numpy as np
 import onnx
 import structlog
 
 from calibration.placing import Placing
-from calibration.quantize import load, observe, quantize
-from detectors.cpu.detector import CpuDetector
+from calibration.quantize import load, quantize
 from detectors.factory import open_detector
-from detectors.port import HostImage, Options
+from detectors.port import Options
+from tests.gpu.ranges import seen_ranges
 
 
 def main() -> int:
@@ -37,13 +34,11 @@ def main() -> int:
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--most", type=int, default=64, help="photos")
     args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     options = Options(args.model, labels=args.labels, max_batch=args.max_batch, builder_level=args.level)
     options = replace(options, cache=args.cache)
-    model = load(args.model)
-    with closing(CpuDetector(replace(options, max_batch=1))) as detector, closing(detector.lane()) as lane:
-        photos = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(args.photos.iterdir())[: args.most]]
-        ranges = observe(model, (lane.preprocess([photo]).copy() for photo in photos)).ranges("minmax")
+    model, ranges = load(args.model), seen_ranges(args.model, args.photos, args.labels, args.most)
     quantised, made = quantize(model, ranges), args.out / f"{args.model.stem}.int8.onnx"
     begun = perf_counter()
 

@@ -1,9 +1,11 @@
 """What each precision buys on a GPU: engines alone, by batch; and with --layers where the time of each goes.
 
-    python -m tests.gpu.precisions MODEL.onnx MODEL.int8.onnx ... --resnet50 --cache DIR --level 3 [--layers] --out DIR
+    python -m tests.gpu.precisions MODEL.onnx ... --photos DIR --labels coco --resnet50 --cache DIR --level 3 --out DIR
 
-A float model is built in FP32 and FP16, a quantised one in INT8. --resnet50 makes one with random weights, quantises it
-on noise, and compares the same three. A cell is the median of replays of the engine's CUDA graph; tables last.
+A float model is built in FP32 and FP16, a quantised one in INT8. --photos quantises each float model on a folder of
+photos, with a scale for each tensor (`int8`) and with one for what is joined (`shared`). --resnet50 makes one with
+random weights, quantises it on noise, and compares the same. A cell is the median of replays of the engine's CUDA
+graph; tables last.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import structlog
 import tensorrt as trt
 
 from calibration.placement import share_scales
-from calibration.quantize import observe, quantize
+from calibration.quantize import Ranges, load, observe, quantize
 from detectors.cuda import Device, DeviceBuffer, Stream
 from detectors.model import quantised, sha256
 from detectors.trt import seam
@@ -34,10 +36,12 @@ from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
 from detectors.trt.layers import Layer, Times, inspect, with_times
 from detectors.trt.recipe import Recipe
+from tests.gpu.ranges import seen_ranges
 from tests.support.resnet import resnet50
 
 _ROUNDS, _ROUND_S = 15, 0.04
 _PROFILED = 30
+_MOST_PHOTOS = 48
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,8 @@ class Wish:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", type=Path, nargs="*")
+    parser.add_argument("--photos", type=Path)
+    parser.add_argument("--labels")
     parser.add_argument("--resnet50", action="store_true")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -68,7 +74,11 @@ def main() -> int:
     parser.add_argument("--build-only", action="store_true")
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
-    wishes = [wish for path in [*args.models, *(_resnets(args.out) if args.resnet50 else ())] for wish in _wishes(path)]
+    args.out.mkdir(parents=True, exist_ok=True)
+    files = [*args.models, *(_resnets(args.out) if args.resnet50 else ())]
+    for path in args.models if args.photos else ():
+        files += _quantised(path, seen_ranges(path, args.photos, args.labels, _MOST_PHOTOS), args.out)
+    wishes = [wish for path in files for wish in _wishes(path)]
     wishes = [wish for wish in wishes if wish.precision in args.precision]
     bench = _Bench(args)
     with ThreadPoolExecutor(args.jobs) as pool:
@@ -102,10 +112,16 @@ def _resnets(folder: Path) -> Iterator[Path]:
     yield path
     model = onnx.load(str(path))
     noise = np.random.default_rng(0).standard_normal((4, 3, 224, 224), np.float32)
-    quantised_model = quantize(model, observe(model, [noise]).ranges("minmax"))
-    for name, placed in (("int8", quantised_model), ("shared", share_scales(quantised_model))):
-        onnx.save(placed, str(folder / f"resnet50.{name}.onnx"))
-        yield folder / f"resnet50.{name}.onnx"
+    yield from _quantised(path, observe(model, [noise]).ranges("minmax"), folder)
+
+
+def _quantised(path: Path, ranges: Ranges, folder: Path) -> Iterator[Path]:
+    """In two ways."""
+    made = quantize(load(path), ranges)
+    for name, placed in (("int8", made), ("shared", share_scales(made))):
+        file = folder / f"{path.stem}.{name}.onnx"
+        onnx.save(placed, str(file))
+        yield file
 
 
 class _Errors(trt.ILogger):  # type: ignore[misc]

@@ -1,0 +1,23 @@
+"""Ranges of activations over a folder of photos, by minimum and maximum: INT8 for figures of speed."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from calibration.quantize import Ranges, load, observe
+from detectors.cpu.detector import CpuDetector
+from detectors.port import HostImage, Options
+
+
+def seen_ranges(model: Path, photos: Path, labels: str | None, most: int) -> Ranges:
+    """Args:
+    most: photos, the first by name.
+    """
+    options = Options(model, labels=labels, max_batch=1)
+    with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
+        images = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(photos.iterdir())[:most]]
+        return observe(load(model), (lane.preprocess([image]).copy() for image in images)).ranges("minmax")
