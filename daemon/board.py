@@ -17,6 +17,7 @@ from typing import Literal
 from daemon.clock import Clock
 from daemon.frames import Frame
 from daemon.metrics import Ledger
+from daemon.stop import Stop
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 Cause = Literal["shutdown", "removed"]
@@ -167,16 +168,22 @@ class FrameBoard:
             for frame in frames:
                 self._put(frame, give_up="shutdown")
 
-    def take(self, most: int, timeout_s: float) -> Batch:
+    def take(self, most: int, timeout_s: float, retired: Stop | None = None) -> Batch:
         """Up to `most` frames, or as many as are given at once, as soon as one is there; none when the time is over or
         the board is closed and empty.
 
         The sources taken from are in flight until `release`.
+
+        Args:
+            retired: once set, nothing is taken: what others take after that comes after what was taken here.
         """
         with self._lock:
             self._full = most = min(most, self._batch or most)
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
             self._called = False
+            if retired and retired.is_set:
+                self._call_lane()
+                return Batch([])
             frames: list[Frame] = []
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
             for source in ready:

@@ -110,7 +110,7 @@ class LaneThread(threading.Thread):
     def run_once(self, lane: Lane) -> None:
         """One batch, if there is one: take, detect, hand over, release."""
         board, ledger = self._to.board, self._to.ledger
-        batch = board.take(self._detector.info.max_batch, _IDLE_S)
+        batch = board.take(self._detector.info.max_batch, _IDLE_S, self._retired)
         frames = batch.frames
         if not frames:
             return

@@ -221,15 +221,19 @@ class Lanes:
         return fresh
 
     def adopt(self, fresh: Generation) -> None:
-        """Another detector's lanes take the next batches; the old ones finish theirs, and their detector is closed."""
+        """Another detector's lanes take the next batches; the old ones finish theirs, and their detector is closed.
+
+        The old ones retire first: a source's frames are looked at by one model, and from some frame on by the other.
+        """
         with self._lock:
             old, self._now = self._now, fresh
             self._retired = [row for row in self._retired if not row.closed.is_set] + [old]
+        old.retire()
+        with self._lock:
             if self._started:
                 fresh.go()
             if self._stopped:
                 fresh.retire()
-        old.retire()
 
     def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep]:
         """See `Generation.filters_of`."""

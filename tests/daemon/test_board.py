@@ -11,6 +11,7 @@ from daemon.board import Batch, FrameBoard
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import FrameClock
 from daemon.metrics import Ledger
+from daemon.stop import Stop
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
@@ -153,6 +154,25 @@ def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualC
     assert not board.board.drained
     board.take()
     assert board.board.drained
+
+
+def test_who_is_retired_takes_nothing_and_calls_another(clock: ManualClock) -> None:
+    """Though it had begun to wait before, and is called first."""
+    board, retired = Board(clock), Stop()
+    taken: list[list[tuple[str, int]]] = []
+
+    def take(retired: Stop | None) -> None:
+        taken.append(_names(board.board.take(8, 60, retired)))
+
+    first = threading.Thread(target=take, args=(retired,))
+    first.start()
+    retired.set()
+    second = threading.Thread(target=take, args=(None,))
+    second.start()
+    board.put("a")
+    for thread in (first, second):
+        thread.join(60)
+    assert sorted(taken) == [[], [("a", 0)]]
 
 
 @pytest.mark.parametrize(("depth", "gather"), [(None, False), (None, True), (3, False)])
