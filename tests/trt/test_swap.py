@@ -13,7 +13,7 @@ from daemon.messages import Detections, Message
 from tests.support.daemon import PATIENCE_S, Lookout, receive_until
 from tests.support.models import toy_model
 
-_SOURCES, _SWAPS = 6, 4
+_SOURCES, _SWAPS = 6, 2
 
 
 def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path) -> None:
