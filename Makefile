@@ -3,7 +3,8 @@
 # make bench     measure Lookout here, on a drawn street; prints medians, writes a report into bench-results, in two minutes
 # make test      everything that needs no GPU; says the same on a busy machine
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
-# make long      the tests with real models that take minutes each
+# make test-long the tests with real models that take minutes each
+# make coverage  make test, and which lines nothing runs
 # make lint      what CI checks before the tests
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
@@ -32,7 +33,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test speed long lint format schemas soak image lock sbom install uninstall clean
+.PHONY: demo run bench test test-long coverage speed lint format schemas soak image lock sbom install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -46,10 +47,13 @@ bench: $(VENV)/bench
 test: $(VENV)/dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
+coverage: $(VENV)/dev
+	@$(MAKE) test PYTEST_ARGS="--cov --cov-report=term $(PYTEST_ARGS)"
+
 speed: $(VENV)/dev
 	$(BIN)/python -m pytest -m speed tests/speed $(PYTEST_ARGS)
 
-long: $(VENV)/dev
+test-long: $(VENV)/dev
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
 lint: $(VENV)/dev
