@@ -88,7 +88,8 @@ def _explain(message: str, raw: object, kind: inspect.Type) -> str:
 def _unknown_key(key: str, kind: inspect.Type | None) -> str:
     fields = [field.encode_name for field in kind.fields] if isinstance(kind, inspect.StructType) else []
     keys = [*fields, *(["type"] if isinstance(kind, inspect.StructType) and kind.tag else [])]
-    parts = [name for name in keys if name.startswith(key) or key in name.split("_")]
+    words = key.split("_")
+    parts = [name for name in keys if name.startswith(key) or set(words) <= set(name.split("_"))]
     close = [*difflib.get_close_matches(key, keys, n=1), *parts]
     return f"unknown key `{key}`" + (f"; did you mean `{close[0]}`?" if close else f"; known are {', '.join(keys)}")
 

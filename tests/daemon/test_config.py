@@ -27,6 +27,7 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD.replace("synthetic", "webcam"), "sources[0].type", "one of av, camera, synthetic, not 'webcam'"),
         (GOOD.replace("synthetic", "rtsp"), "sources[0].type", "for rtsp it is av"),
         (GOOD.replace("synthetic", "av, url: x, fps: 5"), "sources[0]", "unknown key `fps`; did you mean `max_fps`?"),
+        (GOOD.replace("synthetic", "av, fps_max: 5"), "sources[0]", "unknown key `fps_max`; did you mean `max_fps`?"),
         (GOOD.replace("synthetic", "synthetic, 5: x"), "sources[0]", "the key 5 is not a text"),
         (GOOD.replace(", type: synthetic", ""), "sources[0]", "missing key `type`: it is one of av, camera, synthetic"),
         (GOOD.replace("demo.onnx", "x, confidence: 40"), "model.confidence", "a number between 0 and 1, not 40"),

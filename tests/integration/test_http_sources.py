@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon import is_state, receive_until, wait_until
+from tests.support.daemon import PATIENCE_S, ROOT, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import Served, street
 
@@ -203,3 +205,7 @@ def test_it_is_said_whose_sources_count(tmp_path: Path) -> None:
     with Served(tmp_path, {"sources_file": str(file)}) as again:
         assert words in again.lookout.log()
         assert again.client.get("/api/v1/sources/street-0").json()["config"]["confidence"] == 0.4
+        again.lookout.stop()
+        check = [sys.executable, "-m", "daemon", "check", "-c", str(again.lookout.config)]
+        done = subprocess.run(check, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert words in done.stderr + done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from tests.lifetimes.running import STREET, running, wait_up
 from tests.support.daemon import is_state, receive_until
 
 _MIB = 1 << 20
+_BEFORE = resource.getrlimit(resource.RLIMIT_DATA)[0]
 _PROMISED = 2_147_483_000  # bytes of an answer's body
 _SENT_MIB = 600  # of it, which is more than a process may take
 
@@ -87,6 +89,18 @@ def test_an_answer_of_two_gigabytes_is_not_taken(tmp_path: Path, processes: int)
         assert _most_memory(pid) - before < 300 * _MIB
         wait_up(app, "street")
     camera.close()
+
+
+def test_a_capture_process_may_take_only_so_much(tmp_path: Path) -> None:
+    """Whatever a library is made to ask for; the daemon itself, which has the model, is not bound so."""
+    with _capturing(tmp_path, AvConfig(id="none", url=Url("rtsp://127.0.0.1:1/x")), 1) as app:
+        (pid,) = app.sources.pids
+
+        def most() -> int:
+            return resource.prlimit(pid, resource.RLIMIT_DATA)[0]
+
+        wait_until(lambda: 0 < most() <= 5 << 30, "it has bound itself", most)
+    assert resource.getrlimit(resource.RLIMIT_DATA)[0] == _BEFORE
 
 
 @pytest.mark.parametrize("processes", [0, 1], ids=["here", "in-a-worker"])
