@@ -3,7 +3,7 @@
 # make bench     measure Lookout here, on a drawn street; prints medians, writes a report into bench-results, in two minutes
 # make test      everything that needs no GPU; says the same on a busy machine
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
-# make test-long the tests with real models that take minutes each
+# make test-long the tests with real models that take minutes each, and planted defects of the kernels
 # make coverage  make test, and which lines nothing runs
 # make lint      what CI checks before the tests
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
@@ -55,6 +55,7 @@ speed: $(VENV)/dev
 
 test-long: $(VENV)/dev
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+	$(BIN)/python -m tests.kernel_mutants
 
 lint: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -153,8 +153,8 @@ def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) ->
     assert maker.built == 1
 
 
-def test_a_crash_between_the_two_files_costs_no_build(maker: Maker, tmp_path: Path) -> None:
-    """The manifest comes first: alone it is a leftover, and a plan alone would be one that nobody knows."""
+def test_after_a_crash_between_the_two_files_it_is_built_anew(maker: Maker, tmp_path: Path) -> None:
+    """The manifest comes first: alone it is a leftover. A plan alone, which nobody vouches for, never comes to be."""
     maker.obtain()
     _only(tmp_path, ".plan").unlink()
     assert [path.suffix for path in maker.store.leftovers()] == [".json"]

@@ -13,10 +13,12 @@ from rich.console import Console
 
 from daemon.messages import Detections
 from daemon.watch import View, once
+from detectors.heads import MOST_CANDIDATES
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
 from tests.support.models import constant_model
 from tests.support.ports import free_port
+from tests.support.served import Served
 
 _STREET = {"id": "street", "type": "synthetic", "width": 64, "height": 64, "fps": 20}
 _REFUSED = {
@@ -63,6 +65,17 @@ def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path:
         told = lookout.log().count("boxes that no picture has")
     assert [row.detections for row in messages if isinstance(row, Detections) and row.detections] == []
     assert told == 1
+
+
+def test_more_candidates_than_are_looked_at_are_counted(tmp_path: Path) -> None:
+    model = constant_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 1), count=MOST_CANDIDATES + 7)
+    with Served(tmp_path, model={"path": str(model)}) as served:
+        rows = served.client.get("/metrics").text.splitlines()
+        assert served.lookout.stop() == 0
+        assert served.lookout.log().count("more candidates than are looked at") == 1
+    (count,) = [float(row.split()[-1]) for row in rows if row.startswith("lookout_candidates_left_out_total ")]
+    assert count >= 2 * 7
+    assert count % 7 == 0
 
 
 def test_good_boxes_are_published(tmp_path: Path) -> None:

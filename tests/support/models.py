@@ -30,14 +30,15 @@ def endless_model(path: Path) -> Path:
     return _written(path, [_MEAN, loop], np.zeros((1, 300, 6), np.float32), {"0": "thing"}, more)
 
 
-def constant_model(path: Path, row: Sequence[float], names: dict[str, str] | None = None) -> Path:
+def constant_model(path: Path, row: Sequence[float], names: dict[str, str] | None = None, count: int = 300) -> Path:
     """A model that finds the same boxes in every picture.
 
     Args:
-        row: x1, y1, x2, y2, confidence and class of each of its 300 boxes, in its input of 64x64.
+        row: x1, y1, x2, y2, confidence and class of each of its boxes, in its input of 64x64.
         names: its labels, by number.
+        count: of boxes.
     """
-    rows = np.tile(np.array(row, np.float32), (1, 300, 1))
+    rows = np.tile(np.array(row, np.float32), (1, count, 1))
     seen = helper.make_node("Identity", ["mean"], ["seen"])
     return _written(path, [_MEAN, seen], rows, names or {"0": "thing", "1": "other"}, {})
 
@@ -52,7 +53,7 @@ def _written(
          helper.make_node("Add", ["rows", "nothing"], ["output"])],
         "model",
         [_VALUE("images", _FLOAT, [1, 3, 64, 64])],
-        [_VALUE("output", _FLOAT, [1, 300, 6])],
+        [_VALUE("output", _FLOAT, list(rows.shape))],
         [numpy_helper.from_array(array, name) for name, array in given.items()],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])

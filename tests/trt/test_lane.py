@@ -59,7 +59,8 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
             np.testing.assert_allclose(lane.raw(image), expected[0], atol=0.02)
 
 
-def test_what_there_is_no_room_for_is_counted(toy: Path, engines: Path) -> None:
+def test_as_many_boxes_as_are_wanted(toy: Path, engines: Path) -> None:
+    """What NMS has looked at, and nobody wants, is not left out for want of room."""
     options = options_of(toy, engines, wanted=Wanted(0.0, 0.99, 5, multi_label=True))
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for one in lane.detect(host_pictures(3))[0]:
