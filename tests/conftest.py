@@ -67,7 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
     # Files that take long come first, so that no process is left with one while the others have nothing to do.
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    slow = Counter[Path]()
+    for item in items:
+        if mark := item.get_closest_marker("slow"):
+            slow[item.path] += mark.args[0] if mark.args else 1
     items.sort(key=lambda item: -slow[item.path])
     for item in items:
         for mark in item.iter_markers("needs"):

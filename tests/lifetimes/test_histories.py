@@ -12,6 +12,7 @@ from tests.lifetimes.histories import History, profile
 _COUNT = int(os.environ.get("LOOKOUT_HISTORIES", "100"))
 
 
+@pytest.mark.slow(20)
 @pytest.mark.timeout(1200)
 def test_random_histories() -> None:
     run_state_machine_as_test(History, settings=profile(_COUNT, derandomize=True))
