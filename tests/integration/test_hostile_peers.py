@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic
 
 import httpx
 import pytest
@@ -146,7 +147,7 @@ def test_idle_connections_beyond_the_descriptors_keep_nobody_out(tmp_path: Path)
         lookout = stack.enter_context(Lookout(tmp_path, config, files=64))
         friend = stack.enter_context(lookout.subscribe())
         receive_until(friend, has_seen(20, "street"))
-        usual = _processor_time(lookout, friend)
+        usual, _ = _processor_time(lookout, friend)
         for _ in range(200):
             peer = stack.enter_context(socket.socket())
             peer.setblocking(False)
@@ -154,16 +155,17 @@ def test_idle_connections_beyond_the_descriptors_keep_nobody_out(tmp_path: Path)
         with lookout.subscribe() as late:
             receive_until(late, has_seen(1, "street"))
         assert httpx.get(f"http://127.0.0.1:{port}/live", timeout=PATIENCE_S).status_code == 200
-        assert _processor_time(lookout, friend) < 3 * usual
+        spent, passed = _processor_time(lookout, friend)
+        assert spent < 3 * usual + passed / 4  # it was more than a core
         assert "subscribers were cut off" in lookout.log()
 
 
-def _processor_time(lookout: Lookout, friend: Subscriber) -> float:
-    """That the daemon takes for 40 frames, seconds."""
-    begin = lookout.inspect.cpu_times()
+def _processor_time(lookout: Lookout, friend: Subscriber) -> tuple[float, float]:
+    """That the daemon takes for 40 frames, and how long they take, seconds."""
+    begin, began = lookout.inspect.cpu_times(), monotonic()
     receive_until(friend, has_seen(40, "street"))
     end = lookout.inspect.cpu_times()
-    return end.user + end.system - begin.user - begin.system
+    return end.user + end.system - begin.user - begin.system, monotonic() - began
 
 
 @contextmanager
