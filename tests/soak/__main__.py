@@ -210,6 +210,11 @@ class Soak:
                 self.last = message
             self.race.look(judge=judge)
 
+    def begin(self, trouble: Callable[[], None]) -> None:
+        """One more, and a line in the diary."""
+        self.diary.append((monotonic(), trouble.__name__))
+        trouble()
+
     def used(self) -> Used:
         """The least of some looks, over the time in which the daemon tidies up once."""
         rows = []
@@ -444,16 +449,11 @@ def main() -> int:
         soak.look(8, judge=False)
         # Libraries' buffers grow to the worst that they have seen, which is peers by the thousand, and models.
         part = args.minutes / 5
-        for trouble in soak.troubles * (2 if part >= 1 else 1):
-            trouble()
-        if soak.has_time:
-            for _ in range(10):
-                soak.swap_model()
-        for _ in range(40):
-            soak.flood()
+        before_that = soak.troubles * (2 if part >= 1 else 1) + [soak.swap_model] * (10 if soak.has_time else 0)
+        for trouble in [*before_that, *[soak.flood] * 40]:
+            soak.begin(trouble)
         soak.look(8, judge=False)
         before = soak.used()
-        soak.count = dict.fromkeys(soak.count, 0)
         # In five minutes 200 sources are added and removed, and 20 reloads done; the rest is left to chance.
         due = [soak.add_and_remove] * round(20 * part) + [soak.reload] * round(10 * part)
         due += soak.troubles * max(1, round(2 * part))
@@ -462,9 +462,7 @@ def main() -> int:
         start = monotonic()
         until = max(began + 60 * args.minutes - 15, start + 15 * args.minutes)
         while monotonic() < until or (due and monotonic() < until + 60 * args.minutes / 4):
-            trouble = due.pop() if due else soak.chance.choice(soak.troubles)
-            soak.diary.append((monotonic(), trouble.__name__))
-            trouble()
+            soak.begin(due.pop() if due else soak.chance.choice(soak.troubles))
             soak.look(soak.chance.uniform(0.1, 0.6))
             soak.readings.append(soak.lookout.inspect.memory_info().rss)
         soak.look(10)
