@@ -4,7 +4,8 @@
     python -m tests.gpu --data DIR --cache DIR --out DIR --level 3 --only swap precisions placement
 
 DIR of --data is the folder of real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table last. The
-second line builds some twenty engines: an hour at level 3 on a card whose tactics nobody has timed, ten minutes at 1.
+second line builds some twenty engines, minutes each at level 3 on a card whose tactics nobody has timed; it was not run
+whole on a GPU.
 """
 
 from __future__ import annotations
