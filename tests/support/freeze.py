@@ -1,7 +1,7 @@
 """`python freeze.py PID NAME`: stops one thread of a process where it waits, as in a library that never returns.
 
-Not where it works: it might have the interpreter's lock, and all would be stopped. Ends with the thread; whoever traces
-a thread must be there to see it die, or its process cannot be buried.
+Not where it works, or wakes another: it might have the interpreter's lock, and all would be stopped. Ends with the
+thread; whoever traces a thread must be there to see it die, or its process cannot be buried.
 """
 
 import ctypes
@@ -12,7 +12,7 @@ from pathlib import Path
 
 _SEIZE, _INTERRUPT, _DETACH = 0x4206, 0x4207, 17
 _ALL = 0x40000000  # __WALL: threads as well
-_FUTEX = "202"  # on x86-64
+_FUTEX, _WAITS = "202", (0, 9)  # on x86-64; with a bit set or without
 
 
 def main() -> None:
@@ -28,7 +28,8 @@ def main() -> None:
             if libc.ptrace(request, thread, None, None):
                 sys.exit(os.strerror(ctypes.get_errno()))
         os.waitpid(thread, _ALL)
-        if (tasks[0] / "syscall").read_text().split()[0] == _FUTEX:
+        call = (tasks[0] / "syscall").read_text().split()
+        if call[0] == _FUTEX and int(call[2], 16) & 0x7F in _WAITS:
             break
         libc.ptrace(_DETACH, thread, None, None)
         time.sleep(0.001)
