@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run a command. A daemon that is told to end while it is still being loaded ends well."""
     if sys.argv[1:2] == ["run"]:
-        from daemon.signals import end_quietly
+        from daemon.system.signals import end_quietly
 
         end_quietly()
     from daemon import cli

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
-from daemon import heap, systemd
 from daemon.admission import UNKNOWN_FPS, Admission
-from daemon.affinity import Affinity
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture_port import CaptureSinks
@@ -25,17 +23,13 @@ from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.decoder_rate import DecoderRate
 from daemon.errors import LookoutError
-from daemon.gpus import name_visible
 from daemon.http import open_http
 from daemon.lane import Pipeline
 from daemon.lanes import Lanes
-from daemon.limits import Limits
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
 from daemon.metrics import Ledger
 from daemon.model_trial import try_model
 from daemon.monitor import Monitor, RowSink, Subject
-from daemon.mps import Mps
-from daemon.opening import Opening
 from daemon.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
@@ -45,9 +39,15 @@ from daemon.snapshots import Snapshots
 from daemon.source_manager import MakeSource, SourceManager
 from daemon.sources.decoding import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
-from daemon.stop import Stop, StoppedError
-from daemon.tuning import allow_many_files, tune_the_interpreter
-from daemon.watchdog import Stuck, Watchdog
+from daemon.system import heap, systemd
+from daemon.system.affinity import Affinity
+from daemon.system.gpus import name_visible
+from daemon.system.limits import Limits
+from daemon.system.mps import Mps
+from daemon.system.opening import Opening
+from daemon.system.stop import Stop, StoppedError
+from daemon.system.tuning import allow_many_files, tune_the_interpreter
+from daemon.system.watchdog import Stuck, Watchdog
 from detectors.factory import gpus, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 

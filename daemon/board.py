@@ -17,7 +17,7 @@ from typing import Literal
 from daemon.clock import Clock
 from daemon.frames import Frame
 from daemon.metrics import Ledger
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 Cause = Literal["shutdown", "removed"]

@@ -26,7 +26,7 @@ from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
 from daemon.sources.decoding import NVDEC
 from daemon.sources.port import Picture, Reader, Source
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import Image
 

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from daemon import systemd
 from daemon.clock import Clock
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.lane import Keep
 from daemon.lanes import Generation, Lanes
-from daemon.opening import Opening
 from daemon.plan import options_of
 from daemon.reload import Change, defaults_of, difference, is_same_model, least_confidence
 from daemon.source_manager import AnyCapture, SourceManager
-from daemon.stop import Stop, StoppedError
-from daemon.watchdog import Watchdog
+from daemon.system import systemd
+from daemon.system.opening import Opening
+from daemon.system.stop import Stop, StoppedError
+from daemon.system.watchdog import Watchdog
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options
 

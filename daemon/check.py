@@ -19,7 +19,6 @@ from daemon.capacity import Demand, Limits, cores, loads, measure_detector, verd
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError, DecodeError, SourceError
-from daemon.gpus import name_visible
 from daemon.http import open_http
 from daemon.lane import keep_of
 from daemon.messages import VideoFormat
@@ -31,6 +30,7 @@ from daemon.reload import defaults_of
 from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
+from daemon.system.gpus import name_visible
 from detectors.factory import availability, gpus, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
 

@@ -15,7 +15,7 @@ from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.errors import LookoutError
 from daemon.outputs import JSON_FILE, OutputFolder
-from daemon.signals import leave
+from daemon.system.signals import leave
 from detectors.port import DetectorError, Precision
 
 USER_ERROR = 2
@@ -90,9 +90,9 @@ def run(config: Path) -> int:
     from daemon.config import Config
     from daemon.kept import Kept, load_whole, tell_whose_sources
     from daemon.log import logging
-    from daemon.signals import stopping_on_signals
-    from daemon.stop import Stop, StoppedError
-    from daemon.tuning import leave_no_core
+    from daemon.system.signals import stopping_on_signals
+    from daemon.system.stop import Stop, StoppedError
+    from daemon.system.tuning import leave_no_core
 
     def read() -> Config:
         found = load_whole(config)

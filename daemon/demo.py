@@ -18,9 +18,9 @@ from daemon.config import Config, LogConfig, ModelConfig, MonitorConfig, Publish
 from daemon.log import logging
 from daemon.messages import Detections
 from daemon.metrics import Rows, percentiles
-from daemon.paths import demo_model
-from daemon.signals import stopping_on_signals
 from daemon.sources.synthetic import scene_of
+from daemon.system.paths import demo_model
+from daemon.system.signals import stopping_on_signals
 from daemon.watch import View
 from detectors.factory import Backend
 from detectors.matching import match

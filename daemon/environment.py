@@ -14,9 +14,9 @@ from pathlib import Path
 
 from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
-from daemon.gpus import name_visible
 from daemon.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
+from daemon.system.gpus import name_visible
 from detectors.factory import PACKAGES
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)

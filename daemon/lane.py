@@ -19,8 +19,8 @@ from daemon.frames import Frame
 from daemon.messages import Model
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Result, Served
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, Lane
 

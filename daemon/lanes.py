@@ -8,11 +8,11 @@ from contextlib import suppress
 
 import structlog
 
-from daemon import heap
 from daemon.config import SourceConfig
 from daemon.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
-from daemon.limits import Limits
-from daemon.stop import Stop, StoppedError
+from daemon.system import heap
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
 
 log = structlog.get_logger(__name__)

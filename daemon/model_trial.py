@@ -20,10 +20,10 @@ import msgspec
 
 from daemon.config import LogConfig
 from daemon.log import logging
-from daemon.mps import environment_outside
-from daemon.reaping import reap
-from daemon.signals import held_back, leave_to_the_daemon
-from daemon.stop import Stop, StoppedError
+from daemon.system.mps import environment_outside
+from daemon.system.reaping import reap
+from daemon.system.signals import held_back, leave_to_the_daemon
+from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
 

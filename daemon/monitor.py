@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 import structlog
 
-from daemon import heap, systemd
 from daemon.appending import AppendedFile
 from daemon.clock import Clock
 from daemon.config import MonitorConfig
@@ -22,9 +21,10 @@ from daemon.metrics import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, perce
 from daemon.outbox import Outbox, Report
 from daemon.probes import GpuReader, ProcessProbe
 from daemon.publisher import Publisher
-from daemon.stop import Stop
-from daemon.tuning import name_threads
-from daemon.watchdog import Watchdog
+from daemon.system import heap, systemd
+from daemon.system.stop import Stop
+from daemon.system.tuning import name_threads
+from daemon.system.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0

@@ -12,9 +12,9 @@ import psutil
 import structlog
 
 from daemon.clock import Bell, Clock
-from daemon.gpus import name_visible, visible
 from daemon.messages import GpuMetrics, ProcessMetrics
-from daemon.stop import Stop
+from daemon.system.gpus import name_visible, visible
+from daemon.system.stop import Stop
 from detectors.factory import gpus
 
 log = structlog.get_logger(__name__)

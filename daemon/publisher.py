@@ -44,8 +44,8 @@ from daemon.messages import Detections as DetectionsMessage
 from daemon.metrics import MOST_GONE, Ledger
 from daemon.outbox import Outbox, Report, Result
 from daemon.redact import scrub
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from detectors.detections import Detections
 
 log = structlog.get_logger(__name__)

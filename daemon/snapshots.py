@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from daemon.errors import LookoutError, StoppingError
 from daemon.frames import Frame
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
 

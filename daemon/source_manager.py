@@ -19,13 +19,13 @@ from daemon.capture_threads import Crew
 from daemon.clock import Clock
 from daemon.config import Config, SourceConfig
 from daemon.errors import SourceError
-from daemon.limits import Limits
 from daemon.messages import State, VideoFormat
 from daemon.plan import processes_of, remote, surfaces_of
 from daemon.sources.decoding import Hardware, NoHardware, Offer
 from daemon.sources.port import Source
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from daemon.workers.pool import PoolContext, WorkerPool
 from daemon.workers.process import WorkerConfig
 from daemon.workers.remote import RemoteCapture

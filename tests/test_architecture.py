@@ -19,8 +19,8 @@ GPU_FILES = (
     "detectors/nvrtc.py",
     "detectors/factory.py",
     "daemon/sources/nvdec/",
-    "daemon/gpus.py",
-    "daemon/mps.py",
+    "daemon/system/gpus.py",
+    "daemon/system/mps.py",
     "daemon/probes.py",
     "calibration/portable.py",  # the rules of three versions
     "calibration/quantize.py",

@@ -23,12 +23,12 @@ from av.packet import Packet
 
 from daemon.bench.harness import probing
 from daemon.errors import LookoutError
-from daemon.mps import Mps
 from daemon.probes import GpuProbe
-from daemon.signals import leave_to_the_daemon
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decoding import UnsuitableError
 from daemon.sources.nvdec.card import ask
+from daemon.system.mps import Mps
+from daemon.system.signals import leave_to_the_daemon
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:

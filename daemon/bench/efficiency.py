@@ -21,9 +21,9 @@ from daemon.bench.load import Load
 from daemon.bench.run import run
 from daemon.config import AvConfig
 from daemon.errors import LookoutError
-from daemon.paths import demo_model
 from daemon.redact import Url
 from daemon.sources.av import AvSource
+from daemon.system.paths import demo_model
 from detectors.cpu.detector import CpuDetector, CpuLane
 from detectors.port import HostImage, Options, on_host
 

@@ -13,10 +13,10 @@ from daemon.app import CUT_SHORT, App
 from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
 from daemon.errors import LookoutError
-from daemon.gpus import name_visible
 from daemon.messages import VideoFormat
 from daemon.metrics import CAUSES, Counts
 from daemon.probes import GpuProbe, open_gpu_probe
+from daemon.system.gpus import name_visible
 
 _FIRST_FRAMES = 5  # of every source, before the rate is looked at
 _PATIENCE_S = 120.0

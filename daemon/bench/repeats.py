@@ -16,8 +16,8 @@ from daemon.bench.load import Load
 from daemon.bench.result import Accuracy, Case, Limits, Report, environment_of, read, settings_of
 from daemon.bench.run import Run, run
 from daemon.errors import LookoutError
-from daemon.paths import demo_model
 from daemon.redact import Url
+from daemon.system.paths import demo_model
 
 
 def repeated(

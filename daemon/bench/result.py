@@ -14,7 +14,7 @@ from daemon.bench.load import Load
 from daemon.bench.run import Run
 from daemon.environment import Environment, found_out
 from daemon.errors import LookoutError
-from daemon.paths import demo_model
+from daemon.system.paths import demo_model
 
 Kind = Literal["run", "search"]
 Schema = Literal["lookout.bench/2"]

@@ -15,9 +15,9 @@ from time import monotonic, thread_time
 
 import psutil
 
-from daemon.affinity import interrupts
 from daemon.messages import GpuMetrics
 from daemon.probes import GpuProbe, ProcessProbe
+from daemon.system.affinity import interrupts
 
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)
 

@@ -14,10 +14,10 @@ import structlog
 
 from daemon.capture_port import CaptureSinks
 from daemon.clock import Clock
-from daemon.limits import Limits
 from daemon.sources.decoding import NoHardware
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from daemon.workers.channel import NoDescriptorError
 from daemon.workers.memory import Mapper
 from daemon.workers.process import WorkerConfig

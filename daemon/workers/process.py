@@ -27,11 +27,11 @@ from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
-from daemon.signals import leave_to_the_daemon
 from daemon.sources.decoding import Hardware, Offer
 from daemon.sources.port import Source
+from daemon.system.signals import leave_to_the_daemon
+from daemon.system.tuning import tune_the_interpreter
 from daemon.timing import Backoff
-from daemon.tuning import tune_the_interpreter
 from daemon.workers.channel import Add, Answer, Channel, Disown, Failed, Remove, Returned, Share, Stop, ToCapture
 from daemon.workers.sender import Feed, FrameSender
 

@@ -6,7 +6,7 @@ import itertools
 
 from daemon.config import AvConfig, SourceConfig
 from daemon.messages import State, VideoFormat
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 
 _numbers = itertools.count()
 

@@ -20,7 +20,7 @@ from daemon.frames import Frame, FrameInfo
 from daemon.leases import Lease, Ring
 from daemon.messages import State, VideoFormat
 from daemon.sources.decoding import Hardware
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 from daemon.workers.channel import (
     MOST,
     Answer,

@@ -22,9 +22,9 @@ from daemon.capture_port import CaptureSinks
 from daemon.clock import Clock
 from daemon.errors import SourceError
 from daemon.frames import Frame
-from daemon.limits import Limits
-from daemon.reaping import reap
-from daemon.signals import held_back
+from daemon.system.limits import Limits
+from daemon.system.reaping import reap
+from daemon.system.signals import held_back
 from daemon.workers.channel import (
     Add,
     Answer,

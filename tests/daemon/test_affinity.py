@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.affinity import Affinity, interrupts
+from daemon.system.affinity import Affinity, interrupts
 
 pytestmark = pytest.mark.needs("cores")
 _S = 1_000_000_000

@@ -11,7 +11,7 @@ from daemon.board import Batch, FrameBoard
 from daemon.frames import Frame, FrameInfo
 from daemon.messages import FrameClock
 from daemon.metrics import Ledger
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 

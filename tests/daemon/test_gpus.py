@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.gpus import name_visible, visible
-from daemon.mps import Mps
 from daemon.probes import open_gpu_probe
+from daemon.system.gpus import name_visible, visible
+from daemon.system.mps import Mps
 from detectors import factory
 from detectors.port import BackendUnavailableError
 from tests.daemon.test_mps import control  # noqa: F401 - a fixture

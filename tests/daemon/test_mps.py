@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.mps import Mps
+from daemon.system.mps import Mps
 from tests.support.daemon import wait_until
 
 _WHERE = "CUDA_MPS_PIPE_DIRECTORY"
@@ -59,7 +59,7 @@ def test_it_serves_who_is_started_meanwhile_and_ends_in_order(control: Path) -> 
 
 
 def test_it_ends_when_the_daemon_is_killed(control: Path) -> None:
-    code = "from daemon.mps import Mps\nm = Mps()\nprint(m.reason, flush=True)\ninput()"
+    code = "from daemon.system.mps import Mps\nm = Mps()\nprint(m.reason, flush=True)\ninput()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as daemon:

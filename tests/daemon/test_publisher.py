@@ -18,7 +18,7 @@ from daemon.messages import Detections, FrameClock, Model, Status
 from daemon.metrics import Ledger
 from daemon.outbox import Outbox, Result, Served
 from daemon.publisher import Publisher
-from daemon.watchdog import Watchdog
+from daemon.system.watchdog import Watchdog
 from detectors import detections as found
 from detectors.port import StageTimes
 from tests.support.daemon import receive_until

@@ -23,7 +23,6 @@ from time import sleep
 import msgspec
 import numpy as np
 
-from daemon.affinity import interrupts
 from daemon.app import App
 from daemon.bench.harness import probing, warm_up, watch
 from daemon.bench.listener import listening
@@ -32,6 +31,7 @@ from daemon.bench.steady import RowLog
 from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.probes import GpuProbe
+from daemon.system.affinity import interrupts
 
 _SETTLE_S = 1.0
 # Of three seconds, the part in which a loop, of which no turn takes 5 us, did not go on.

@@ -17,10 +17,10 @@ import pytest
 from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
-from daemon.limits import Limits
 from daemon.messages import Detections, Message, Status
 from daemon.metrics import Counts
 from daemon.redact import Url
+from daemon.system.limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
 from tests.support import clips

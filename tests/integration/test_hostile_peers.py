@@ -69,7 +69,7 @@ def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> N
     from daemon.metrics import Ledger
     from daemon.outbox import Outbox
     from daemon.publisher import Publisher
-    from daemon.watchdog import Watchdog
+    from daemon.system.watchdog import Watchdog
 
     ledger = Ledger(["cam"])
     for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):

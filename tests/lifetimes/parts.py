@@ -13,7 +13,7 @@ from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
-from daemon.stop import Stop
+from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, StageTimes

@@ -31,12 +31,12 @@ from daemon.config import (
     SyntheticConfig,
 )
 from daemon.errors import LookoutError
-from daemon.limits import Limits
 from daemon.messages import Detections, Status
 from daemon.metrics import CAUSES, Counts
 from daemon.redact import Url
-from daemon.signals import stopping_on_signals
-from daemon.stop import Stop
+from daemon.system.limits import Limits
+from daemon.system.signals import stopping_on_signals
+from daemon.system.stop import Stop
 from detectors.factory import Backend
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate

@@ -27,8 +27,8 @@ from daemon.outbox import Outbox, Report, Result, Served
 from daemon.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.snapshots import Snapshots
 from daemon.sources.port import Picture
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
 from tests.lifetimes.parts import Said

@@ -19,12 +19,12 @@ import pytest
 from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
-from daemon.limits import Limits
 from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
-from daemon.stop import Stop
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import DetectorError
 from tests.lifetimes.gate import Gate

@@ -12,9 +12,9 @@ import pytest
 from daemon.app import PART_STUCK, App
 from daemon.config import HttpConfig, MonitorConfig
 from daemon.errors import ConfigError
-from daemon.limits import Limits
 from daemon.metrics import Rows
-from daemon.stop import Stop, StoppedError
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop, StoppedError
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate

@@ -27,11 +27,11 @@ from daemon.config import HttpConfig, SourceConfig
 from daemon.http import routes
 from daemon.http.server import HttpServer
 from daemon.kept import Kept
-from daemon.limits import Limits
 from daemon.redact import Secret
 from daemon.sources.decoding import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
+from daemon.system.limits import Limits
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.lifetimes.gate import Gate

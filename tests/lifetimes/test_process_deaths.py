@@ -13,9 +13,9 @@ from daemon.admission import Admission
 from daemon.board import FrameBoard
 from daemon.capture_port import CaptureSinks
 from daemon.config import LogConfig, ReconnectConfig
-from daemon.limits import Limits
 from daemon.metrics import CAUSES, Ledger
 from daemon.sources.decoding import NoHardware
+from daemon.system.limits import Limits
 from daemon.workers.process import WorkerConfig
 from daemon.workers.remote import RemoteCapture
 from daemon.workers.worker import Worker

@@ -14,9 +14,9 @@ import pytest
 from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import BoardConfig, Config, ModelConfig, PublisherConfig, SourceConfig
-from daemon.limits import Limits
 from daemon.messages import Detections, Message, Status
-from daemon.stop import Stop
+from daemon.system.limits import Limits
+from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import HostImage, Options
 from tests.lifetimes.cameras import Clip, camera, make

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from daemon.app import App
-from daemon.signals import stopping_on_signals
-from daemon.stop import Stop
+from daemon.system.signals import stopping_on_signals
+from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector

@@ -14,9 +14,9 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, SourceConfig, SyntheticConfig
 from daemon.errors import LookoutError
-from daemon.limits import Limits
 from daemon.messages import Status
 from daemon.sources.factory import make_source
+from daemon.system.limits import Limits
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.cameras import camera
 from tests.lifetimes.gate import Gate

@@ -22,11 +22,11 @@ from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
 from daemon.errors import PoisonedError, SourceError
-from daemon.limits import Limits
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decoding import NoHardware
 from daemon.sources.nvdec.pool import Pool, Shown
+from daemon.system.limits import Limits
 from daemon.workers.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
 from daemon.workers.sender import Feed, FrameSender
 from tests.lifetimes.cameras import Clip, HeldMaker, camera

@@ -23,8 +23,8 @@ from daemon.bench.repeats import limits_of, runs_of
 from daemon.bench.result import Case, Peer, Report, environment_of, settings_of
 from daemon.bench.run import Run
 from daemon.errors import LookoutError
-from daemon.paths import demo_model
 from daemon.report import said, show
+from daemon.system.paths import demo_model
 
 Rates = list[tuple[str, float, str]]
 _OURS = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")

@@ -15,7 +15,7 @@ from time import perf_counter
 
 import cv2
 
-from daemon.paths import demo_model
+from daemon.system.paths import demo_model
 from detectors.factory import open_detector
 from detectors.port import DetectorError, HostImage, Options
 

@@ -26,8 +26,8 @@ from daemon.outbox import Outbox
 from daemon.publisher import Publisher
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
-from daemon.stop import Stop
-from daemon.watchdog import Watchdog
+from daemon.system.stop import Stop
+from daemon.system.watchdog import Watchdog
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.support.clock import ManualClock

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from daemon.clock import Clock
-from daemon.stop import Stop, StoppedError
+from daemon.system.stop import Stop, StoppedError
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -14,7 +14,7 @@ def demo_model() -> Path:
     Raises:
         LookoutError: it is not there.
     """
-    places = (Path(__file__).resolve().parent.parent / "models", Path(sys.prefix) / "share" / "lookout" / "models")
+    places = (Path(__file__).resolve().parents[2] / "models", Path(sys.prefix) / "share" / "lookout" / "models")
     for place in places:
         if (place / "demo.onnx").is_file():
             return place / "demo.onnx"

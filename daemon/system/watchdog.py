@@ -16,14 +16,14 @@ from types import FrameType
 
 import structlog
 
-from daemon import systemd
 from daemon.clock import Clock
-from daemon.stop import Stop
+from daemon.system import systemd
+from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 _PAUSED_NS = 5_000_000_000  # between two looks, of which there is one a second: nobody could move meanwhile
 _TICK_S = 1.0
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 class Pulse:

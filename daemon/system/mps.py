@@ -2,8 +2,8 @@
 
 Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter to two
 fifths of the engine's speed beside full decoding (docs/benchmarks.md). The service has a folder of its own, so that no
-other program is part of it, and ends with the daemon however that ends: `python -m daemon.mps FOLDER` keeps it until
-its standard input is closed.
+other program is part of it, and ends with the daemon however that ends: `python -m daemon.system.mps FOLDER` keeps it
+until its standard input is closed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pathlib import Path
 import psutil
 import structlog
 
-from daemon.gpus import name_visible
-from daemon.reaping import reap
-from daemon.signals import held_back, leave_to_the_daemon
+from daemon.system.gpus import name_visible
+from daemon.system.reaping import reap
+from daemon.system.signals import held_back, leave_to_the_daemon
 
 log = structlog.get_logger(__name__)
 
