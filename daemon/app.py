@@ -17,7 +17,7 @@ import structlog
 from daemon.admission import UNKNOWN_FPS, Admission
 from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
-from daemon.capture_port import CaptureSinks
+from daemon.capture.sinks import CaptureSinks
 from daemon.changes import Changes, KeepSources, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
@@ -37,7 +37,7 @@ from daemon.publisher import Publisher
 from daemon.reload import Change, defaults_of
 from daemon.snapshots import Snapshots
 from daemon.source_manager import MakeSource, SourceManager
-from daemon.sources.decoding import NVDEC, NoHardware, Offer
+from daemon.sources.decode import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
 from daemon.system.affinity import Affinity

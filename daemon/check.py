@@ -27,7 +27,7 @@ from daemon.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.publisher import try_endpoint
 from daemon.redact import printable
 from daemon.reload import defaults_of
-from daemon.sources.decoding import NVDEC, Hardware, NoHardware, Offer
+from daemon.sources.decode import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from daemon.system.gpus import name_visible

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from daemon.board import PATIENT_DEPTH
 from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
-from daemon.sources.decoding import NoHardware, Offer
+from daemon.sources.decode import NoHardware, Offer
 from daemon.sources.factory import offer_hardware
 from daemon.sources.nvdec.memory import decoder_bytes
 from detectors.port import ModelInfo, Options, Wanted

@@ -13,22 +13,22 @@ from typing import Protocol
 
 import structlog
 
-from daemon.capture import Capture
-from daemon.capture_port import CaptureSinks
-from daemon.capture_threads import Crew
+from daemon.capture.capture import Capture
+from daemon.capture.processes.main import WorkerConfig
+from daemon.capture.processes.pool import PoolContext, WorkerPool
+from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.sinks import CaptureSinks
+from daemon.capture.threads import Crew
 from daemon.clock import Clock
 from daemon.config import Config, SourceConfig
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.plan import processes_of, remote, surfaces_of
-from daemon.sources.decoding import Hardware, NoHardware, Offer
+from daemon.sources.decode import Hardware, NoHardware, Offer
 from daemon.sources.port import Source
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog
-from daemon.workers.pool import PoolContext, WorkerPool
-from daemon.workers.process import WorkerConfig
-from daemon.workers.remote import RemoteCapture
 
 log = structlog.get_logger(__name__)
 MakeSource = Callable[[SourceConfig, Hardware], Source]

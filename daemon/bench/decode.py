@@ -25,7 +25,7 @@ from daemon.bench.harness import probing
 from daemon.errors import LookoutError
 from daemon.probes import GpuProbe
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.decoding import UnsuitableError
+from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.card import ask
 from daemon.system.mps import Mps
 from daemon.system.signals import leave_to_the_daemon

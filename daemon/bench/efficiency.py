@@ -22,7 +22,7 @@ from daemon.bench.run import run
 from daemon.config import AvConfig
 from daemon.errors import LookoutError
 from daemon.redact import Url
-from daemon.sources.av import AvSource
+from daemon.sources.ffmpeg import AvSource
 from daemon.system.paths import demo_model
 from detectors.cpu.detector import CpuDetector, CpuLane
 from detectors.port import HostImage, Options, on_host

@@ -27,9 +27,9 @@ from daemon.config import (
 from daemon.errors import DecodeError, LookoutError
 from daemon.messages import Encoding, FrameClock
 from daemon.redact import Url
-from daemon.sources.av import AvSource
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
+from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Reader, Source
 from daemon.system.paths import demo_model
 from detectors.factory import Backend

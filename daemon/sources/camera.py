@@ -9,7 +9,7 @@ from daemon.config import CameraConfig
 from daemon.errors import SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.port import Picture
-from daemon.sources.turning import turned, upright
+from daemon.sources.rotation import turned, upright
 from detectors.port import HostImage, Image
 
 _ERROR = 2

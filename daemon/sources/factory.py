@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from daemon.config import AvConfig, CameraConfig, SourceConfig
-from daemon.sources.decoding import Hardware, NoHardware, Offer, UnsuitableError
+from daemon.sources.decode import Hardware, NoHardware, Offer, UnsuitableError
 from daemon.sources.port import Source
 
 
 def make_source(config: SourceConfig, hardware: Hardware | None = None) -> Source:
     """A source that is not connected yet; what it needs is imported here."""
     if isinstance(config, AvConfig):
-        from daemon.sources.av import AvSource
+        from daemon.sources.ffmpeg import AvSource
 
         return AvSource(config, hardware)
     if isinstance(config, CameraConfig):

@@ -1,206 +1,181 @@
-"""FFmpeg's connections, through PyAV: its options, what it may read and allocate, and what breaks, in words."""
+"""RTSP cameras and recordings: packets through PyAV (FFmpeg), pictures by the GPU's decoder or on the CPU."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
-import re
-import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache
-from time import monotonic
-from typing import Literal
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from time import monotonic_ns
+from typing import Any
 
-import av
-import av.error
-from av.container import InputContainer
+import msgspec
 from av.packet import Packet
-from av.stream import Discard, Stream
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import SourceError
-from daemon.redact import scrub
+from daemon.errors import DecodeError, LeftOutError, SourceError
+from daemon.messages import FrameClock, VideoFormat
+from daemon.redact import Url
+from daemon.sources.decode import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
+from daemon.sources.packets import Demuxer
+from daemon.sources.playlist import Playlist, is_several
+from daemon.sources.port import Picture
+from daemon.sources.rotation import turned, turns_of, upright
+from daemon.sources.skipping import CatchUp
+from detectors.port import Image
 
-Transport = Literal["tcp", "udp"]
-_RTSP = ("rtsp", "rtsps")
-_HTTP = ("http", "https")
-_LOCAL = ("", "file")
-# Of files. None that is a list of other files, but for HLS's, which FFmpeg knows by its name alone.
-_FORMATS = (
-    "aiff,apng,asf,av1,avi,bmp_pipe,dirac,dv,flv,gif,gif_pipe,h261,h263,h264,hevc,hls,image2,ivf,jpeg_pipe,jpegxl_pipe,m4v,"
-    "matroska,mjpeg,mjpeg_2000,mov,mpeg,mpegts,mpegvideo,mpjpeg,mxf,nut,obu,ogg,pam_pipe,png_pipe,pgm_pipe,ppm_pipe,"
-    "qoi_pipe,rm,swf,tiff_pipe,vc1,vvc,webp_pipe,wtv,yuv4mpegpipe"
-)
-# By default FFmpeg reads 20 frames before it says that it is open, to guess a rate that nobody here needs.
-_RTSP_OPTIONS = {"fpsprobesize": "0"}
-# FFmpeg's own limit for RTSP's sockets, in us. PyAV's asks the interpreter for the time, and so for its lock, at each
-# turn of a socket: with 150 cameras that cost more than all else. Not tried through TLS.
-_OWN_LIMIT = "timeout"
-_NETWORK = "crypto,data,hls,http,httpproxy,https,rtmp,rtmps,rtmpt,rtp,rtsp,rtsps,srtp,tcp,tls,udp"
-# FFmpeg allocates what a camera or file asks for: an RTSP answer that says it is 2 GiB long, a picture of 16000x16000.
-_MOST_PIXELS = 8192 * 4320  # 8K
-_MOST_BYTES = 256 << 20  # at once; the index of a two days' recording takes half of it
-# What FFmpeg's words mean when they come from opening.
-_MEANING: dict[type[Exception], str] = {
-    av.error.InvalidDataError: ": it is empty, cut short or not a video",
-    av.error.OSError: ": the host name may be wrong, or the server closed the connection",
-    av.error.HTTPUnauthorizedError: ": check user name and password",
-}
-_LATE_S = 1.0  # video that begins so long after the sound
+_NO_KEY = ": it has sent no key picture yet, with which decoding begins; have it send one every second or two"
+_MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one for each thread
 
 
-@dataclass(frozen=True)
-class Connection:
-    """A container that is open, and its first video stream.
+class AvSource:
+    """A URL, a file, or several files. Unless told otherwise, files are recordings, and what has a scheme is live."""
 
-    Attributes:
-        notes: what a person who set this up should know of it.
-    """
+    def __init__(self, config: AvConfig, hardware: Hardware | None = None) -> None:
+        self._config, self._hardware = config, hardware or NoHardware("not asked for")
+        self.live = config.url.scheme not in ("", "file") if config.kind == "auto" else config.kind == "live"
+        self.once = not self.live and not config.loop
+        self.paced = not self.live and config.pace == "realtime"
+        self.clock = FrameClock("arrival") if self.live else FrameClock("file", 0)
+        self._refused: str | None = None  # why the GPU's decoder gave up on the last connection
+        path = config.url.reveal().removeprefix("file://")
+        several = config.url.scheme in ("", "file") and is_several(path)
+        self._playlist = Playlist(path, loop=config.loop) if several else None
 
-    container: InputContainer
-    stream: VideoStream
-    notes: tuple[str, ...]
+    @property
+    def goes_on(self) -> bool:
+        return self._playlist is not None and self._playlist.goes_on
 
-
-def connect(config: AvConfig) -> Connection:
-    """Open a URL or recording, and look for its video. RTSP comes over TCP, or UDP where the server has no other.
-
-    Raises:
-        SourceError: it cannot be opened, or holds no video that can be decoded.
-    """
-    _bound_allocations()
-    notes: list[str] = []
-    try:
-        container = _open(config, "udp" if config.transport == "udp" else "tcp")
-    except _NotOfferedError:
-        if config.transport != "auto":
+    def open(self) -> AvReader:
+        config = self._config
+        if self._playlist:
+            config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
+        demuxer = Demuxer(config, live=self.live)
+        try:
+            turns = turns_of(config, live=self.live)
+            decoder, reason = self._decoder(demuxer.stream)
+            return AvReader(config, demuxer, decoder, reason, turns, self._refuse)
+        except BaseException:
+            demuxer.close()
             raise
-        container = _open(config, "udp")
-        notes.append("its server does not offer TCP: it comes over UDP, where packets may be lost")
-    try:
-        stream = _video_of(container, config)
-        notes += _notes_of(container, stream, config)
-    except BaseException:
-        container.close()
-        raise
-    return Connection(container, stream, tuple(notes))
+
+    def _decoder(self, stream: VideoStream) -> tuple[Decoder, str | None]:
+        """What decodes this stream; where auto would rather have had another, why not."""
+        if self._config.decode == "cpu":
+            return SoftwareDecoder(), None
+        try:
+            if self._config.decode == "auto" and self._refused:
+                raise UnsuitableError(self._refused)
+            return self._hardware.decoder(stream, low_latency=self.live), None
+        except UnsuitableError as error:
+            if self._config.decode == "nvdec":
+                raise SourceError(f"decode: nvdec is not possible for {self._config.url}: {error}") from error
+            self._refused = None
+            return self._hardware.software(stream), str(error)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = reason
 
 
-class _NotOfferedError(SourceError):
-    """The server does not offer the transport."""
+class AvReader:
+    """One connection; see `daemon.sources.port.Reader`."""
 
+    def __init__(
+        self,
+        config: AvConfig,
+        demuxer: Demuxer,
+        decoder: Decoder,
+        reason: str | None,
+        turns: int,
+        on_refusal: Callable[[str], None],
+    ) -> None:
+        self._config, self._demuxer, self._decoder, self._on_refusal = config, demuxer, decoder, on_refusal
+        self._turns = turns
+        self._frames: deque[Decoded] = deque()
+        self._unseen: set[int] = set()  # times of pictures that an edit list leaves out
+        self._decode = 0
+        self._owed = 0  # pictures that the decoder has packets for and has not given yet
+        self._has_begun = False  # there was a key picture
+        self._catch_up = CatchUp(demuxer.stream)
+        decoder.begin(demuxer.stream)
+        context = demuxer.stream.codec_context
+        size = context.width, context.height
+        self._in_bursts = demuxer.live and bool(context.has_b_frames)
+        aspect = float(demuxer.stream.sample_aspect_ratio or 1)
+        seen = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason, round(aspect, 6), demuxer.notes)
+        self.format = upright(seen, turns)
 
-def _open(config: AvConfig, transport: Transport) -> InputContainer:
-    options, own = _options(config, transport)
-    limits: tuple[float, float | None] = (config.open_timeout_s, config.read_timeout_s)
-    answer_s = config.open_timeout_s
-    if own:
-        limits = (config.open_timeout_s, None)
-        answer_s = min(config.open_timeout_s, config.read_timeout_s)
-    started = monotonic()
-    try:
-        container: InputContainer = av.open(config.address, options=options, timeout=limits)
-        return container
-    except (av.error.FFmpegError, OSError, ValueError) as error:
-        waited = monotonic() - started
-        if waited >= answer_s * 0.9:
-            raise SourceError(f"no complete answer from {config.url} within {answer_s:g} s") from error
-        words = f"cannot open {config.url}: {words_of(error)}"
-        if config.url.scheme in _RTSP and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
-            other = "udp" if transport == "tcp" else "tcp"
-            raise _NotOfferedError(
-                f"{words}: the server does not offer {transport.upper()}: set transport: {other}"
-            ) from error
-        meaning = _MEANING.get(type(error), "")
-        if config.url.scheme in _LOCAL and getattr(error, "errno", None) == errno.EINVAL:
-            meaning = ": it is of no format that is taken from a file; options: {format_whitelist: ...} takes others"
-        if config.url.scheme in _HTTP and isinstance(error, av.error.InvalidDataError):
-            meaning = ": it is no video; is it the address of a web page?"
-        if config.url.scheme in _HTTP and getattr(error, "errno", None) == errno.EIO:
-            meaning += ', or it is a web page, or it redirects, which options: {max_redirects: "3"} would follow'
-        raise SourceError(f"{words}{meaning}{_hint(config)}") from error
+    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+        while not self._frames:
+            if self._owed > _MOST_DELAYED:
+                self._give_up_one()
+            asked = monotonic_ns()
+            packet = self._demuxer.next() or self._first_again()
+            if packet is None:
+                return None
+            got = monotonic_ns()
+            if cause := self._catch_up.leaves_out(packet, late, got - asked, undecoded):
+                raise LeftOutError(f"a picture of {self._config.url} is left out", cause)
+            try:
+                self._decode_packet(packet)
+            finally:
+                self._decode += monotonic_ns() - got
+        frame = self._frames.popleft()
+        decode, self._decode = self._decode, 0
+        time = self._demuxer.time_of(frame.pts, frame.time_base)
+        load = partial(self._load_turned, frame.load) if self._turns else frame.load
+        sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
+        return Picture(time, decode, load, sent_at, self._in_bursts)
 
+    def close(self) -> None:
+        self._frames.clear()
+        self._decoder.close()
+        self._demuxer.close()
 
-def _options(config: AvConfig, transport: Transport) -> tuple[dict[str, str], bool]:
-    """For FFmpeg; and whether RTSP's sockets have a time limit of their own."""
-    own = {key: value.reveal() for key, value in config.options.items()}
-    options = {"protocol_whitelist": _protocols(config.url.scheme), "max_pixels": str(_MOST_PIXELS)}
-    if config.url.scheme in _LOCAL:
-        options["format_whitelist"] = _FORMATS
-    if config.url.scheme in _HTTP:
-        options["max_redirects"] = "0"  # a camera would have any address of the network asked
-    if config.url.scheme in _RTSP:
-        options |= _RTSP_OPTIONS | {"rtsp_transport": transport}
-    limited = config.url.scheme == "rtsp" and _OWN_LIMIT not in own
-    if limited:
-        options[_OWN_LIMIT] = str(round(config.read_timeout_s * 1e6))
-    return options | own, limited
+    def _load_turned(self, load: Callable[[], Image]) -> Image:
+        return turned(load(), self._turns)
 
+    def _first_again(self) -> Packet[Any] | None:
+        """At the end of a recording: the first packet of the next pass; None if it does not loop."""
+        if self._demuxer.is_endless:
+            self._demuxer.begin_again()
+            return self._demuxer.next() or self._first_again()
+        if self._owed > 0:
+            self._give_up_one()
+        if self._config.loop:
+            self._demuxer.begin_again()
+            self._decoder.begin(self._demuxer.stream)
+            return self._demuxer.next() or self._first_again()
+        self._demuxer.check_length()
+        return None
 
-def _hint(config: AvConfig) -> str:
-    """A variable without braces is taken as it stands."""
-    found = re.search(r"\$([A-Z][A-Z0-9_]+)", config.url.written)
-    return f"; the URL has ${found[1]}: for a variable write ${{{found[1]}}}" if found else ""
+    def _decode_packet(self, packet: Packet[Any]) -> None:
+        if packet.is_discard and packet.pts is not None:  # others may need it, and nobody is to see it
+            self._unseen.add(packet.pts)
+        else:
+            self._owed += packet.size > 0
+        self._has_begun = self._has_begun or packet.is_keyframe
+        try:
+            for frame in self._decoder.decode(packet):
+                if frame.pts in self._unseen:  # of a decoder that does not know
+                    continue
+                self._unseen = {pts for pts in self._unseen if frame.pts is None or pts > frame.pts}
+                self._frames.append(frame)
+                # Where pictures are interlaced a packet may hold one field, and the sum would not come out.
+                self._owed = 0 if frame.interlaced else max(0, self._owed - 1)
+        except DecodeError as error:
+            self._owed = max(0, self._owed - 1)
+            words = self._no_key or f": {error}"
+            raise DecodeError(f"a picture of {self._config.url} cannot be decoded{words}") from error
+        except UnsuitableError as error:
+            self._on_refusal(str(error))
+            raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
 
+    @property
+    def _no_key(self) -> str:
+        return "" if self._has_begun else _NO_KEY
 
-def _video_of(container: InputContainer, config: AvConfig) -> VideoStream:
-    if not container.streams.video:
-        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-        raise SourceError(f"no video in {config.url}: it holds {kinds}")
-    stream = container.streams.video[0]
-    # A stream without a codec context crashes PyAV when it is decoded (PyAV #2344).
-    if getattr(stream, "codec_context", None) is None:
-        raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
-    most_pixels = config.options["max_pixels"].reveal() if "max_pixels" in config.options else str(_MOST_PIXELS)
-    _check_size(config, stream, most_pixels)
-    stream.codec_context.options = {"max_pixels": most_pixels}
-    stream.codec_context.thread_count = config.decode_threads
-    for other in container.streams:
-        if other.index != stream.index:
-            other.discard = Discard.all
-    return stream
-
-
-def _notes_of(container: InputContainer, stream: VideoStream, config: AvConfig) -> Iterator[str]:
-    if (count := len(container.streams.video)) > 1:
-        yield f"it has {count} video tracks; the first is read"
-    late = _begin_of(stream) - min(map(_begin_of, container.streams))
-    if late >= _LATE_S:
-        yield f"its video begins {late:.1f} s after its sound"
-    if config.url.scheme in _HTTP and config.kind == "auto" and container.duration:
-        yield f"it is {container.duration / 1e6:.1f} s long: if it is a recording, set kind: recording"
-
-
-def _begin_of(stream: Stream) -> float:
-    """Seconds; 0 where it is not known."""
-    return 0.0 if stream.start_time is None or stream.time_base is None else float(stream.start_time * stream.time_base)
-
-
-def words_of(error: Exception) -> str:
-    """FFmpeg's own words, without the URL that PyAV adds to them."""
-    words = error.strerror if isinstance(error, OSError | av.error.FFmpegError) and error.strerror else str(error)
-    return scrub(words)
-
-
-@cache
-def _bound_allocations() -> None:
-    """No single allocation of FFmpeg's in this process is larger than `_MOST_BYTES`; it fails, and says so."""
-    library = ctypes.PyDLL(sys.modules[Packet.__module__].__file__)  # its dependencies are searched, too
-    library.av_max_alloc.argtypes, library.av_max_alloc.restype = (ctypes.c_size_t,), None
-    library.av_max_alloc(_MOST_BYTES)
-
-
-def _check_size(config: AvConfig, stream: VideoStream, most_pixels: str) -> None:
-    width, height = stream.codec_context.width, stream.codec_context.height
-    if most_pixels.isdecimal() and width * height > int(most_pixels):
-        raise SourceError(
-            f"{config.url}: its pictures of {width}x{height} are larger than {int(most_pixels) / 1e6:.0f} megapixels; "
-            "set options: {max_pixels: ...} if that is meant"
-        )
-
-
-def _protocols(scheme: str) -> str:
-    """What FFmpeg may read: no `concat:` or `subfile:` in a path, no file named by a playlist from the network."""
-    return "file,crypto,data" if scheme in _LOCAL else f"{scheme},{_NETWORK}"
+    def _give_up_one(self) -> None:
+        """Decoders drop what they cannot decode without a word; the sum of packets and pictures tells."""
+        self._owed -= 1
+        raise DecodeError(f"no picture came of a packet of {self._config.url}{self._no_key}")

@@ -20,8 +20,8 @@ from daemon.check import open_once
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
-from daemon.sources.av import AvReader, AvSource
-from daemon.sources.decoding import NoHardware
+from daemon.sources.decode import NoHardware
+from daemon.sources.ffmpeg import AvReader, AvSource
 from tests.support import clips
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer

@@ -15,7 +15,7 @@ from daemon.bench.result import Constraints
 from daemon.bench.run import Run, run
 from daemon.bench.search import held, most_sources
 from daemon.errors import LookoutError
-from daemon.sources.decoding import Hardware, NoHardware
+from daemon.sources.decode import Hardware, NoHardware
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips

@@ -15,18 +15,18 @@ import pytest
 
 from daemon.admission import ALL, Admission, Allowance
 from daemon.board import Cause, FrameBoard
-from daemon.capture import Capture
-from daemon.capture_port import Nobody
-from daemon.capture_threads import CaptureThread, Crew
+from daemon.capture.capture import Capture
+from daemon.capture.sinks import Nobody
+from daemon.capture.threads import CaptureThread, Crew
+from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.frames import Frame
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.metrics import Ledger
 from daemon.redact import Url
-from daemon.sources.av import AvSource
+from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Picture, Source
-from daemon.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 

@@ -11,7 +11,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.catch_up import CatchUp, Cause
+from daemon.sources.skipping import CatchUp, Cause
 from tests.support import clips
 from tests.support.clock import ManualClock
 

@@ -9,7 +9,7 @@ import pytest
 
 from daemon.config import AvConfig
 from daemon.redact import Url
-from daemon.sources.demux import Demuxer
+from daemon.sources.packets import Demuxer
 from tests.support import clips
 
 

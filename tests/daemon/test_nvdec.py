@@ -14,11 +14,11 @@ from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
-from daemon.leases import Ring
 from daemon.redact import Url
-from daemon.sources.av import AvReader, AvSource
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.decoding import NoHardware
+from daemon.sources.decode import NoHardware
+from daemon.sources.ffmpeg import AvReader, AvSource
+from daemon.sources.leases import Ring
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.uploading import interleave

@@ -9,13 +9,7 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from daemon.clock import SystemClock
-from daemon.errors import SourceError
-from daemon.frames import Frame, FrameInfo
-from daemon.leases import Ring
-from daemon.messages import FrameClock
-from daemon.sources.decoding import NoHardware
-from daemon.workers.channel import (
+from daemon.capture.processes.channel import (
     Captured,
     CapturedHere,
     Channel,
@@ -27,8 +21,14 @@ from daemon.workers.channel import (
     Told,
     pair,
 )
-from daemon.workers.memory import HostBlock
-from daemon.workers.sender import Feed, FrameSender
+from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.clock import SystemClock
+from daemon.errors import SourceError
+from daemon.frames import Frame, FrameInfo
+from daemon.messages import FrameClock
+from daemon.sources.buffers import HostBlock
+from daemon.sources.decode import NoHardware
+from daemon.sources.leases import Ring
 from detectors.port import DeviceImage, HostImage
 from tests.support.descriptors import no_descriptors
 

@@ -36,7 +36,7 @@ from daemon.messages import Status, VideoFormat
 from daemon.page import Table, number
 from daemon.probes import GpuProbe, ProcessProbe
 from daemon.report import show, write_json
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source
 from detectors.port import DetectorError

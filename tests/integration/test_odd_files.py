@@ -19,8 +19,8 @@ from daemon.check import open_once
 from daemon.config import AvConfig
 from daemon.messages import Detections, Status
 from daemon.redact import Url
-from daemon.sources.av import AvReader, AvSource
-from daemon.sources.decoding import NoHardware
+from daemon.sources.decode import NoHardware
+from daemon.sources.ffmpeg import AvReader, AvSource
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until

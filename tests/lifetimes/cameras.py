@@ -16,13 +16,13 @@ import numpy as np
 from daemon.config import AvConfig, SourceConfig
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
 from detectors.port import HostImage
 from tests.lifetimes.parts import Camera
 
-IN_WORKER = any("daemon.workers.process" in word for word in sys.orig_argv)
+IN_WORKER = any("daemon.capture.processes.main" in word for word in sys.orig_argv)
 
 
 def camera(id: str) -> AvConfig:

@@ -10,7 +10,7 @@ import numpy as np
 
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
 from daemon.system.stop import Stop

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from daemon.app import App
+from daemon.capture.processes.worker import Worker
 from daemon.changes import Changes
 from daemon.errors import StoppingError
 from daemon.metrics import Ledger
-from daemon.workers.memory import Borrowed
-from daemon.workers.worker import Worker
+from daemon.sources.buffers import Borrowed
 
 
 def leaked_lease() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from daemon.admission import Admission, Allowance
 from daemon.board import FrameBoard
-from daemon.capture import Capture
+from daemon.capture.capture import Capture
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.errors import LookoutError

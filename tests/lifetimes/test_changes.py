@@ -20,7 +20,7 @@ from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.redact import Secret
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.system.limits import Limits

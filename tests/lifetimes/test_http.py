@@ -28,7 +28,7 @@ from daemon.http import routes
 from daemon.http.server import HttpServer
 from daemon.kept import Kept
 from daemon.redact import Secret
-from daemon.sources.decoding import Hardware
+from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.system.limits import Limits

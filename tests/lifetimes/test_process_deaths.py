@@ -11,14 +11,14 @@ from pathlib import Path
 
 from daemon.admission import Admission
 from daemon.board import FrameBoard
-from daemon.capture_port import CaptureSinks
+from daemon.capture.processes.main import WorkerConfig
+from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.processes.worker import Worker
+from daemon.capture.sinks import CaptureSinks
 from daemon.config import LogConfig, ReconnectConfig
 from daemon.metrics import CAUSES, Ledger
-from daemon.sources.decoding import NoHardware
+from daemon.sources.decode import NoHardware
 from daemon.system.limits import Limits
-from daemon.workers.process import WorkerConfig
-from daemon.workers.remote import RemoteCapture
-from daemon.workers.worker import Worker
 from tests.lifetimes.cameras import camera, make
 from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until

@@ -170,7 +170,7 @@ def test_no_picture_is_read_after_it_is_given_back() -> None:
     """What the replay above rests on: an image keeps its place for as long as anybody holds it."""
     from collections import deque
 
-    from daemon.workers.memory import Borrowed, HostBlock, view
+    from daemon.sources.buffers import Borrowed, HostBlock, view
 
     home: deque[tuple[int, int]] = deque()
     block = HostBlock(64)

@@ -18,17 +18,17 @@ import pytest
 
 from daemon.admission import ALL, Allowance
 from daemon.app import App
+from daemon.capture.processes.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
+from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
 from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
-from daemon.sources.decoding import NoHardware
+from daemon.sources.decode import NoHardware
 from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.system.limits import Limits
-from daemon.workers.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
-from daemon.workers.sender import Feed, FrameSender
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_up, warned
@@ -63,7 +63,7 @@ def test_a_process_that_takes_long_to_end_holds_up_no_other(tmp_path: Path) -> N
 def test_what_is_ordered_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An idle pool looks around now and then; who gives it something to do need not wait for that."""
     for module in ("pool", "worker"):
-        monkeypatch.setattr(f"daemon.workers.{module}._IDLE_MS", 3_600_000)
+        monkeypatch.setattr(f"daemon.capture.processes.{module}._IDLE_MS", 3_600_000)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}, limits=Limits(remove=60.0)) as app:
         wait_up(app, "cam")
         (tmp_path / "HANG-cam").touch()  # no frames: nothing wakes the pool but what is ordered
@@ -329,7 +329,7 @@ def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end lies behind what cannot be taken."""
-    monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
+    monkeypatch.setattr("daemon.capture.processes.pool._SPARE", 0)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")
         (before,) = app.sources.pids
@@ -344,7 +344,7 @@ def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
 
 def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even those that are kept back are gone: what the process says waits, and nothing of it is lost."""
-    monkeypatch.setattr("daemon.workers.pool._SPARE", 0)
+    monkeypatch.setattr("daemon.capture.processes.pool._SPARE", 0)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")
         before = app.sources.pids

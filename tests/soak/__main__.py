@@ -243,7 +243,7 @@ class Soak:
         workers = []
         for row in self._children():
             with suppress(psutil.Error):  # it ends just now
-                workers += [row] if "daemon.workers.process" in row.cmdline() else []
+                workers += [row] if "daemon.capture.processes.main" in row.cmdline() else []
         return workers
 
     def _worker(self) -> psutil.Process | None:

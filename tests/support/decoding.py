@@ -12,7 +12,7 @@ import pytest
 from av.packet import Packet
 
 from daemon.errors import DecodeError
-from daemon.sources.decoding import UnsuitableError
+from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec import session as sessions
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Shown

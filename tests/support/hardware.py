@@ -17,13 +17,13 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from msgspec import structs
 
-from daemon.leases import Ring
-from daemon.sources.decoding import UnsuitableError
+from daemon.sources.buffers import HostBlock, HostMapper, HostPlace, view
+from daemon.sources.decode import UnsuitableError
+from daemon.sources.leases import Ring
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Shown
 from daemon.sources.nvdec.uploading import interleave
-from daemon.workers.memory import HostBlock, HostMapper, HostPlace, view
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
 ANY = Limits((16, 16), (8192, 8192))
@@ -167,7 +167,7 @@ class FakeCard:
 
 @dataclass(frozen=True)
 class FakeOffer:
-    """The same for capture processes; see `daemon.sources.decoding.Offer`."""
+    """The same for capture processes; see `daemon.sources.decode.Offer`."""
 
     surfaces: int = 5
     sessions: int | None = None

@@ -18,7 +18,7 @@ from daemon.bench.harness import Window, probing
 from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
 from daemon.board import FrameBoard
-from daemon.capture import Capture
+from daemon.capture.capture import Capture
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
 from daemon.lane import LaneThread, Pipeline
 from daemon.metrics import Ledger

@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from daemon.sources.decoding import UnsuitableError
+from daemon.sources.decode import UnsuitableError
 
 _PATIENCE_S = 30
 # Two pictures in H.264: ffmpeg -f lavfi -i testsrc2=size=320x192:rate=30 -frames:v 2 -c:v libx264 -crf 48 -bf 0

@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
-from daemon.sources.decoding import NVDEC, Decoded, UnsuitableError, pixel_format
+from daemon.sources.decode import NVDEC, Decoded, UnsuitableError, pixel_format
 
 if TYPE_CHECKING:
     from daemon.sources.nvdec.pool import Key, Pool, Session, Shown
@@ -23,7 +23,7 @@ _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
 
 
 class NvdecDecoder:
-    """See `daemon.sources.decoding.Decoder`. A session is taken with the first parameters, and another with others."""
+    """See `daemon.sources.decode.Decoder`. A session is taken with the first parameters, and another with others."""
 
     name = NVDEC
 

@@ -7,16 +7,16 @@ from functools import partial
 
 from msgspec import structs
 
+from daemon.sources.buffers import Block
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.pool import Pool, Session
 from daemon.sources.nvdec.rates import SESSIONS, engine_pixels_per_s
-from daemon.workers.memory import Block
 
 
 @dataclass(frozen=True)
 class NvdecOffer:
-    """Implements `daemon.sources.decoding.Offer`.
+    """Implements `daemon.sources.decode.Offer`.
 
     Attributes:
         device: which GPU.
@@ -34,7 +34,7 @@ class NvdecOffer:
         return replace(self, card=structs.replace(self.card, refusal=reason))
 
     def open(self, part: float | None = None) -> Pool:
-        """See `daemon.sources.decoding.Offer`."""
+        """See `daemon.sources.decode.Offer`."""
         from daemon.sources.nvdec.session import Engines
         from daemon.sources.nvdec.upload import Upload
 
@@ -66,7 +66,7 @@ class NvdecOffer:
 
 
 class DeviceMapper:
-    """See `daemon.workers.memory.Mapper`."""
+    """See `daemon.sources.buffers.Mapper`."""
 
     def __init__(self, index: int) -> None:
         from detectors.cuda import Device

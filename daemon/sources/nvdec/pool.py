@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 from av.video.stream import VideoStream
 
-from daemon.sources.decoding import Decoder, SoftwareDecoder, UnsuitableError, pixel_format
+from daemon.sources.decode import Decoder, SoftwareDecoder, UnsuitableError, pixel_format
 from daemon.sources.nvdec.card import Card
 from daemon.sources.nvdec.decoder import NvdecDecoder
 from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
@@ -80,7 +80,7 @@ picture."""
 
 
 class Pool:
-    """Implements `daemon.sources.decoding.Hardware`; safe to use from every thread.
+    """Implements `daemon.sources.decode.Hardware`; safe to use from every thread.
 
     Args:
         card: what can be decoded.

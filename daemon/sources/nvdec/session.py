@@ -11,7 +11,7 @@ from time import perf_counter, sleep
 import av
 
 from daemon.errors import DecodeError, PoisonedError
-from daemon.sources.decoding import UnsuitableError
+from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.card import Card, Limits
 from daemon.sources.nvdec.memory import decoder_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, NvdecError, Parsed, Picture, caps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from daemon.leases import Lease, Ring
+from daemon.sources.leases import Lease, Ring
 from detectors.cuda import DeviceBuffer, Event, SharedBuffer
 from detectors.port import DeviceImage
 
@@ -25,7 +25,7 @@ class Surface:
 
     @property
     def is_whole(self) -> bool:
-        """See `daemon.workers.memory.Place`."""
+        """See `daemon.sources.buffers.Place`."""
         return self.event.passed
 
 

@@ -14,7 +14,7 @@ import structlog
 from av.video.frame import VideoFrame
 from av.video.plane import VideoPlane
 
-from daemon.sources.decoding import SoftwareDecoder, bgr_of
+from daemon.sources.decode import SoftwareDecoder, bgr_of
 from daemon.sources.nvdec.memory import picture_bytes
 from detectors.port import DetectorError, DeviceImage, Image
 
@@ -45,7 +45,7 @@ class Target(Protocol):
 
 
 class UploadingDecoder(SoftwareDecoder):
-    """See `daemon.sources.decoding.Decoder`. Pictures that are not 8-bit 4:2:0, or larger than there is room for, stay
+    """See `daemon.sources.decode.Decoder`. Pictures that are not 8-bit 4:2:0, or larger than there is room for, stay
     in host memory.
 
     Args:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from daemon.aside import Aside
-from daemon.capture import Capture
+from daemon.capture.aside import Aside
+from daemon.capture.capture import Capture
 from daemon.clock import Bell, Clock
 from daemon.config import SourceConfig
 from daemon.errors import SourceError

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from daemon.capture_port import CaptureSinks
+from daemon.capture.processes.channel import NoDescriptorError
+from daemon.capture.processes.main import WorkerConfig
+from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.processes.spare import SpareDescriptors
+from daemon.capture.processes.worker import Worker
+from daemon.capture.sinks import CaptureSinks
 from daemon.clock import Clock
-from daemon.sources.decoding import NoHardware
+from daemon.sources.buffers import Mapper
+from daemon.sources.decode import NoHardware
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog
-from daemon.workers.channel import NoDescriptorError
-from daemon.workers.memory import Mapper
-from daemon.workers.process import WorkerConfig
-from daemon.workers.remote import RemoteCapture
-from daemon.workers.spare import SpareDescriptors
-from daemon.workers.worker import Worker
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200

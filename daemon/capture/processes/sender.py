@@ -14,14 +14,7 @@ import msgspec
 
 from daemon.admission import LET_IN, Limit
 from daemon.board import Cause
-from daemon.clock import Clock
-from daemon.errors import SourceError
-from daemon.frames import Frame, FrameInfo
-from daemon.leases import Lease, Ring
-from daemon.messages import State, VideoFormat
-from daemon.sources.decoding import Hardware
-from daemon.system.stop import Stop
-from daemon.workers.channel import (
+from daemon.capture.processes.channel import (
     MOST,
     Answer,
     BlockGone,
@@ -39,7 +32,14 @@ from daemon.workers.channel import (
     Told,
     Uses,
 )
-from daemon.workers.memory import Block, HostBlock, HostPlace, view
+from daemon.clock import Clock
+from daemon.errors import SourceError
+from daemon.frames import Frame, FrameInfo
+from daemon.messages import State, VideoFormat
+from daemon.sources.buffers import Block, HostBlock, HostPlace, view
+from daemon.sources.decode import Hardware
+from daemon.sources.leases import Lease, Ring
+from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
 
 _LOOK_S = 0.001  # between two looks at pictures that are not whole yet
@@ -61,7 +61,7 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
 
 
 class Feed:
-    """One source's way to the daemon: implements `daemon.capture_port.Board`, `Accounts`, `Announce` and `Admits`.
+    """One source's way to the daemon: implements `daemon.capture.sinks.Board`, `Accounts`, `Announce` and `Admits`.
 
     Args:
         number: of the capture.

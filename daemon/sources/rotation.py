@@ -14,7 +14,7 @@ from av.video.frame import VideoFrame
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.messages import VideoFormat
-from daemon.sources.ffmpeg import connect
+from daemon.sources.connection import connect
 from detectors.port import HostImage, Image
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}

@@ -16,8 +16,8 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
-from daemon.sources.ffmpeg import words_of
-from daemon.workers.memory import HostMapper, Mapper
+from daemon.sources.buffers import HostMapper, Mapper
+from daemon.sources.connection import words_of
 from detectors.port import HostImage, Image
 
 NVDEC = "nvdec"  # the name of decoders of a GPU

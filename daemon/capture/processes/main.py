@@ -1,4 +1,4 @@
-"""A capture process: `python -m daemon.workers.process SOCKET CONFIG`, file descriptors both.
+"""A capture process: `python -m daemon.capture.processes.main SOCKET CONFIG`, file descriptors both.
 
 It ends when it is told to and its sources have ended, or when the daemon is gone. Signals that a terminal or a service
 manager sends to all are the daemon's to act on.
@@ -21,19 +21,30 @@ from typing import Any
 import structlog
 
 from daemon.board import PATIENT_DEPTH
-from daemon.capture import Capture
-from daemon.capture_threads import Crew
+from daemon.capture.capture import Capture
+from daemon.capture.processes.channel import (
+    Add,
+    Answer,
+    Channel,
+    Disown,
+    Failed,
+    Remove,
+    Returned,
+    Share,
+    Stop,
+    ToCapture,
+)
+from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.threads import Crew
+from daemon.capture.timing import Backoff
 from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
-from daemon.sources.decoding import Hardware, Offer
+from daemon.sources.decode import Hardware, Offer
 from daemon.sources.port import Source
 from daemon.system.signals import leave_to_the_daemon
 from daemon.system.tuning import tune_the_interpreter
-from daemon.timing import Backoff
-from daemon.workers.channel import Add, Answer, Channel, Disown, Failed, Remove, Returned, Share, Stop, ToCapture
-from daemon.workers.sender import Feed, FrameSender
 
 log = structlog.get_logger(__name__)
 _TICK_S = 0.25

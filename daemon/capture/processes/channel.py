@@ -64,7 +64,7 @@ class LeftOut(Told, frozen=True, tag=3):
 
 
 class Said(Told, frozen=True, tag=4):
-    """A source's state has changed; as `daemon.capture_port.Announce`."""
+    """A source's state has changed; as `daemon.capture.sinks.Announce`."""
 
     capture: int
     session: str | None
@@ -95,7 +95,7 @@ class Ended(Told, frozen=True, tag=7):
     """Nothing more comes of a source.
 
     Attributes:
-        failure: as `daemon.capture.Capture`.
+        failure: as `daemon.capture.capture.Capture`.
     """
 
     capture: int
@@ -163,7 +163,7 @@ class Add(Told, frozen=True, tag=5):
     """Another source.
 
     Attributes:
-        task: a pickled `daemon.workers.process.Task`.
+        task: a pickled `daemon.capture.processes.main.Task`.
     """
 
     task: bytes

@@ -18,14 +18,7 @@ from typing import Any
 
 import structlog
 
-from daemon.capture_port import CaptureSinks
-from daemon.clock import Clock
-from daemon.errors import SourceError
-from daemon.frames import Frame
-from daemon.system.limits import Limits
-from daemon.system.reaping import reap
-from daemon.system.signals import held_back
-from daemon.workers.channel import (
+from daemon.capture.processes.channel import (
     Add,
     Answer,
     BlockGone,
@@ -50,9 +43,16 @@ from daemon.workers.channel import (
     Uses,
     pair,
 )
-from daemon.workers.memory import Block, Borrowed, HostMapper, Mapper, view
-from daemon.workers.process import Task, WorkerConfig
-from daemon.workers.remote import RemoteCapture
+from daemon.capture.processes.main import Task, WorkerConfig
+from daemon.capture.processes.remote import RemoteCapture
+from daemon.capture.sinks import CaptureSinks
+from daemon.clock import Clock
+from daemon.errors import SourceError
+from daemon.frames import Frame
+from daemon.sources.buffers import Block, Borrowed, HostMapper, Mapper, view
+from daemon.system.limits import Limits
+from daemon.system.reaping import reap
+from daemon.system.signals import held_back
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
@@ -378,7 +378,7 @@ class Worker:
             os.write(orders, pickle.dumps(config))
             os.lseek(orders, 0, os.SEEK_SET)
             fds = [theirs.fileno(), orders]
-            command = [sys.executable, "-m", "daemon.workers.process", *map(str, fds)]
+            command = [sys.executable, "-m", "daemon.capture.processes.main", *map(str, fds)]
             with held_back():
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
         except BaseException:

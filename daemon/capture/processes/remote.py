@@ -12,7 +12,7 @@ _numbers = itertools.count()
 
 
 class RemoteCapture:
-    """What the daemon knows of a source that another process captures; see `daemon.capture.Capture`.
+    """What the daemon knows of a source that another process captures; see `daemon.capture.capture.Capture`.
 
     Attributes:
         number: no other capture ever has it; messages name it.

@@ -1,6 +1,6 @@
 """Connections and recordings as packets, through PyAV (FFmpeg): time limits, times, loops, and what breaks, in words.
 
-What decodes the packets is another's: `daemon.sources.av` does it on the CPU.
+What decodes the packets is another's: `daemon.sources.ffmpeg` does it on the CPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.ffmpeg import connect, words_of
+from daemon.sources.connection import connect, words_of
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
 _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory

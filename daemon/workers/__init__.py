@@ -1,1 +1,0 @@
-"""Capture processes: sources are read and decoded outside the daemon's own, pictures handed over in shared memory."""
