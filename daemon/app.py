@@ -15,7 +15,6 @@ import numpy as np
 import structlog
 
 from daemon.admission import UNKNOWN_FPS, Admission
-from daemon.board import FrameBoard
 from daemon.capacity import measure_detector
 from daemon.capture.sinks import CaptureSinks
 from daemon.changes import Changes, KeepSources, OpenDetector
@@ -24,13 +23,14 @@ from daemon.config import Config, ModelConfig
 from daemon.decoder_rate import DecoderRate
 from daemon.errors import LookoutError
 from daemon.http import open_http
-from daemon.lane import Pipeline
-from daemon.lanes import Lanes
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
-from daemon.metrics import Ledger
 from daemon.model_trial import try_model
 from daemon.monitor import Monitor, RowSink, Subject
-from daemon.outbox import Outbox
+from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.lane import Pipeline
+from daemon.pipeline.lanes import Lanes
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.publisher import Publisher

@@ -19,8 +19,8 @@ import structlog
 from daemon.clock import Clock
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
-from daemon.lane import Keep
-from daemon.lanes import Generation, Lanes
+from daemon.pipeline.lane import Keep
+from daemon.pipeline.lanes import Generation, Lanes
 from daemon.plan import options_of
 from daemon.reload import Change, defaults_of, difference, is_same_model, least_confidence
 from daemon.source_manager import AnyCapture, SourceManager

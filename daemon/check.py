@@ -20,8 +20,8 @@ from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
-from daemon.lane import keep_of
 from daemon.messages import VideoFormat
+from daemon.pipeline.lane import keep_of
 from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
 from daemon.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.publisher import try_endpoint

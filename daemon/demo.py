@@ -17,7 +17,7 @@ from daemon.client import Subscriber
 from daemon.config import Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.messages import Detections
-from daemon.metrics import Rows, percentiles
+from daemon.pipeline.ledger import Rows, percentiles
 from daemon.sources.synthetic import scene_of
 from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals

@@ -17,8 +17,8 @@ from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
-from daemon.metrics import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
-from daemon.outbox import Outbox, Report
+from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
+from daemon.pipeline.outbox import Outbox, Report
 from daemon.probes import GpuReader, ProcessProbe
 from daemon.publisher import Publisher
 from daemon.system import heap, systemd

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemon.board import PATIENT_DEPTH
 from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
+from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import NoHardware, Offer
 from daemon.sources.factory import offer_hardware
 from daemon.sources.nvdec.memory import decoder_bytes

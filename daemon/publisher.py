@@ -41,8 +41,8 @@ from daemon.messages import (
     topic,
 )
 from daemon.messages import Detections as DetectionsMessage
-from daemon.metrics import MOST_GONE, Ledger
-from daemon.outbox import Outbox, Report, Result
+from daemon.pipeline.ledger import MOST_GONE, Ledger
+from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.redact import scrub
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog

@@ -8,7 +8,7 @@ import msgspec
 
 from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
-from daemon.lane import Defaults
+from daemon.pipeline.lane import Defaults
 
 _HOT = ("sources", "model")
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.errors import LookoutError, StoppingError
-from daemon.frames import Frame
+from daemon.pipeline.frames import Frame
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane

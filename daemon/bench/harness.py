@@ -14,7 +14,7 @@ from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
 from daemon.errors import LookoutError
 from daemon.messages import VideoFormat
-from daemon.metrics import CAUSES, Counts
+from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.probes import GpuProbe, open_gpu_probe
 from daemon.system.gpus import name_visible
 

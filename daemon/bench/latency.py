@@ -18,7 +18,7 @@ from daemon.bench.harness import Window
 from daemon.bench.listener import STAMP, Stamps
 from daemon.bench.steady import WINDOWS, Milliseconds, is_steady, latencies_ms, pace_of
 from daemon.bench.usage import Sample
-from daemon.metrics import STAGES, Rows
+from daemon.pipeline.ledger import STAGES, Rows
 
 RANKS = {"p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
 NO_STAMPS: Stamps = np.empty(0, STAMP)

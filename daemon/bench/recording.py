@@ -14,7 +14,7 @@ import msgspec
 
 from daemon.errors import LookoutError
 from daemon.messages import Detections, Latency
-from daemon.metrics import CAUSES, Rows
+from daemon.pipeline.ledger import CAUSES, Rows
 
 
 class Box(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from daemon.config import Config, LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.messages import Dropped, GpuMetrics
-from daemon.metrics import Counts, Rows
+from daemon.pipeline.ledger import Counts, Rows
 from daemon.probes import GpuProbe
 from detectors.factory import open_detector as usual_detector
 

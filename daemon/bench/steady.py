@@ -10,7 +10,7 @@ from time import monotonic
 import numpy as np
 import numpy.typing as npt
 
-from daemon.metrics import ROW, Rows
+from daemon.pipeline.ledger import ROW, Rows
 
 WINDOWS = 3
 _SPREAD = 0.10

@@ -16,15 +16,15 @@ from typing import TypeVar
 import structlog
 
 from daemon.admission import ALL, Allowance
-from daemon.board import Cause
 from daemon.capture.aside import Aside
 from daemon.capture.sinks import Accounts, Admits, Announce, Board, Nobody
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, LeftOutError, PoisonedError, SourceError
-from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
+from daemon.pipeline.board import Cause
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.decode import NVDEC
 from daemon.sources.port import Picture, Reader, Source
 from daemon.system.stop import Stop

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from daemon.admission import LET_IN, Admission, Limit
-from daemon.board import Cause, FrameBoard
-from daemon.frames import Frame
 from daemon.messages import State, VideoFormat
-from daemon.metrics import Ledger
+from daemon.pipeline.board import Cause, FrameBoard
+from daemon.pipeline.frames import Frame
+from daemon.pipeline.ledger import Ledger
 
 
 class Board(Protocol):
-    """Where frames go: `daemon.board.FrameBoard`, or what stands for it in a capture process."""
+    """Where frames go: `daemon.pipeline.board.FrameBoard`, or what stands for it in a capture process."""
 
     @property
     def live(self) -> bool: ...
@@ -25,7 +25,7 @@ class Board(Protocol):
 
 
 class Accounts(Protocol):
-    """Where a frame's fate is noted: `daemon.metrics.Ledger`, or what stands for it."""
+    """Where a frame's fate is noted: `daemon.pipeline.ledger.Ledger`, or what stands for it."""
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from daemon import __version__
 from daemon.messages import Metrics
-from daemon.metrics import CAUSES, STAGES, Rows
+from daemon.pipeline.ledger import CAUSES, STAGES, Rows
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

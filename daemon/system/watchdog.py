@@ -145,7 +145,7 @@ class Watchdog(threading.Thread):
 
 
 def where(thread: int) -> str:
-    """The innermost place of a thread in our own code, such as `daemon/lane.py:89 run_once`."""
+    """The innermost place of a thread in our own code, such as `daemon/pipeline/lane.py:89 run_once`."""
     frame: FrameType | None = sys._current_frames().get(thread)
     innermost = frame
     while frame is not None:

@@ -14,8 +14,8 @@ import pytest
 from daemon.app import PART_FAILED, App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
-from daemon.lane import Defaults, keep_of
 from daemon.messages import Detections
+from daemon.pipeline.lane import Defaults, keep_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, Image, StageTimes

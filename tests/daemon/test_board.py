@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
-from daemon.board import Batch, FrameBoard
-from daemon.frames import Frame, FrameInfo
 from daemon.messages import FrameClock
-from daemon.metrics import Ledger
+from daemon.pipeline.board import Batch, FrameBoard
+from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.ledger import Ledger
 from daemon.system.stop import Stop
 from detectors.port import HostImage
 from tests.support.clock import ManualClock

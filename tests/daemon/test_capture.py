@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 from daemon.admission import ALL, Admission, Allowance
-from daemon.board import Cause, FrameBoard
 from daemon.capture.capture import Capture
 from daemon.capture.sinks import Nobody
 from daemon.capture.threads import CaptureThread, Crew
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.errors import DecodeError, SourceError
-from daemon.frames import Frame
 from daemon.messages import FrameClock, State, VideoFormat
-from daemon.metrics import Ledger
+from daemon.pipeline.board import Cause, FrameBoard
+from daemon.pipeline.frames import Frame
+from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Picture, Source

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemon.frames import FrameInfo
 from daemon.messages import FrameClock, Latency
-from daemon.metrics import CAUSES, Counts, Ledger
+from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import CAUSES, Counts, Ledger
 
 _FRAMES = 4000
 

@@ -24,8 +24,8 @@ from daemon.capture.processes.channel import (
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.clock import SystemClock
 from daemon.errors import SourceError
-from daemon.frames import Frame, FrameInfo
 from daemon.messages import FrameClock
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostBlock
 from daemon.sources.decode import NoHardware
 from daemon.sources.leases import Ring

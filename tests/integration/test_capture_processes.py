@@ -18,7 +18,7 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import AvConfig, BoardConfig, Config, ModelConfig, PublisherConfig, check
 from daemon.messages import Detections, Message, Status
-from daemon.metrics import Counts
+from daemon.pipeline.ledger import Counts
 from daemon.redact import Url
 from daemon.system.limits import Limits
 from detectors.detections import Detections as Found

@@ -66,8 +66,8 @@ def test_only_those_on_the_list_are_let_in(guarded: Lookout, keys: Path) -> None
 def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> None:
     from daemon.clock import SystemClock
     from daemon.config import CurveConfig, PublisherConfig
-    from daemon.metrics import Ledger
-    from daemon.outbox import Outbox
+    from daemon.pipeline.ledger import Ledger
+    from daemon.pipeline.outbox import Outbox
     from daemon.publisher import Publisher
     from daemon.system.watchdog import Watchdog
 

@@ -14,7 +14,7 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.messages import Detections, Metrics
-from daemon.metrics import Rows
+from daemon.pipeline.ledger import Rows
 from detectors.fake.detector import FakeDetector
 from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 

@@ -10,7 +10,7 @@ from daemon.app import App
 from daemon.capture.processes.worker import Worker
 from daemon.changes import Changes
 from daemon.errors import StoppingError
-from daemon.metrics import Ledger
+from daemon.pipeline.ledger import Ledger
 from daemon.sources.buffers import Borrowed
 
 

@@ -32,7 +32,7 @@ from daemon.config import (
 )
 from daemon.errors import LookoutError
 from daemon.messages import Detections, Status
-from daemon.metrics import CAUSES, Counts
+from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
 from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals

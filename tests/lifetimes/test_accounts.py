@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 
 from daemon.admission import Admission, Allowance
-from daemon.board import FrameBoard
 from daemon.capture.capture import Capture
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.errors import LookoutError
-from daemon.frames import Frame, FrameInfo
-from daemon.lane import Keep, LaneThread, Pipeline
 from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
-from daemon.metrics import MOST_GONE, Ledger, Rows
 from daemon.monitor import Monitor, Subject
-from daemon.outbox import Outbox, Report, Result, Served
+from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.lane import Keep, LaneThread, Pipeline
+from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
+from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.snapshots import Snapshots
 from daemon.sources.port import Picture

@@ -12,7 +12,7 @@ import pytest
 from daemon.app import PART_STUCK, App
 from daemon.config import HttpConfig, MonitorConfig
 from daemon.errors import ConfigError
-from daemon.metrics import Rows
+from daemon.pipeline.ledger import Rows
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError
 from detectors.fake.detector import FakeDetector, FakeLane

@@ -36,7 +36,7 @@ from rich.table import Table
 
 from daemon.client import Subscriber
 from daemon.messages import Detections, Metrics
-from daemon.metrics import CAUSES
+from daemon.pipeline.ledger import CAUSES
 from tests.support import clips
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout
 from tests.support.models import endless_model

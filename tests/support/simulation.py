@@ -17,12 +17,12 @@ from daemon.admission import Admission
 from daemon.bench.harness import Window, probing
 from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
-from daemon.board import FrameBoard
 from daemon.capture.capture import Capture
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
-from daemon.lane import LaneThread, Pipeline
-from daemon.metrics import Ledger
-from daemon.outbox import Outbox
+from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.lane import LaneThread, Pipeline
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox
 from daemon.publisher import Publisher
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from daemon.admission import Allowance
-from daemon.frames import FrameInfo
 from daemon.messages import State, VideoFormat
+from daemon.pipeline.frames import FrameInfo
 
 MOST = 64  # messages in one packet
 _PACKET_BYTES = 1 << 18

@@ -20,7 +20,6 @@ from typing import Any
 
 import structlog
 
-from daemon.board import PATIENT_DEPTH
 from daemon.capture.capture import Capture
 from daemon.capture.processes.channel import (
     Add,
@@ -41,6 +40,7 @@ from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
+from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import Hardware, Offer
 from daemon.sources.port import Source
 from daemon.system.signals import leave_to_the_daemon

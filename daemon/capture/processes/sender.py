@@ -13,7 +13,6 @@ from typing import Any, cast
 import msgspec
 
 from daemon.admission import LET_IN, Limit
-from daemon.board import Cause
 from daemon.capture.processes.channel import (
     MOST,
     Answer,
@@ -34,8 +33,9 @@ from daemon.capture.processes.channel import (
 )
 from daemon.clock import Clock
 from daemon.errors import SourceError
-from daemon.frames import Frame, FrameInfo
 from daemon.messages import State, VideoFormat
+from daemon.pipeline.board import Cause
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import Block, HostBlock, HostPlace, view
 from daemon.sources.decode import Hardware
 from daemon.sources.leases import Lease, Ring

@@ -48,7 +48,7 @@ from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import CaptureSinks
 from daemon.clock import Clock
 from daemon.errors import SourceError
-from daemon.frames import Frame
+from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import Block, Borrowed, HostMapper, Mapper, view
 from daemon.system.limits import Limits
 from daemon.system.reaping import reap

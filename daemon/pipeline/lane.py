@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from daemon.board import FrameBoard
 from daemon.clock import Clock
 from daemon.config import SourceConfig
 from daemon.errors import ConfigError
-from daemon.frames import Frame
 from daemon.messages import Model
-from daemon.metrics import Ledger
-from daemon.outbox import Outbox, Result, Served
+from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.frames import Frame
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog
 from detectors.detections import Detections, plausible

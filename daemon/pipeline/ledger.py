@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from daemon.frames import FrameInfo
 from daemon.messages import Dropped, Latency, Percentiles
+from daemon.pipeline.frames import FrameInfo
 
 CAUSES: tuple[str, ...] = Dropped.__struct_fields__
 STAGES: tuple[str, ...] = Latency.__struct_fields__

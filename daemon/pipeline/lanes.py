@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from daemon.config import SourceConfig
-from daemon.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
+from daemon.pipeline.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
 from daemon.system import heap
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from daemon.frames import FrameInfo
 from daemon.messages import Metrics, Model, Status
-from daemon.metrics import Ledger
+from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from detectors.port import StageTimes
 

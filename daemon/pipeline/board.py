@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Literal
 
 from daemon.clock import Clock
-from daemon.frames import Frame
-from daemon.metrics import Ledger
+from daemon.pipeline.frames import Frame
+from daemon.pipeline.ledger import Ledger
 from daemon.system.stop import Stop
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
