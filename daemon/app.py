@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
-from daemon.admission import UNKNOWN_FPS, Admission
-from daemon.capacity import measure_detector
 from daemon.capture.sinks import CaptureSinks
-from daemon.changes import Changes, KeepSources, OpenDetector
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
-from daemon.decoder_rate import DecoderRate
+from daemon.control.admission import UNKNOWN_FPS, Admission
+from daemon.control.capacity import measure_detector
+from daemon.control.changes import Changes, KeepSources, OpenDetector
+from daemon.control.decoder_rate import DecoderRate
+from daemon.control.model_trial import try_model
+from daemon.control.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
+from daemon.control.reload import Change, defaults_of
+from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
 from daemon.http import open_http
+from daemon.http.snapshots import Snapshots
 from daemon.messages import Metrics, PublisherMetrics, VideoFormat
-from daemon.model_trial import try_model
-from daemon.monitor import Monitor, RowSink, Subject
+from daemon.monitoring.monitor import Monitor, RowSink, Subject
+from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.lane import Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
-from daemon.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
-from daemon.publisher import Publisher
-from daemon.reload import Change, defaults_of
-from daemon.snapshots import Snapshots
-from daemon.source_manager import MakeSource, SourceManager
+from daemon.publish.publisher import Publisher
 from daemon.sources.decode import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
@@ -497,9 +497,9 @@ class App:
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
     def _offer_http(self, server: HttpServer, access: Access) -> None:
+        from daemon.control.source_store import Kept
         from daemon.http.exposition import Exposition
         from daemon.http.routes import Routes
-        from daemon.kept import Kept
 
         http = self._config.http
         exposition = Exposition(self, lambda: access.refused)
@@ -518,7 +518,7 @@ class App:
     def reload(
         self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
     ) -> Future[Change]:
-        """Go over to another configuration; see `daemon.changes.Changes.ask`."""
+        """Go over to another configuration; see `daemon.control.changes.Changes.ask`."""
         return self._changes.ask(read, reloads=from_file, keep=keep)
 
     def reload_file(self) -> Future[Change]:

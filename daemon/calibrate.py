@@ -23,8 +23,8 @@ from daemon.clock import SystemClock, utc_text
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
 from daemon.environment import Environment, found_out
 from daemon.errors import DecodeError, LookoutError, SourceError
+from daemon.monitoring.probes import open_gpu_probe
 from daemon.page import check_pages, number, write_pages
-from daemon.probes import open_gpu_probe
 from daemon.redact import Url
 from daemon.sources.factory import make_source
 from detectors.factory import Backend, best_backend, open_detector

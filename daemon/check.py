@@ -15,18 +15,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from daemon.appending import AppendedFile
-from daemon.capacity import Demand, Limits, cores, loads, measure_detector, verdict
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
+from daemon.control.capacity import Demand, Limits, cores, loads, measure_detector, verdict
+from daemon.control.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
+from daemon.control.reload import defaults_of
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
 from daemon.messages import VideoFormat
+from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.lane import keep_of
-from daemon.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
-from daemon.probes import bus_bytes_per_s, open_gpu_probe
-from daemon.publisher import try_endpoint
+from daemon.publish.publisher import try_endpoint
 from daemon.redact import printable
-from daemon.reload import defaults_of
 from daemon.sources.decode import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader

@@ -88,7 +88,7 @@ def run(config: Path) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
     from daemon.app import App
     from daemon.config import Config
-    from daemon.kept import Kept, load_whole, tell_whose_sources
+    from daemon.control.source_store import Kept, load_whole, tell_whose_sources
     from daemon.log import logging
     from daemon.system.signals import stopping_on_signals
     from daemon.system.stop import Stop, StoppedError
@@ -129,7 +129,7 @@ def check(config: Path, running: bool) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.check import check as run_check
     from daemon.config import LogConfig
-    from daemon.kept import load_whole, tell_whose_sources
+    from daemon.control.source_store import load_whole, tell_whose_sources
     from daemon.log import logging
 
     with logging(LogConfig(format="console")):
@@ -418,8 +418,8 @@ def build(
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
     from daemon import engines
     from daemon.config import LogConfig, load
+    from daemon.control.plan import options_of
     from daemon.log import logging
-    from daemon.plan import options_of
     from detectors.port import Options
 
     if (model is None) == (config is None):
@@ -536,7 +536,7 @@ def keys() -> None:
 @click.option("--name", default="lookout", show_default=True)
 def new(folder: Path, name: str) -> int:
     """Write a key pair to FOLDER: NAME.key for subscribers, NAME.key_secret for the daemon alone."""
-    from daemon.keys import new_pair
+    from daemon.publish.curve import new_pair
 
     public, secret = new_pair(folder, name)
     click.echo(f"{secret}: for publisher.curve.secret_key_file; keep it to the daemon\n{public}: for subscribers")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from daemon.admission import Mode
+from daemon.control.admission import Mode
 from daemon.errors import ConfigError
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded

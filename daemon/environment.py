@@ -14,7 +14,7 @@ from pathlib import Path
 
 from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
-from daemon.probes import driver_version, open_gpu_probe
+from daemon.monitoring.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
 from daemon.system.gpus import name_visible
 from detectors.factory import PACKAGES

@@ -12,7 +12,7 @@ import zmq
 from daemon.client import Subscriber
 from daemon.config import Config, HttpConfig, PublisherConfig
 from daemon.errors import ConfigError
-from daemon.keys import secret_key
+from daemon.publish.curve import secret_key
 
 _MARGIN_S = 3.0
 

@@ -21,7 +21,7 @@ GPU_FILES = (
     "daemon/sources/nvdec/",
     "daemon/system/gpus.py",
     "daemon/system/mps.py",
-    "daemon/probes.py",
+    "daemon/monitoring/probes.py",
     "calibration/portable.py",  # the rules of three versions
     "calibration/quantize.py",
     "calibration/fp8.py",

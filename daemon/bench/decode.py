@@ -23,7 +23,7 @@ from av.packet import Packet
 
 from daemon.bench.harness import probing
 from daemon.errors import LookoutError
-from daemon.probes import GpuProbe
+from daemon.monitoring.probes import GpuProbe
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.card import ask

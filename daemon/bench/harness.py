@@ -14,8 +14,8 @@ from daemon.bench.steady import WINDOWS, RowLog, is_steady
 from daemon.bench.usage import Meter, Sample, Usage
 from daemon.errors import LookoutError
 from daemon.messages import VideoFormat
+from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.ledger import CAUSES, Counts
-from daemon.probes import GpuProbe, open_gpu_probe
 from daemon.system.gpus import name_visible
 
 _FIRST_FRAMES = 5  # of every source, before the rate is looked at

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from daemon.admission import Mode
 from daemon.bench.listener import MESSAGES
 from daemon.config import (
     AvConfig,
@@ -24,6 +23,7 @@ from daemon.config import (
     SourceConfig,
     check,
 )
+from daemon.control.admission import Mode
 from daemon.errors import DecodeError, LookoutError
 from daemon.messages import Encoding, FrameClock
 from daemon.redact import Url

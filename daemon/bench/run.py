@@ -23,13 +23,13 @@ from daemon.bench.load import Load, PhasedSources, config_of
 from daemon.bench.recording import write_lost
 from daemon.bench.steady import RowLog
 from daemon.bench.usage import Usage
-from daemon.changes import OpenDetector
 from daemon.config import Config, LogConfig
+from daemon.control.changes import OpenDetector
 from daemon.errors import LookoutError
 from daemon.log import logging
 from daemon.messages import Dropped, GpuMetrics
+from daemon.monitoring.probes import GpuProbe
 from daemon.pipeline.ledger import Counts, Rows
-from daemon.probes import GpuProbe
 from detectors.factory import open_detector as usual_detector
 
 

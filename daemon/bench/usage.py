@@ -16,7 +16,7 @@ from time import monotonic, thread_time
 import psutil
 
 from daemon.messages import GpuMetrics
-from daemon.probes import GpuProbe, ProcessProbe
+from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.system.affinity import interrupts
 
 _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILINE)

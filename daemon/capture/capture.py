@@ -15,12 +15,12 @@ from typing import TypeVar
 
 import structlog
 
-from daemon.admission import ALL, Allowance
 from daemon.capture.aside import Aside
 from daemon.capture.sinks import Accounts, Admits, Announce, Board, Nobody
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
+from daemon.control.admission import ALL, Allowance
 from daemon.errors import DecodeError, LeftOutError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from daemon.admission import LET_IN, Admission, Limit
+from daemon.control.admission import LET_IN, Admission, Limit
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard
 from daemon.pipeline.frames import Frame
@@ -32,7 +32,7 @@ class Accounts(Protocol):
 
 
 class Admits(Protocol):
-    """Gives each source its share of the detector: `daemon.admission.Admission`, or what stands for it."""
+    """Gives each source its share of the detector: `daemon.control.admission.Admission`, or what stands for it."""
 
     def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:
         """Done when the source is let in, or with a SourceError if it is not; returns at once."""

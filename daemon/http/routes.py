@@ -21,21 +21,21 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daemon.changes import KeepSources
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
+from daemon.control.changes import KeepSources
+from daemon.control.source_store import Kept
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, check_drawn, patched, source_from
-from daemon.kept import Kept
 from daemon.redact import Secret, scrub
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:
     from daemon.app import App
-    from daemon.source_manager import AnyCapture
+    from daemon.control.sources import AnyCapture
 
 log = structlog.get_logger(__name__)
 _PATIENCE_S = 60.0  # a model may be built meanwhile; sources take seconds

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.admission import ALL, Admission, Allowance, fair_level
 from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
+from daemon.control.admission import ALL, Admission, Allowance, fair_level
 from daemon.errors import SourceError
 from daemon.messages import Message, Status, VideoFormat
 from detectors.fake.detector import FakeDetector

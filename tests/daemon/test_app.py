@@ -84,7 +84,7 @@ def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
 def test_a_source_has_its_own_threshold_and_labels() -> None:
     """The detector runs at the lowest threshold; each source gets what it asked for."""
     low, cars = SyntheticConfig(id="low", confidence=0.1), SyntheticConfig(id="cars", labels=["car"])
-    from daemon.plan import options_of
+    from daemon.control.plan import options_of
 
     assert options_of(_config(low, cars)).wanted.confidence == 0.1
     import numpy as np
@@ -153,7 +153,7 @@ def test_systemd_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_curve_over_the_command_line(tmp_path: Path) -> None:
     """Keys made by the command, used by the daemon from the environment, and by a subscriber."""
     from daemon.config import CurveConfig
-    from daemon.keys import new_pair, secret_key
+    from daemon.publish.curve import new_pair, secret_key
 
     public, secret = new_pair(tmp_path, "lookout")
     os.environ["LOOKOUT_TEST_SECRET"] = secret_key(CurveConfig(secret_key_file=secret)).decode()

@@ -11,8 +11,8 @@ from time import monotonic
 import numpy as np
 import pytest
 
-from daemon.capacity import Demand, Limits, loads, measure_detector, verdict
 from daemon.cli import invoke
+from daemon.control.capacity import Demand, Limits, loads, measure_detector, verdict
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, StageTimes

@@ -13,12 +13,12 @@ from functools import partial
 import numpy as np
 import pytest
 
-from daemon.admission import ALL, Admission, Allowance
 from daemon.capture.capture import Capture
 from daemon.capture.sinks import Nobody
 from daemon.capture.threads import CaptureThread, Crew
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
+from daemon.control.admission import ALL, Admission, Allowance
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.admission import Admission, Allowance, Mode
-from daemon.decoder_rate import DecoderRate
+from daemon.control.admission import Admission, Allowance, Mode
+from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from daemon.messages import Dropped, GpuMetrics, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics, VideoFormat
 

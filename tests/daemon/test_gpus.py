@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli import invoke
-from daemon.probes import open_gpu_probe
+from daemon.monitoring.probes import open_gpu_probe
 from daemon.system.gpus import name_visible, visible
 from daemon.system.mps import Mps
 from detectors import factory

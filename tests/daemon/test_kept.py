@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from daemon.config import SyntheticConfig, source_of
+from daemon.control.source_store import Kept
 from daemon.errors import ConfigError
-from daemon.kept import Kept
 from tests.lifetimes.running import STREET, config_of
 
 _FEW = [SyntheticConfig(id="few", fps=1)]

@@ -7,7 +7,7 @@ import resource
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.probes import NvmlProbe, ProcessProbe
+from daemon.monitoring.probes import NvmlProbe, ProcessProbe
 
 _GIB = 1 << 30
 

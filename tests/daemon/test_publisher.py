@@ -12,12 +12,12 @@ from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
-from daemon.keys import new_pair
 from daemon.messages import Detections, FrameClock, Model, Status
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
-from daemon.publisher import Publisher
+from daemon.publish.curve import new_pair
+from daemon.publish.publisher import Publisher
 from daemon.system.watchdog import Watchdog
 from detectors import detections as found
 from detectors.port import StageTimes

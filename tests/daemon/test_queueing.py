@@ -10,8 +10,8 @@ from collections import Counter
 import msgspec
 import pytest
 
-from daemon.admission import Admission
 from daemon.config import SyntheticConfig
+from daemon.control.admission import Admission
 from daemon.sources.port import Picture
 from daemon.sources.synthetic import SyntheticReader, SyntheticSource
 from tests.support.simulation import Simulation

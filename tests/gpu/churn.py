@@ -33,8 +33,8 @@ from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
 from daemon.messages import Status, VideoFormat
+from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.page import Table, number
-from daemon.probes import GpuProbe, ProcessProbe
 from daemon.report import show, write_json
 from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source

@@ -30,7 +30,7 @@ from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
 from daemon.config import LogConfig
 from daemon.log import logging
-from daemon.probes import GpuProbe
+from daemon.monitoring.probes import GpuProbe
 from daemon.system.affinity import interrupts
 
 _SETTLE_S = 1.0

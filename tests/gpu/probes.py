@@ -8,7 +8,7 @@ from time import sleep
 
 import msgspec
 
-from daemon.probes import open_gpu_probe
+from daemon.monitoring.probes import open_gpu_probe
 
 
 def main() -> int:

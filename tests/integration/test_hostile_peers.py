@@ -17,8 +17,8 @@ import zmq.auth
 
 from daemon.client import Subscriber
 from daemon.errors import ConfigError
-from daemon.keys import new_pair
 from daemon.messages import Detections
+from daemon.publish.curve import new_pair
 from tests.support import hostile
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port
@@ -68,7 +68,7 @@ def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> N
     from daemon.config import CurveConfig, PublisherConfig
     from daemon.pipeline.ledger import Ledger
     from daemon.pipeline.outbox import Outbox
-    from daemon.publisher import Publisher
+    from daemon.publish.publisher import Publisher
     from daemon.system.watchdog import Watchdog
 
     ledger = Ledger(["cam"])

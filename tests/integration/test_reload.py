@@ -17,9 +17,9 @@ import yaml
 
 from daemon.app import PART_STUCK, App
 from daemon.config import Config, parse
+from daemon.control.reload import difference
 from daemon.errors import ConfigError
 from daemon.messages import Detections, Message, Metrics, Status
-from daemon.reload import difference
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, StageTimes

@@ -8,7 +8,7 @@ from typing import Any
 
 from daemon.app import App
 from daemon.capture.processes.worker import Worker
-from daemon.changes import Changes
+from daemon.control.changes import Changes
 from daemon.errors import StoppingError
 from daemon.pipeline.ledger import Ledger
 from daemon.sources.buffers import Borrowed

@@ -12,20 +12,20 @@ import msgspec
 import numpy as np
 import pytest
 
-from daemon.admission import Admission, Allowance
 from daemon.capture.capture import Capture
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
+from daemon.control.admission import Admission, Allowance
 from daemon.errors import LookoutError
+from daemon.http.snapshots import Snapshots
 from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
-from daemon.monitor import Monitor, Subject
+from daemon.monitoring.monitor import Monitor, Subject
+from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import Keep, LaneThread, Pipeline
 from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
-from daemon.probes import GpuReader, NoGpu, ProcessProbe
-from daemon.snapshots import Snapshots
 from daemon.sources.port import Picture
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog

@@ -50,7 +50,7 @@ def _trials(lookout: Lookout) -> list[psutil.Process]:
     found = []
     for row in lookout.inspect.children():
         with suppress(psutil.Error):  # it ends just now
-            found += [row] if "daemon.model_trial" in row.cmdline() else []
+            found += [row] if "daemon.control.model_trial" in row.cmdline() else []
     return found
 
 

@@ -24,9 +24,9 @@ from starlette.routing import Route
 
 from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig
+from daemon.control.source_store import Kept
 from daemon.http import routes
 from daemon.http.server import HttpServer
-from daemon.kept import Kept
 from daemon.redact import Secret
 from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source

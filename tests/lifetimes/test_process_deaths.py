@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from daemon.admission import Admission
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.worker import Worker
 from daemon.capture.sinks import CaptureSinks
 from daemon.config import LogConfig, ReconnectConfig
+from daemon.control.admission import Admission
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.ledger import CAUSES, Ledger
 from daemon.sources.decode import NoHardware

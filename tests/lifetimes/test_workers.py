@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.admission import ALL, Allowance
 from daemon.app import App
 from daemon.capture.processes.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
+from daemon.control.admission import ALL, Allowance
 from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
@@ -294,7 +294,7 @@ def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None
 
 def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     """D17: a daemon that began with a drawn street asked for none, and cameras were then decoded by the CPU."""
-    from daemon.plan import hardware_of
+    from daemon.control.plan import hardware_of
     from detectors.port import ModelInfo
 
     info = ModelInfo("m", "d", "fp16", "trt", "yolov8", (640, 640), ("a",), 8, gpu=99)

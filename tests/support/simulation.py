@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from daemon.admission import Admission
 from daemon.bench.harness import Window, probing
 from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
 from daemon.capture.capture import Capture
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
+from daemon.control.admission import Admission
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
-from daemon.publisher import Publisher
+from daemon.publish.publisher import Publisher
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
 from daemon.system.stop import Stop

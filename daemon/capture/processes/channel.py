@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from daemon.admission import Allowance
+from daemon.control.admission import Allowance
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import msgspec
 
-from daemon.admission import LET_IN, Limit
 from daemon.capture.processes.channel import (
     MOST,
     Answer,
@@ -32,6 +31,7 @@ from daemon.capture.processes.channel import (
     Uses,
 )
 from daemon.clock import Clock
+from daemon.control.admission import LET_IN, Limit
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause

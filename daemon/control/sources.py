@@ -21,9 +21,9 @@ from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import Crew
 from daemon.clock import Clock
 from daemon.config import Config, SourceConfig
+from daemon.control.plan import processes_of, remote, surfaces_of
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
-from daemon.plan import processes_of, remote, surfaces_of
 from daemon.sources.decode import Hardware, NoHardware, Offer
 from daemon.sources.port import Source
 from daemon.system.limits import Limits

@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 import structlog
 
-from daemon.decoder_rate import DecoderRate
+from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from daemon.messages import Metrics, VideoFormat
 

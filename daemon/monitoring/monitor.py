@@ -17,10 +17,10 @@ from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
+from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
-from daemon.probes import GpuReader, ProcessProbe
-from daemon.publisher import Publisher
+from daemon.publish.publisher import Publisher
 from daemon.system import heap, systemd
 from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
@@ -43,7 +43,7 @@ class Watched(Protocol):
 
 
 class Sources(Protocol):
-    """All that there are now: `daemon.source_manager.SourceManager`."""
+    """All that there are now: `daemon.control.sources.SourceManager`."""
 
     @property
     def captures(self) -> Sequence[Watched]: ...

@@ -18,12 +18,12 @@ import structlog
 
 from daemon.clock import Clock
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
+from daemon.control.plan import options_of
+from daemon.control.reload import Change, defaults_of, difference, is_same_model, least_confidence
+from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lane import Keep
 from daemon.pipeline.lanes import Generation, Lanes
-from daemon.plan import options_of
-from daemon.reload import Change, defaults_of, difference, is_same_model, least_confidence
-from daemon.source_manager import AnyCapture, SourceManager
 from daemon.system import systemd
 from daemon.system.opening import Opening
 from daemon.system.stop import Stop, StoppedError

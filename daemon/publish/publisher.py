@@ -22,11 +22,9 @@ import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
-from daemon.audience import Audience, in_use, matching
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
-from daemon.keys import secret_key
 from daemon.messages import (
     Detection,
     ImageSize,
@@ -43,6 +41,8 @@ from daemon.messages import (
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MOST_GONE, Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
+from daemon.publish.audience import Audience, in_use, matching
+from daemon.publish.curve import secret_key
 from daemon.redact import scrub
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Watchdog

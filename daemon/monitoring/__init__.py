@@ -1,0 +1,1 @@
+"""The daemon watches itself: metrics, probes of the machine, files of measurements."""
