@@ -13,8 +13,8 @@ import click
 
 from daemon import __version__
 from daemon.bench.commands import bench
+from daemon.commands.outputs import JSON_FILE, OutputFolder
 from daemon.errors import LookoutError
-from daemon.outputs import JSON_FILE, OutputFolder
 from daemon.system.signals import leave
 from detectors.port import DetectorError, Precision
 
@@ -127,7 +127,7 @@ def run(config: Path) -> int:
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
 def check(config: Path, running: bool) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
-    from daemon.check import check as run_check
+    from daemon.commands.check import check as run_check
     from daemon.config import LogConfig
     from daemon.control.source_store import load_whole, tell_whose_sources
     from daemon.log import logging
@@ -142,8 +142,8 @@ def check(config: Path, running: bool) -> int:
 @_CONFIG
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
+    from daemon.commands.health import look
     from daemon.config import load
-    from daemon.health import look
 
     lives, words = look(load(config))
     click.echo(words, err=not lives)
@@ -168,8 +168,8 @@ def watch(
     secret_key: Path | None,
 ) -> int:
     """Show what a running Lookout publishes on ENDPOINT."""
-    from daemon import watch as watching
     from daemon.client import Subscriber
+    from daemon.commands import watch as watching
 
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
@@ -186,7 +186,7 @@ def watch(
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
 def demo(seconds: float, backend: str) -> int:
     """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
-    from daemon.demo import demo as run_demo
+    from daemon.commands.demo import demo as run_demo
     from detectors.factory import Backend
 
     return run_demo(seconds, cast("Backend", backend))
@@ -225,9 +225,9 @@ def evaluate(
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses."""
     from calibration.evaluate import evaluate as run_evaluate
+    from daemon.commands.report.tables import evaluation, write_json
     from daemon.config import LogConfig
     from daemon.log import logging
-    from daemon.report import evaluation, write_json
     from detectors.factory import Backend, open_detector
     from detectors.port import Options, Wanted
 
@@ -343,8 +343,8 @@ def calibrate(
     """
     try:
         from calibration.calibrate import Wishes
-        from daemon.calibrate import Gathering
-        from daemon.calibrate import calibrate as run_calibrate
+        from daemon.commands.calibrate import Gathering
+        from daemon.commands.calibrate import calibrate as run_calibrate
     except ImportError as error:
         raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
     from daemon.config import LogConfig
@@ -416,7 +416,7 @@ def build(
     cache: Path | None,
 ) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
-    from daemon import engines
+    from daemon.commands import engines
     from daemon.config import LogConfig, load
     from daemon.control.plan import options_of
     from daemon.log import logging
@@ -444,7 +444,7 @@ def build(
 @_CACHE
 def list_engines(cache: Path | None) -> int:
     """What has been built, the last used first."""
-    from daemon import engines
+    from daemon.commands import engines
 
     engines.listing(cache)
     return 0
@@ -480,7 +480,7 @@ def compare(
               1: some do; the first of them is named.
     """
     try:
-        from daemon.engine_comparison import compare as run_compare
+        from daemon.commands.engine_comparison import compare as run_compare
     except ImportError as error:
         raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
     from daemon.config import LogConfig
@@ -505,7 +505,7 @@ def compare(
 @_CACHE
 def show(key: str, layers: Path | None, cache: Path | None) -> int:
     """Everything known of the engine whose key begins with KEY; with --layers what was fused, and the time it takes."""
-    from daemon import engines
+    from daemon.commands import engines
 
     engines.show(key, cache)
     if layers:
@@ -519,8 +519,8 @@ def show(key: str, layers: Path | None, cache: Path | None) -> int:
 @_CACHE
 def prune(unused_days: float, dry_run: bool, cache: Path | None) -> int:
     """Remove engines not used for a while, damaged ones, and leftovers. A removed engine is built again when needed."""
-    from daemon import engines
     from daemon.clock import SystemClock
+    from daemon.commands import engines
 
     engines.prune(cache, unused_days, SystemClock().utc_ns(), dry_run, click.echo)
     return 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from daemon.bench import options
-from daemon.outputs import JSON_FILE, OutputFile, OutputFolder
+from daemon.commands.outputs import JSON_FILE, OutputFile, OutputFolder
 
 if TYPE_CHECKING:
     from daemon.bench.result import Case, Report
@@ -131,7 +131,7 @@ def search(
     --sources."""
     from daemon.bench.result import Constraints
     from daemon.bench.search import combinations, grid, held, most_sources
-    from daemon.report import said
+    from daemon.commands.report.tables import said
 
     if bool(over) == bool(most):
         raise click.UsageError("give either --over, such as --over batch=1,2,4, or --most sources")
@@ -164,7 +164,7 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
     from daemon.bench.decode import DecodeOptions
     from daemon.bench.decode import decode as run_decode
     from daemon.bench.tables import decode as table
-    from daemon.report import show, write_json
+    from daemon.commands.report.tables import show, write_json
 
     result = run_decode(DecodeOptions(**wishes))
     show(table(result))
@@ -187,7 +187,7 @@ def engine(json_file: Path | None, **wishes: Any) -> int:
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
     from daemon.bench.tables import engine as table
-    from daemon.report import show, write_json
+    from daemon.commands.report.tables import show, write_json
 
     result = run_engine(EngineOptions(**wishes))
     show(table(result))
@@ -214,7 +214,7 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
     from daemon.bench import tables
     from daemon.bench.efficiency import EfficiencyOptions, efficiency
     from daemon.bench.overhead import OverheadOptions, overhead
-    from daemon.report import show, write_json
+    from daemon.commands.report.tables import show, write_json
 
     def some(*names: str) -> dict[str, Any]:
         return {name: wishes[name] for name in names}
@@ -250,7 +250,7 @@ def compare(old: Path, new: Path, least: float, iou: float, agreement: float) ->
     from daemon.bench.compare import compare_reports, too_few
     from daemon.bench.compare_frames import compare_frames
     from daemon.bench.result import read
-    from daemon.report import said, show
+    from daemon.commands.report.tables import said, show
 
     recorded = [path.suffix in _FRAMES for path in (old, new)]
     if recorded[0] != recorded[1]:
@@ -320,7 +320,7 @@ def _told(report: Report, out: Path | None, json_file: Path | None) -> int:
     """On the terminal, and in the files that were asked for."""
     from daemon.bench.pages import page_of, save
     from daemon.bench.result import write
-    from daemon.report import said, show
+    from daemon.commands.report.tables import said, show
 
     show(page_of(report))
     for path in save(report, out) if out else []:

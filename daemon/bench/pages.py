@@ -10,8 +10,8 @@ from statistics import median
 from daemon.bench.result import METRICS, Case, Constraints, Report, name_of, write
 from daemon.bench.run import Run
 from daemon.bench.search import SETTINGS, batch_of, held, knee
+from daemon.commands.report import Page, Table, check_pages, filled, number, write_pages
 from daemon.errors import LookoutError
-from daemon.page import Page, Table, check_pages, filled, number, write_pages
 
 
 def save(report: Report, folder: Path) -> list[Path]:

@@ -11,7 +11,19 @@ import numpy as np
 from daemon.bench.result import Case, Constraints, Peer
 from daemon.bench.run import Run
 from daemon.bench.search import SETTINGS, batch_of, knee
-from daemon.page.draw import BLUE, GREEN, INK, LINE, ORANGE, RED, SERIES, SOFT, VIOLET, figure_of, plain_numbers
+from daemon.commands.report.draw import (
+    BLUE,
+    GREEN,
+    INK,
+    LINE,
+    ORANGE,
+    RED,
+    SERIES,
+    SOFT,
+    VIOLET,
+    figure_of,
+    plain_numbers,
+)
 
 
 def latency(runs: Sequence[Run]) -> str:

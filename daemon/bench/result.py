@@ -12,7 +12,7 @@ import msgspec
 
 from daemon.bench.load import Load
 from daemon.bench.run import Run
-from daemon.environment import Environment, found_out
+from daemon.commands.report.environment import Environment, found_out
 from daemon.errors import LookoutError
 from daemon.system.paths import demo_model
 

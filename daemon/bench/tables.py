@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from daemon.page import Table, number
+from daemon.commands.report import Table, number
 
 if TYPE_CHECKING:
     from daemon.bench.compare import Change

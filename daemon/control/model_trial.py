@@ -1,4 +1,6 @@
-"""A model tried in a process of its own before the daemon opens it: `python -m daemon.control.model_trial ORDERS ANSWER`.
+"""A model is tried in a process of its own before the daemon opens it.
+
+`python -m daemon.control.model_trial ORDERS ANSWER` is that process.
 
 A model may crash the process that opens it, and its first run may never return. A running daemon that is told to take
 another one must survive both, so it is opened, and looks at a picture, where it can be killed. An engine that has to be

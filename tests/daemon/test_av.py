@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from daemon.check import open_once
+from daemon.commands.check import open_once
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url

@@ -29,13 +29,13 @@ from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
 from daemon.bench.synthetic_clip import synthetic_clip
 from daemon.client import Subscriber
+from daemon.commands.report import Table, number
+from daemon.commands.report.tables import show, write_json
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
 from daemon.messages import Status, VideoFormat
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
-from daemon.page import Table, number
-from daemon.report import show, write_json
 from daemon.sources.decode import Hardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source

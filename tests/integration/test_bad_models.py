@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from daemon.commands.watch import View, once
 from daemon.messages import Detections
-from daemon.watch import View, once
 from detectors.heads import MOST_CANDIDATES
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from daemon.check import open_once
+from daemon.commands.check import open_once
 from daemon.config import AvConfig
 from daemon.messages import Detections, Status
 from daemon.redact import Url

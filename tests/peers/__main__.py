@@ -22,8 +22,8 @@ from daemon.bench.pages import page_of, save
 from daemon.bench.repeats import limits_of, runs_of
 from daemon.bench.result import Case, Peer, Report, environment_of, settings_of
 from daemon.bench.run import Run
+from daemon.commands.report.tables import said, show
 from daemon.errors import LookoutError
-from daemon.report import said, show
 from daemon.system.paths import demo_model
 
 Rates = list[tuple[str, float, str]]

@@ -13,7 +13,7 @@ from daemon.bench.load import Load
 from daemon.bench.result import Case, Report, settings_of
 from daemon.bench.run import Run, StartUp
 from daemon.bench.usage import Usage
-from daemon.environment import Environment
+from daemon.commands.report.environment import Environment
 
 ON = Environment("", "", "", 1, 1.0, "", {}, None, None, {}, [])
 _USAGE = Usage(

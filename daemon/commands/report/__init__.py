@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.environment import Environment
+from daemon.commands.report.environment import Environment
 from daemon.errors import LookoutError
 
 

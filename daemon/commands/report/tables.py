@@ -10,8 +10,8 @@ import msgspec
 import rich.table
 from rich.console import Console
 
+from daemon.commands.report import Page, Table
 from daemon.errors import LookoutError
-from daemon.page import Page, Table
 from detectors.port import ModelInfo
 
 if TYPE_CHECKING:

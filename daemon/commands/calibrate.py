@@ -18,13 +18,13 @@ from calibration.calibrate import Calibration, Wishes
 from calibration.frames import FrameSet, Sampler, Seen, photos
 from calibration.outcome import Outcome, Trial, exit_code
 from calibration.steering import Stage
-from daemon.calibration_page import page_of
 from daemon.clock import SystemClock, utc_text
+from daemon.commands.report import check_pages, number, write_pages
+from daemon.commands.report.calibration import page_of
+from daemon.commands.report.environment import Environment, found_out
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
-from daemon.environment import Environment, found_out
 from daemon.errors import DecodeError, LookoutError, SourceError
 from daemon.monitoring.probes import open_gpu_probe
-from daemon.page import check_pages, number, write_pages
 from daemon.redact import Url
 from daemon.sources.factory import make_source
 from detectors.factory import Backend, best_backend, open_detector

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from calibration.judge import AIM
 from calibration.outcome import Outcome, Trial
-from daemon.page.draw import BLUE, GREEN, INK, ORANGE, RED, SOFT, figure_of
+from daemon.commands.report.draw import BLUE, GREEN, INK, ORANGE, RED, SOFT, figure_of
 
 _MOST_LAYERS = 15
 

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from daemon.app import App
 from daemon.client import Subscriber
+from daemon.commands.watch import View
 from daemon.config import Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.messages import Detections
@@ -21,7 +22,6 @@ from daemon.pipeline.ledger import Rows, percentiles
 from daemon.sources.synthetic import scene_of
 from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals
-from daemon.watch import View
 from detectors.factory import Backend
 from detectors.matching import match
 

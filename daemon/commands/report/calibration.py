@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calibration.outcome import Outcome, Trial
+from daemon.commands.report import Page, Table, filled, number
 from daemon.errors import LookoutError
-from daemon.page import Page, Table, filled, number
 
 _MOST_CLASSES = 80
 
@@ -171,7 +171,7 @@ def _frames(outcome: Outcome) -> Table:
 
 def _drawn(outcome: Outcome) -> list[tuple[str, str]]:
     try:
-        from daemon import calibration_plots as plots
+        from daemon.commands.report import calibration_plots as plots
     except ImportError as error:
         raise LookoutError(f"reports need {error.name}: pip install '.[calibrate]'") from error
     drawn = [("tradeoff", plots.tradeoff(outcome))]
