@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 import yaml
 
-from daemon.control.admission import Mode
 from daemon.errors import ConfigError
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
@@ -29,6 +28,7 @@ SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
 Role = Literal["view", "operate"]
+AdmissionMode = Literal["off", "degrade", "refuse"]
 Turn = Literal[0, 90, 180, 270]  # degrees clockwise
 
 
@@ -217,7 +217,7 @@ class Config(Section, frozen=True):
     lanes: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
     capture_processes: Literal["auto"] | Annotated[int, msgspec.Meta(ge=0, le=16)] = "auto"
     gpu: GpuConfig = GpuConfig()
-    admission: Mode = "off"
+    admission: AdmissionMode = "off"
     reconnect: ReconnectConfig = ReconnectConfig()
     board: BoardConfig = BoardConfig()
     publisher: PublisherConfig = PublisherConfig()

@@ -11,6 +11,7 @@ from typing import Literal
 
 from daemon.bench.listener import MESSAGES
 from daemon.config import (
+    AdmissionMode,
     AvConfig,
     BoardConfig,
     Config,
@@ -23,7 +24,6 @@ from daemon.config import (
     SourceConfig,
     check,
 )
-from daemon.control.admission import Mode
 from daemon.errors import DecodeError, LookoutError
 from daemon.messages import Encoding, FrameClock
 from daemon.redact import Url
@@ -66,7 +66,7 @@ class Load:
     processes: int | None = None
     mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
-    admission: Mode = "off"
+    admission: AdmissionMode = "off"
     device: int = 0
 
     @property

@@ -16,11 +16,10 @@ from typing import TypeVar
 import structlog
 
 from daemon.capture.aside import Aside
-from daemon.capture.sinks import Accounts, Admits, Announce, Board, Nobody
+from daemon.capture.sinks import UNLIMITED, Accounts, Admits, Announce, Board, Nobody, Quota
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.control.admission import ALL, Allowance
 from daemon.errors import DecodeError, LeftOutError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
@@ -122,8 +121,8 @@ class Capture:
         self._announce, self._clock, self._admission = announce, clock, admission
         self._backoff = Backoff(reconnect)
         self._max_fps = config.max_fps
-        self._share = ALL  # what admission leaves it
-        self._new_share = ALL  # the same, as any thread has last set it
+        self._quota = UNLIMITED  # the share of the detector that it gets
+        self._new_quota = UNLIMITED  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stop, self._settle_ns = Stop(), round(settle_s * 1e9)
         self._gives_up: Cause = "shutdown"
@@ -282,7 +281,7 @@ class Capture:
             self.format, self.fell_to_cpu = None, False
             with self._lock:  # as where it enters
                 self._admission.leave(self.id)
-            self._new_share = ALL
+            self._new_quota = UNLIMITED
             self._close(reader)
 
     def _read(self, reader: Reader) -> Life:
@@ -293,10 +292,10 @@ class Capture:
         late = 0
         # A decoder that is empty takes packets for 50 ms before it has a picture.
         apart = None if self.fell_to_cpu else self._aside
-        self._apply_share()
+        self._apply_quota()
         while not self._stop.is_set:
             try:
-                wish = late, self._share.undecoded
+                wish = late, self._quota.skip_ratio
                 picture = (yield from self._first(apart, reader, wish)) if apart else self._next(reader, *wish)
                 if picture is None:
                     self._check_gave(errors)
@@ -319,10 +318,10 @@ class Capture:
                 continue
             errors, apart, self._lost = 0, None, None
             late = self._late(picture, pacer, lag)
-            if (self._new_share is not self._share and self._apply_share()) or self._state != "up":
+            if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up":
                 self._backoff.reset()
                 self._gave = True
-                self._say("up", self._share.reason, format=reader.format)
+                self._say("up", self._quota.reason, format=reader.format)
             if image is not None:
                 if not self._deliver(picture, image, pacer.behind if pacer else late):
                     image = picture = None
@@ -391,7 +390,7 @@ class Capture:
         """
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
         with self._lock:  # its name may be another's in the next moment
-            answer = self._admission.enter(self.id, min(rates, default=None), self._set_share, reader.format)
+            answer = self._admission.enter(self.id, min(rates, default=None), self._set_quota, reader.format)
         if not answer.done():
             answer.add_done_callback(lambda _: self.wake())
             until = self._clock.monotonic_ns() + _ADMISSION_NS
@@ -407,15 +406,15 @@ class Capture:
         self.fell_to_cpu = self.asks_gpu and reader.format.decoder != NVDEC
         return True
 
-    def _set_share(self, share: Allowance) -> None:
-        self._new_share = share
+    def _set_quota(self, quota: Quota) -> None:
+        self._new_quota = quota
 
-    def _apply_share(self) -> bool:
+    def _apply_quota(self) -> bool:
         """Keep to what admission has left of the detector; whether that has changed."""
-        changed = self._share != self._new_share
-        self._share = self._new_share
+        changed = self._quota != self._new_quota
+        self._quota = self._new_quota
         if changed:
-            rates = [fps for fps in (self._max_fps, self._share.fps) if fps]
+            rates = [fps for fps in (self._max_fps, self._quota.fps) if fps]
             self._limit = RateLimit(min(rates)) if rates else None
         return changed
 

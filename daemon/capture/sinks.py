@@ -7,11 +7,36 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
-from daemon.control.admission import LET_IN, Admission, Limit
+import msgspec
+
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """The share of the detector and of the GPU's decoder that a source gets; by default as much as it asks for.
+
+    Attributes:
+        fps: frames a second that may be detected, None for all.
+        skip_ratio: share of its pictures that the decoder has no time for, 0 to 1.
+        reason: why it is not all, for its status; None if it is.
+    """
+
+    fps: float | None = None
+    skip_ratio: float = 0.0
+    reason: str | None = None
+
+
+UNLIMITED = Quota()
+
+OnQuota = Callable[[Quota], None]
+"""Tells a source its quota; called from any thread, and returns at once."""
+
+ADMITTED: Future[None] = Future()
+"""The answer to a source that may give frames."""
+ADMITTED.set_result(None)
 
 
 class Board(Protocol):
@@ -32,13 +57,15 @@ class Accounts(Protocol):
 
 
 class Admits(Protocol):
-    """Gives each source its share of the detector: `daemon.control.admission.Admission`, or what stands for it."""
+    """Gives each source its quota: `daemon.control.admission.Admission`, or what stands for it."""
 
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:
+    @property
+    def measured(self) -> float | None: ...
+    def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:
         """Done when the source is let in, or with a SourceError if it is not; returns at once."""
         ...
 
-    def leave(self, source: str) -> None: ...
+    def release(self, source: str) -> None: ...
 
 
 class Announce(Protocol):
@@ -72,10 +99,10 @@ class Nobody:
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:  # noqa: ARG002
-        return LET_IN
+    def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
+        return ADMITTED
 
-    def leave(self, source: str) -> None: ...
+    def release(self, source: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -91,5 +118,5 @@ class CaptureSinks:
     ledger: Ledger
     announce: Announce
     forget: Callable[[str], None]
-    admission: Admission
+    admission: Admits
     on_failure: Callable[[str], None]

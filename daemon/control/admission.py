@@ -12,45 +12,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
 
-import msgspec
 import structlog
 
+from daemon.capture.sinks import ADMITTED, UNLIMITED, OnQuota, Quota
+from daemon.config import AdmissionMode
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from daemon.messages import Metrics, VideoFormat
 
 log = structlog.get_logger(__name__)
 
-Mode = Literal["off", "degrade", "refuse"]
 _ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other things
 _DECODER_ROOM = 0.94  # beside lanes that look at pictures; 150 H.264 sources of 1080p30, which hold, take 0.9375
 UNKNOWN_FPS = 30.0
-
-
-class Allowance(msgspec.Struct, frozen=True):
-    """What a source has; by default all that it asks for.
-
-    Attributes:
-        fps: frames a second that may be looked at, None for all.
-        undecoded: share of its pictures that the decoder has no time for, 0 to 1.
-        reason: why it is not all, for its status; None if it is.
-    """
-
-    fps: float | None = None
-    undecoded: float = 0.0
-    reason: str | None = None
-
-
-ALL = Allowance()
-
-Limit = Callable[[Allowance], None]
-"""Tells a source what it has; called from any thread, and returns at once."""
-
-LET_IN: Future[None] = Future()
-"""The answer to a source that may give frames."""
-LET_IN.set_result(None)
 
 
 @dataclass
@@ -61,14 +36,14 @@ class _Asking:
         fps: frames a second that come in.
         wanted: of them, those to be looked at.
         decoder: share of the GPU's decoder, by estimate.
-        undecoded: share of its pictures that it has no time for.
+        skip_ratio: share of its pictures that it has no time for.
     """
 
     fps: float
     wanted: float
     decoder: float
-    limit: Limit
-    undecoded: float = 0.0
+    on_quota: OnQuota
+    skip_ratio: float = 0.0
 
 
 class Admission:
@@ -85,7 +60,7 @@ class Admission:
 
     def __init__(
         self,
-        mode: Mode = "off",
+        mode: AdmissionMode = "off",
         capacity: float = float("inf"),
         decoder: Callable[[VideoFormat], float] | None = None,
         rate: DecoderRate | None = None,
@@ -96,7 +71,9 @@ class Admission:
         self._sources: dict[str, _Asking] = {}
         self._lock = threading.Lock()
 
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat | None = None) -> Future[None]:
+    def admit(
+        self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat | None = None
+    ) -> Future[None]:
         """A source is connected, and will give frames of this format.
 
         Args:
@@ -106,25 +83,25 @@ class Admission:
             A future that is done: with a SourceError if there is no room for it, to be tried again later.
         """
         if self._mode == "off":
-            return LET_IN
+            return ADMITTED
         wanted = fps or UNKNOWN_FPS
         asking = _Asking(
             fps=(format.fps if format else None) or wanted,
             wanted=wanted,
             decoder=self._decoder(format) if self._decoder and format else 0.0,
-            limit=limit,
+            on_quota=on_quota,
         )
         with self._lock:
             refusal = self._refusal(asking) if self._mode == "refuse" else None
             if refusal is None:
                 self._sources[source] = asking
                 self._share()
-                return LET_IN
+                return ADMITTED
         refused: Future[None] = Future()
         refused.set_exception(SourceError(refusal))
         return refused
 
-    def leave(self, source: str) -> None:
+    def release(self, source: str) -> None:
         """A source is not connected any more; what was its own is for the others."""
         with self._lock:
             if self._sources.pop(source, None):
@@ -133,7 +110,7 @@ class Admission:
     def learn(self, metrics: Metrics) -> None:
         """What the daemon has measured lately: whether the decoder is as fast as was estimated."""
         with self._lock:
-            asked = {name: (row.decoder, row.undecoded) for name, row in self._sources.items() if row.decoder}
+            asked = {name: (row.decoder, row.skip_ratio) for name, row in self._sources.items() if row.decoder}
             if asked and self._rate.take(metrics, asked):
                 log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
                 self._share()
@@ -163,27 +140,27 @@ class Admission:
     def _share(self) -> None:
         """Tell everybody; in whole percents of decoding, so that not every newcomer changes what all have."""
         rows = [*self._sources.values()]
-        most = fair_level([row.decoder for row in rows], _DECODER_ROOM / self._rate.times)
+        most = max_min_rate([row.decoder for row in rows], _DECODER_ROOM / self._rate.times)
         for row in rows:
             if most is None or row.decoder <= most:
-                row.undecoded = 0.0
+                row.skip_ratio = 0.0
             else:
-                row.undecoded = ceil(100 * (1 - most / row.decoder)) / 100
-        wanted = [min(row.wanted, row.fps * (1 - row.undecoded)) for row in rows]
-        level = fair_level(wanted, self._capacity)
+                row.skip_ratio = ceil(100 * (1 - most / row.decoder)) / 100
+        wanted = [min(row.wanted, row.fps * (1 - row.skip_ratio)) for row in rows]
+        level = max_min_rate(wanted, self._capacity)
         for row, rate in zip(rows, wanted):
-            row.limit(self._allowance(level if level is not None and level < rate else None, row.undecoded))
+            row.on_quota(self._quota(level if level is not None and level < rate else None, row.skip_ratio))
 
-    def _allowance(self, fps: float | None, undecoded: float) -> Allowance:
+    def _quota(self, fps: float | None, skip_ratio: float) -> Quota:
         reasons = []
-        if undecoded:
-            reasons.append(f"the GPU's decoder has time for {1 - undecoded:.0%} of its pictures")
+        if skip_ratio:
+            reasons.append(f"the GPU's decoder has time for {1 - skip_ratio:.0%} of its pictures")
         if fps is not None:
             reasons.append(f"limited to {fps:.1f} frames/s: the detector does {self._measured:.0f} in all")
-        return Allowance(fps, undecoded, "; ".join(reasons)) if reasons else ALL
+        return Quota(fps, skip_ratio, "; ".join(reasons)) if reasons else UNLIMITED
 
 
-def fair_level(demands: Sequence[float], capacity: float) -> float | None:
+def max_min_rate(demands: Sequence[float], capacity: float) -> float | None:
     """The rate that nobody may exceed so that all fit, and nobody who asks for less gives anything up; None if all fit.
 
     Max-min fairness: those below the level get what they ask for, those above share the rest equally.

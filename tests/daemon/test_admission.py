@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemon.app import App
+from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
-from daemon.control.admission import ALL, Admission, Allowance, fair_level
+from daemon.control.admission import Admission, max_min_rate
 from daemon.errors import SourceError
 from daemon.messages import Message, Status, VideoFormat
 from detectors.fake.detector import FakeDetector
@@ -24,47 +25,47 @@ RATES = st.lists(st.floats(0.1, 120), min_size=1, max_size=40)
 
 @given(RATES, st.floats(1, 2000))
 def test_the_level_fills_the_capacity_and_takes_from_the_highest_alone(demands: list[float], capacity: float) -> None:
-    level = fair_level(demands, capacity)
+    level = max_min_rate(demands, capacity)
     given = [demand if level is None else min(demand, level) for demand in demands]
     assert sum(given) == pytest.approx(min(capacity, sum(demands)), rel=1e-6)
     assert (level is None) == (sum(demands) <= capacity * (1 + 1e-9)) or sum(demands) == pytest.approx(capacity)
 
 
 def test_whoever_leaves_gives_his_share_to_the_others() -> None:
-    shares: dict[str, Allowance] = {}
+    shares: dict[str, Quota] = {}
     admission = Admission("degrade", capacity=40 / 0.9)
     for name, fps in (("slow", 5.0), ("a", 30.0), ("b", 30.0)):
-        admission.enter(name, fps, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
+        admission.admit(name, fps, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
     assert {name: share.fps for name, share in shares.items()} == {"slow": None, "a": 17.5, "b": 17.5}
-    admission.leave("a")
-    assert shares["b"] == ALL
+    admission.release("a")
+    assert shares["b"] == UNLIMITED
 
 
 def test_a_decoder_without_time_for_all_is_shared_before_the_detector() -> None:
     """Of four that ask for 30 % of it each keeps four fifths of its pictures, for which the detector has time."""
     format = VideoFormat("hevc", 1920, 1080, 30.0, "nvdec")
-    shares: dict[str, Allowance] = {}
+    shares: dict[str, Quota] = {}
     admission = Admission("degrade", 100 / 0.9, lambda _: 0.3)
     for name in "abcd":
-        admission.enter(name, 30.0, lambda share, name=name: shares.update({name: share}), format)  # type: ignore[misc]
-    expected = Allowance(None, 0.22, "the GPU's decoder has time for 78% of its pictures")
+        admission.admit(name, 30.0, lambda share, name=name: shares.update({name: share}), format)  # type: ignore[misc]
+    expected = Quota(None, 0.22, "the GPU's decoder has time for 78% of its pictures")
     assert shares == dict.fromkeys("abcd", expected)
-    admission.leave("a")
-    assert [shares[name] for name in "bcd"] == [ALL] * 3
+    admission.release("a")
+    assert [shares[name] for name in "bcd"] == [UNLIMITED] * 3
 
 
 def test_refused_until_there_is_room() -> None:
     admission = Admission("refuse", capacity=40 / 0.9)
-    admission.enter("a", 30.0, lambda _: None)
+    admission.admit("a", 30.0, lambda _: None)
     with pytest.raises(SourceError, match="not admitted"):
-        admission.enter("b", 30.0, lambda _: None).result()
-    admission.leave("a")
-    admission.enter("b", 30.0, lambda _: None)
+        admission.admit("b", 30.0, lambda _: None).result()
+    admission.release("a")
+    admission.admit("b", 30.0, lambda _: None)
 
 
 def test_off_lets_everybody_in() -> None:
     for number in range(100):
-        Admission().enter(f"cam-{number}", 30.0, lambda _: pytest.fail("limited"))
+        Admission().admit(f"cam-{number}", 30.0, lambda _: pytest.fail("limited"))
 
 
 def test_plain_off_in_yaml_is_a_word() -> None:
@@ -79,12 +80,12 @@ def test_a_full_decoder_refuses_whom_the_detector_would_take() -> None:
     admission = Admission("refuse", 10_000, lambda format: shares[format.decoder])
     on_gpu, on_cpu = (VideoFormat("h264", 1920, 1080, 30.0, decoder) for decoder in ("nvdec", "cpu"))
     for name in "abc":
-        admission.enter(name, 30, lambda _: None, on_gpu)
+        admission.admit(name, 30, lambda _: None, on_gpu)
     with pytest.raises(SourceError, match="of the GPU's decoder, of which the sources that are up take 90%"):
-        admission.enter("d", 30, lambda _: None, on_gpu).result()
-    admission.enter("d", 30, lambda _: None, on_cpu)
-    admission.leave("a")
-    admission.enter("e", 30, lambda _: None, on_gpu)
+        admission.admit("d", 30, lambda _: None, on_gpu).result()
+    admission.admit("d", 30, lambda _: None, on_cpu)
+    admission.release("a")
+    admission.admit("e", 30, lambda _: None, on_gpu)
 
 
 @pytest.mark.slow

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from daemon.capture.capture import Capture
-from daemon.capture.sinks import Nobody
+from daemon.capture.sinks import UNLIMITED, Nobody, Quota
 from daemon.capture.threads import CaptureThread, Crew
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
-from daemon.control.admission import ALL, Admission, Allowance
+from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard
@@ -524,7 +524,7 @@ def test_a_camera_that_lives_in_another_year_is_not_believed() -> None:
 def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock) -> None:
     """Half the detector is somebody else's: of 10 frames/s this camera gets 5, and the rest is counted."""
     admission = Admission("degrade", capacity=10 / 0.9)
-    admission.enter("other", 30.0, lambda _: None)
+    admission.admit("other", 30.0, lambda _: None)
     frames = [number * S // 10 for number in range(100)]
     run = Run(ScriptedSource([*frames, None], once=True), clock, admission=admission)
     (up,) = [reason for state, reason, _ in run.said if state == "up"]
@@ -532,14 +532,14 @@ def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock)
     counts = run.ledger.counts()["cam"]
     assert counts.captured == 100
     assert counts.dropped.rate_limit == 50
-    free: list[Allowance] = []
-    admission.enter("next", 5.0, free.append)
-    assert free == [ALL]  # its share is somebody else's now
+    free: list[Quota] = []
+    admission.admit("next", 5.0, free.append)
+    assert free == [UNLIMITED]  # its share is somebody else's now
 
 
 def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualClock) -> None:
     admission = Admission("refuse", capacity=35 / 0.9)
-    admission.enter("other", 30.0, lambda _: None)
+    admission.admit("other", 30.0, lambda _: None)
     run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission)
     assert run.states[:4] == ["connecting", "down", "connecting", "down"]
     assert "not admitted: it asks for 10 frames/s, the sources that are up for 30" in (run.said[1][1] or "")
@@ -572,7 +572,7 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
         for part in (board, ledger):
             part.remove("cam")
             part.add("cam")
-        admission.enter("cam", 5.0, lambda _: None)
+        admission.admit("cam", 5.0, lambda _: None)
         said.clear()
 
     source.on_open = source.on_read = return_late
@@ -581,8 +581,8 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
     CaptureThread("cam", [capture], clock, pytest.fail).run()
     assert said == []
     assert ledger.counts()["cam"].captured == captured
-    shares: list[Allowance] = []
-    admission.enter("next", 20.0, shares.append)
+    shares: list[Quota] = []
+    admission.admit("next", 20.0, shares.append)
     assert shares[-1].fps == pytest.approx(5)
 
 

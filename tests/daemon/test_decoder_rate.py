@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.control.admission import Admission, Allowance, Mode
+from daemon.capture.sinks import Quota
+from daemon.config import AdmissionMode
+from daemon.control.admission import Admission
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from daemon.messages import Dropped, GpuMetrics, Metrics, ProcessMetrics, PublisherMetrics, SourceMetrics, VideoFormat
@@ -24,9 +26,9 @@ class Card:
         estimate: share of the decoder that a source takes, by it.
     """
 
-    def __init__(self, times: float, estimate: float, sources: int, mode: Mode = "degrade") -> None:
+    def __init__(self, times: float, estimate: float, sources: int, mode: AdmissionMode = "degrade") -> None:
         self.times, self.estimate = times, estimate
-        self.allowed: dict[str, Allowance] = {}
+        self.allowed: dict[str, Quota] = {}
         self.changes = 0
         self.busy: float | None = None  # what is said instead of what is so
         self.leaves_out = True  # as sources do that can
@@ -37,27 +39,27 @@ class Card:
         self.changes = 0
 
     def add(self, name: str) -> None:
-        def limit(share: Allowance) -> None:
-            self.changes += self.allowed.get(name) not in (None, share)
-            self.allowed[name] = share
+        def on_quota(quota: Quota) -> None:
+            self.changes += self.allowed.get(name) not in (None, quota)
+            self.allowed[name] = quota
 
-        self.admission.enter(name, 30.0, limit, _FORMAT).result()
+        self.admission.admit(name, 30.0, on_quota, _FORMAT).result()
 
     @property
-    def undecoded(self) -> float:
-        (share,) = {allowance.undecoded for allowance in self.allowed.values()}
+    def skip_ratio(self) -> float:
+        (share,) = {quota.skip_ratio for quota in self.allowed.values()}
         return share
 
     @property
     def load(self) -> float:
         """1 is all it can do."""
-        left_out = self.undecoded if self.leaves_out else 0
+        left_out = self.skip_ratio if self.leaves_out else 0
         return self.times * self.estimate * len(self.allowed) * (1 - left_out)
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds // _SECONDS):
             pictures = 30 * _SECONDS
-            limited = round(pictures * self.undecoded) if self.leaves_out else 0
+            limited = round(pictures * self.skip_ratio) if self.leaves_out else 0
             self._captured += pictures
             self._limited += limited
             self._uptime += _SECONDS
@@ -83,9 +85,9 @@ class Card:
 
 def test_a_faster_card_gets_back_what_was_left_out_for_nothing() -> None:
     card = Card(0.5, 0.015, 100)
-    assert card.undecoded > 0.3
+    assert card.skip_ratio > 0.3
     card.run(120)
-    assert card.undecoded == 0
+    assert card.skip_ratio == 0
 
 
 @pytest.mark.parametrize(("times", "estimate"), [(2.0, 0.012), (1.3, 0.009), (4.0, 0.001)])
@@ -94,8 +96,8 @@ def test_a_slower_one_has_time_for_what_it_is_given(times: float, estimate: floa
     late_before = card.load > 1
     card.run(180)
     assert card.load <= 0.96
-    assert card.load >= 0.9 or card.undecoded == 0
-    assert late_before == (card.undecoded > 0)
+    assert card.load >= 0.9 or card.skip_ratio == 0
+    assert late_before == (card.skip_ratio > 0)
     changes = card.changes
     card.run(600)
     assert card.changes == changes
@@ -113,9 +115,9 @@ def test_what_cannot_be_is_not_learned(times: float, busy: float) -> None:
     """NVML tells of another card than the one that decodes; or the CPU is what is short."""
     card = Card(times, 0.012, 100)
     card.busy = busy
-    before = card.undecoded
+    before = card.skip_ratio
     card.run(600)
-    assert card.undecoded == before
+    assert card.skip_ratio == before
 
 
 def test_sources_that_can_leave_nothing_out_do_not_make_it_slower() -> None:
@@ -131,19 +133,19 @@ def test_while_sources_come_and_go_nothing_is_learned() -> None:
     for number in range(60):
         card.run(10)
         card.add(f"new-{number}")
-    assert card.undecoded > 0
+    assert card.skip_ratio > 0
     card.run(60)
-    assert card.undecoded == 0
+    assert card.skip_ratio == 0
 
 
 def test_whoever_was_refused_is_let_in_once_the_card_is_known_to_be_faster() -> None:
     card = Card(0.5, 0.015, 60, mode="refuse")
-    card.admission.enter("more", 30.0, lambda _: None, _FORMAT)
-    card.admission.enter("more still", 30.0, lambda _: None, _FORMAT)
+    card.admission.admit("more", 30.0, lambda _: None, _FORMAT)
+    card.admission.admit("more still", 30.0, lambda _: None, _FORMAT)
     with pytest.raises(SourceError, match="not admitted"):
         card.add("one too many")
-    card.admission.leave("more")
-    card.admission.leave("more still")
+    card.admission.release("more")
+    card.admission.release("more still")
     card.run(60)
     for number in range(50):
         card.add(f"later-{number}")

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from daemon.capture.capture import Capture
+from daemon.capture.sinks import Quota
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
-from daemon.control.admission import Admission, Allowance
+from daemon.control.admission import Admission
 from daemon.errors import LookoutError
 from daemon.http.snapshots import Snapshots
 from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
@@ -295,9 +296,9 @@ class _SharedOut(Admission):
         super().__init__("degrade", capacity=100.0)
         self.happens: Callable[[], None] = lambda: None
 
-    def enter(self, *args: Any, **more: Any) -> Future[None]:
+    def admit(self, *args: Any, **more: Any) -> Future[None]:
         self.happens()
-        return super().enter(*args, **more)
+        return super().admit(*args, **more)
 
 
 def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
@@ -316,8 +317,8 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
     while capture.go_on() is not None:
         pass
     disowning.join(60)
-    had: list[Allowance] = []
-    admission.enter("other", 100.0, had.append)
+    had: list[Quota] = []
+    admission.admit("other", 100.0, had.append)
     assert had[-1].fps == pytest.approx(90.0)  # what there is for one
 
 

@@ -19,10 +19,10 @@ import pytest
 from daemon.app import App
 from daemon.capture.processes.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
 from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
-from daemon.control.admission import ALL, Allowance
 from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
@@ -179,17 +179,17 @@ class Asking:
         self.channel = Channel(mine, FromCapture)
         self.sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
         self.feed = Feed(7, self.sender, live=True, depth=1, places=4, asks=True)
-        self.shares: list[Allowance] = []
+        self.shares: list[Quota] = []
 
     def enter(self) -> Future[None]:
-        return self.feed.enter("cam", 30.0, self.shares.append, FORMAT)
+        return self.feed.admit("cam", 30.0, self.shares.append, FORMAT)
 
 
 def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
     """The source waits for none of it: `enter` returns at once, and a thread that serves forty others goes on."""
     asking = Asking()
     first = asking.enter()
-    asking.feed.leave("cam")
+    asking.feed.release("cam")
     second = asking.enter()
     assert not first.done()
     assert not second.done()
@@ -198,10 +198,10 @@ def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
     asking.feed.answered(Answer(7, 2, "no room"))
     with pytest.raises(SourceError, match="no room"):
         second.result(0)
-    asking.feed.shared(Share(7, 1, Allowance(fps=5.0)))
+    asking.feed.shared(Share(7, 1, Quota(fps=5.0)))
     assert asking.shares == []
-    asking.feed.shared(Share(7, 2, ALL))
-    assert asking.shares == [ALL]
+    asking.feed.shared(Share(7, 2, UNLIMITED))
+    assert asking.shares == [UNLIMITED]
 
 
 def test_any_thread_of_a_capture_process_may_send() -> None:

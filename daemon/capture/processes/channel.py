@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from daemon.control.admission import Allowance
+from daemon.capture.sinks import Quota
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 
@@ -152,7 +152,7 @@ class Share(Told, frozen=True, tag=3):
 
     capture: int
     connection: int
-    allowance: Allowance
+    quota: Quota
 
 
 class Stop(Told, frozen=True, tag=4):

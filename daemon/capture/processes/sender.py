@@ -30,8 +30,8 @@ from daemon.capture.processes.channel import (
     Told,
     Uses,
 )
+from daemon.capture.sinks import ADMITTED, OnQuota
 from daemon.clock import Clock
-from daemon.control.admission import LET_IN, Limit
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
@@ -83,8 +83,8 @@ class Feed:
         self._ring_bytes = 0  # of a picture
         self._connections = itertools.count(1)
         self._connection = 0
-        self._limit: Limit = lambda _: None
-        self._answer: Future[None] = LET_IN
+        self._on_quota: OnQuota = lambda _: None
+        self._answer: Future[None] = ADMITTED
 
     # --- for the capture -------------------------------------------------------------------------------------------
 
@@ -143,15 +143,15 @@ class Feed:
     ) -> None:
         self._tell(Said(self.number, session, state, reason, retry_in_s, format))
 
-    def enter(self, source: str, fps: float | None, limit: Limit, format: VideoFormat) -> Future[None]:  # noqa: ARG002
-        self._limit, self._connection = limit, next(self._connections)
-        self._answer = Future() if self._asks else LET_IN
+    def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
+        self._on_quota, self._connection = on_quota, next(self._connections)
+        self._answer = Future() if self._asks else ADMITTED
         answer = self._answer
         self._tell(Connected(self.number, self._connection, fps, format))
         return answer
 
-    def leave(self, source: str) -> None:  # noqa: ARG002
-        self._limit = lambda _: None
+    def release(self, source: str) -> None:  # noqa: ARG002
+        self._on_quota = lambda _: None
         self._tell(Disconnected(self.number))
 
     # --- for the thread that receives ------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Feed:
 
     def shared(self, message: Share) -> None:
         if message.connection == self._connection:
-            self._limit(message.allowance)
+            self._on_quota(message.quota)
 
     def end(self, failure: str | None) -> None:
         """Nothing more comes of the source; its memory goes when the daemon has given it back."""

@@ -452,7 +452,7 @@ class Worker:
     def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
         """Until a process can be started again."""
         for capture in captures:
-            self._to.admission.leave(capture.id)
+            self._to.admission.release(capture.id)
             if self._stopping:
                 self._end(capture, None)
             elif not capture.leaving and capture.once and capture.seq > capture.first:
@@ -468,7 +468,7 @@ class Worker:
     def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
         """It ends without a word of its own."""
         del self._captures[capture.number]
-        self._to.admission.leave(capture.id)
+        self._to.admission.release(capture.id)
         capture.state, capture.failure, capture.format = "ended", failure, None
         self._to.announce(capture.id, None, "ended", failure or reason, None, None)
         capture.end.set()
@@ -534,10 +534,10 @@ class Worker:
         if not (capture := self._captures.get(message.capture)):
             return
         number, connection = message.capture, message.connection
-        answer = self._to.admission.enter(
+        answer = self._to.admission.admit(
             capture.id,
             message.fps,
-            lambda allowance: run.unsent.append(Share(number, connection, allowance)),
+            lambda quota: run.unsent.append(Share(number, connection, quota)),
             message.format,
         )
         refusal = answer.exception()
@@ -547,7 +547,7 @@ class Worker:
 
     def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
         if capture := self._captures.get(message.capture):
-            self._to.admission.leave(capture.id)
+            self._to.admission.release(capture.id)
 
     def _on_ended(self, _: _Run, message: Ended) -> None:
         if capture := self._captures.pop(message.capture, None):
