@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
-from daemon.capture.sinks import CaptureSinks
+from daemon.capture.sinks import DaemonSinks
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.control.admission import UNKNOWN_FPS, Admission
 from daemon.control.capacity import measure_detector
-from daemon.control.changes import Changes, KeepSources, OpenDetector
+from daemon.control.changes import Changes, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
 from daemon.control.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
@@ -28,7 +28,8 @@ from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
-from daemon.messages import Metrics, PublisherMetrics, VideoFormat
+from daemon.messages import VideoFormat
+from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import Monitor, RowSink, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.pipeline.board import FrameBoard
@@ -41,13 +42,13 @@ from daemon.sources.decode import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
 from daemon.system.affinity import Affinity
+from daemon.system.context import Context
 from daemon.system.gpus import name_visible
 from daemon.system.limits import Limits
 from daemon.system.mps import Mps
 from daemon.system.opening import Opening
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import allow_many_files, tune_the_interpreter
-from daemon.system.watchdog import Stuck, Watchdog
 from detectors.factory import gpus, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
@@ -58,9 +59,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
-PART_STUCK = 4  # when one of them did not come back from a library
-CUT_SHORT = 5  # when a lossless replay was asked to end before its recordings had
+CUT_SHORT = 5  # exit code of a lossless replay that was asked to end before its recordings had
 _POLL_S = 0.05
 
 # Shares of the time to stop: when each step must have ended.
@@ -86,8 +85,10 @@ class App:
     Attributes:
         ledger: what happened to every frame.
         sources: those there are.
+        changes: from one configuration to the next.
+        health: whether it works.
         snapshots: pictures, on request.
-        is_ready: started, and not told to stop.
+        monitor, publisher: of its figures, and of results.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -110,17 +111,15 @@ class App:
     ) -> None:
         self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
         self._stop = stop or Stop()
-        self._failure: str | None = None
-        self._code = PART_FAILED
         self._begun, self._finished = threading.Lock(), False
         self._result: int | None = None  # of `stop`
         self._life = threading.Lock()  # `start` and `stop` in turns
         self._open_probe = open_probe
-        self.is_ready = False
         self._read = read or (lambda: self._config)
         self.ledger = Ledger([source.id for source in config.active])
         self.snapshots = Snapshots()
-        self._watchdog = Watchdog(config.monitor.stuck_after_s, self._clock, self._on_stuck)
+        self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
+        self._context = Context(self._clock, self.health.watchdog, self.health.fail, self._limits)
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self._http: HttpServer | None = None
         self._mps: Mps | None = None
@@ -143,10 +142,8 @@ class App:
         if config.http.enabled:
             self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
-        self._publisher = Publisher(
-            config.publisher, self._outbox, self.ledger, self._clock, instance, self._fail, self._watchdog
-        )
-        undo.callback(self._publisher.stop, 0.0)
+        self.publisher = Publisher(config.publisher, self._outbox, self.ledger, instance, self._context)
+        undo.callback(self.publisher.stop, 0.0)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
             if config.gpu.mps == "auto" and processes_wished(config) > 1:
@@ -156,63 +153,41 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        pipeline = Pipeline(
-            board, self._outbox, self.ledger, self._clock, self._watchdog, self._fail, self.snapshots.look
-        )
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._context, self.snapshots.look)
         self._board = board
-        self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline, self._limits)
+        self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         offer = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(offer, detector))
-        sinks_of_captures = CaptureSinks(
-            board, self.ledger, self._publisher.announce, self._publisher.forget, admission, self._fail
-        )
-        self.sources = SourceManager(
-            config, offer, make_source, sinks_of_captures, self._clock, self._limits, self._watchdog
-        )
+        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
+        self.sources = SourceManager(config, offer, make_source, captured, self._context)
         undo.callback(self.sources.close)
         undo.callback(self.sources.hardware.close)
-        self._monitor = self._make_monitor(instance, admission, sinks)
-        undo.callback(self._monitor.stop, 0.0)
+        self.monitor = self._make_monitor(instance, admission, sinks)
+        undo.callback(self.monitor.stop, 0.0)
         usual = open_detector is _USUAL_DETECTOR
-        self._changes = Changes(
+        self.changes = Changes(
             config,
             self.sources,
             self._lanes,
             open_detector,
             try_model if usual else None,
             partial(self._renew_secrets, access),
-            self._clock,
-            self._watchdog,
-            self._fail,
+            self._context,
         )
         if self._http and access:
             self._offer_http(self._http, access)
-        self._changes.start()
+        self.changes.start()
 
     @property
     def endpoint(self) -> str:
         """Where subscribers connect."""
-        return self._publisher.endpoint
+        return self.publisher.endpoint
 
     @property
     def model(self) -> ModelInfo:
         return self._lanes.info
-
-    @property
-    def formats(self) -> dict[str, VideoFormat]:
-        """Of the sources that are connected."""
-        return {capture.id: capture.format for capture in self.sources.captures if capture.format}
-
-    @property
-    def last_metrics(self) -> Metrics | None:
-        """The last report, None before the first."""
-        return self._monitor.last
-
-    @property
-    def publisher_metrics(self) -> PublisherMetrics:
-        return self._publisher.metrics()
 
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
@@ -227,11 +202,6 @@ class App:
     def pids(self) -> list[int]:
         """Of this process, and of those that capture."""
         return [os.getpid(), *self.sources.pids]
-
-    @property
-    def failures(self) -> dict[str, str]:
-        """Recordings that could not be played to their end, and why."""
-        return {capture.id: capture.failure for capture in self.sources.captures if capture.failure}
 
     def run(self) -> int:
         """Start, work until told to stop or until every recording has ended, and stop; the process's exit code."""
@@ -260,10 +230,10 @@ class App:
 
     def _begin(self) -> None:
         self._log_model()
-        self._watchdog.start()
+        self.health.watchdog.start()
         self._lanes.start(self._stop)
-        self._publisher.start()
-        self._monitor.start()
+        self.publisher.start()
+        self.monitor.start()
         tune_the_interpreter(captures=self.sources.captures_here)
         self._await_audience()
         if self._stop.is_set:
@@ -271,7 +241,7 @@ class App:
         self.sources.start()
         counts = {"sources": len(self.sources.captures), "lanes": len(self._lanes.threads)}
         log.info("ready", endpoint=self.endpoint, **counts, **self._age())
-        self.is_ready = True
+        self.health.is_ready = True
         systemd.notify("READY=1")
 
     def wait(self) -> None:
@@ -281,7 +251,7 @@ class App:
             if not seen and any(count.published for count in self.ledger.counts().values()):
                 seen = True
                 log.info("first detections published", **self._age())
-            if self.sources.finished and self._changes.stop_if(lambda: self.sources.finished):
+            if self.sources.finished and self.changes.stop_if(lambda: self.sources.finished):
                 self._finished = True
                 log.info("every recording has ended")
                 return
@@ -301,7 +271,7 @@ class App:
         Told to end, all of it takes `Limits.stop` at most, and what is cut short is counted as dropped. Where every
         recording has ended by itself there is no hurry: it ends when the last message is out.
         """
-        finished = self._finished or (self.is_ready and self.sources.finished)
+        finished = self._finished or (self.health.is_ready and self.sources.finished)
         if not finished:
             self._stop.set()  # so that `start` returns
         with self._life:
@@ -311,9 +281,9 @@ class App:
 
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
-        self._changes.stop()
+        self.changes.stop()
         self.snapshots.end()
-        was_ready, self.is_ready = self.is_ready, False
+        was_ready, self.health.is_ready = self.health.is_ready, False
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
 
@@ -326,21 +296,21 @@ class App:
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
         self._board.abandon()
-        if self._publisher.is_alive():
+        if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
         if self._http:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
-        self._monitor.stop(left(_REPORTED))
-        self._publisher.stop(left(1.0))
+        self.monitor.stop(left(_REPORTED))
+        self.publisher.stop(left(1.0))
         self._close_rest()
-        self._watchdog.stop(left(1.0))
-        self._changes.join(_POLL_S)
+        self.health.watchdog.stop(left(1.0))
+        self.changes.join(_POLL_S)
         self._tell_of_late_threads()
         log.info("stopped", seconds=round((self._clock.monotonic_ns() - begun) / 1e9, 2))
-        if self._failure:
-            log.error("ended by a failure", reason=self._failure)
-            return self._code
+        if self.health.failure:
+            log.error("ended by a failure", reason=self.health.failure)
+            return self.health.exit_code
         if self._outbox.lossless and was_ready and not finished:
             log.error("a replay was cut short: frames that were not published are counted as `shutdown`")
             return CUT_SHORT
@@ -381,7 +351,7 @@ class App:
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 
     def _tell_of_late_threads(self) -> None:
-        parts = (*self.sources.threads, *self._lanes.threads, self._publisher, self._monitor, self._changes)
+        parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes)
         late = [thread.name for thread in parts if thread.is_alive()]
         if late:
             log.warning("left behind: still blocked after the time to stop", threads=late)
@@ -462,7 +432,7 @@ class App:
         subject = Subject(
             self.ledger,
             self.sources,
-            self._publisher,
+            self.publisher,
             self._outbox,
             ProcessProbe(lambda: self.pids),
             GpuReader(lambda: self._open_probe(lambda: self.pids), self._clock),
@@ -471,9 +441,7 @@ class App:
         return Monitor(
             self._config.monitor,
             subject,
-            self._clock,
-            self._watchdog,
-            self._fail,
+            self._context,
             sinks,
             admission.learn,
             Affinity(lambda: self.pids).look if affine else lambda _: None,
@@ -498,32 +466,28 @@ class App:
 
     def _offer_http(self, server: HttpServer, access: Access) -> None:
         from daemon.control.source_store import Kept
-        from daemon.http.exposition import Exposition
-        from daemon.http.routes import Routes
+        from daemon.http.exposition import Exposition, Figures
+        from daemon.http.routes import Parts, Routes
 
         http = self._config.http
-        exposition = Exposition(self, lambda: access.refused)
+        figures = Figures(
+            model=lambda: self.model,
+            publisher=self.publisher.metrics,
+            report=lambda: self.monitor.last,
+            refused=lambda: access.refused,
+        )
+        exposition = Exposition(self.ledger, self.sources, figures)
         kept = Kept(http.sources_file) if http.sources_file else None
-        routes = Routes(self, http, access, exposition, kept, self._read)
-        self._monitor.add_sink(exposition.histograms.take)
+        parts = Parts(self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read)
+        routes = Routes(parts, http, access)
+        self.monitor.add_sink(exposition.histograms.take)
         server.serve(routes.starlette())
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
-    @property
-    def config(self) -> Config:
-        """As it is now."""
-        return self._changes.config
-
-    def reload(
-        self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
-    ) -> Future[Change]:
-        """Go over to another configuration; see `daemon.control.changes.Changes.ask`."""
-        return self._changes.ask(read, reloads=from_file, keep=keep)
-
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""
-        return self._changes.ask_to_reload(lambda _: self._read())
+        return self.changes.ask_to_reload(lambda _: self._read())
 
     def _renew_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
         """Read keys and tokens again; what comes back makes them the ones that count.
@@ -531,7 +495,7 @@ class App:
         Raises:
             ConfigError: one cannot be read.
         """
-        renewals = [self._publisher.renew_clients(), *([access.renew(new.http)] if access else [])]
+        renewals = [self.publisher.renew_clients(), *([access.renew(new.http)] if access else [])]
 
         def renew() -> None:
             for each in renewals:
@@ -547,30 +511,11 @@ class App:
     def _await_audience(self) -> None:
         patience = self._config.publisher.wait_for_subscriber_s
         until = self._clock.monotonic_ns() + round(patience * 1e9)
-        while not self._publisher.audience.wait(_POLL_S if patience else 0) and not self._stop.is_set:
+        while not self.publisher.audience.wait(_POLL_S if patience else 0) and not self._stop.is_set:
             if self._clock.monotonic_ns() >= until:
                 if patience:
                     log.warning("nobody subscribed in time: starting without", seconds=patience)
                 return
-
-    def problems(self) -> list[str]:
-        """Parts without which the daemon is of no use, and that do not move, and what has failed."""
-        stuck = [str(row) for row in self._watchdog.look() if row.vital]
-        return [*stuck, *([self._failure] if self._failure else [])]
-
-    def warnings(self) -> list[str]:
-        """Parts that do not move, and that detections go on without."""
-        return [str(row) for row in self._watchdog.look() if not row.vital]
-
-    def _on_stuck(self, stuck: Stuck) -> None:
-        """A library blocks a vital part: only another process can go on."""
-        if self._failure is None:
-            self._code = PART_STUCK
-        self._fail(str(stuck))
-
-    def _fail(self, reason: str) -> None:
-        self._failure = self._failure or reason
-        self._stop.set()
 
 
 _USUAL_DETECTOR = open_detector

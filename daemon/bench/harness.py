@@ -123,7 +123,7 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
     Args:
         device: number of the GPU that is told of.
     """
-    pause, formats = threading.Event(), app.formats
+    pause, formats = threading.Event(), app.sources.formats
     meter = Meter(lambda: app.pids, probe, device)
     before, begin = app.ledger.counts(), monotonic_ns()
     while not app.is_stopping:
@@ -131,7 +131,7 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
         if left <= 0 or (seconds is None and app.sources.finished):
             break
         pause.wait(min(left, _TICK_S if len(formats) == len(before) else _LOOK_S))
-        formats |= app.formats
+        formats |= app.sources.formats
         meter.sample()
     after, end = app.ledger.counts(), monotonic_ns()
     captured = sum(after[id].captured - before[id].captured for id in after)

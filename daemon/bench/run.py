@@ -174,7 +174,7 @@ def _play(
         if load.until_end:
             app.wait()
         code = app.stop()
-        for source, reason in app.failures.items():
+        for source, reason in app.sources.failures.items():
             raise LookoutError(f"{source}: {reason}")
         ended_well(code)
         stamps = listener.stamps(ids)

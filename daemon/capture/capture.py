@@ -16,7 +16,7 @@ from typing import TypeVar
 import structlog
 
 from daemon.capture.aside import Aside
-from daemon.capture.sinks import UNLIMITED, Accounts, Admits, Announce, Board, Nobody, Quota
+from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
@@ -101,12 +101,9 @@ class Capture:
         self,
         config: SourceConfig,
         source: Source,
-        board: Board,
-        ledger: Accounts,
-        announce: Announce,
+        sinks: CaptureSinks,
         clock: Clock,
         reconnect: ReconnectConfig,
-        admission: Admits,
         seq: int = 0,
         settle_s: float = 2.0,
     ) -> None:
@@ -117,8 +114,7 @@ class Capture:
         self.fell_to_cpu = False
         self.failure: str | None = None
         self.format: VideoFormat | None = None
-        self._source, self._board, self._ledger = source, board, ledger
-        self._announce, self._clock, self._admission = announce, clock, admission
+        self._source, self._to, self._clock = source, sinks, clock
         self._backoff = Backoff(reconnect)
         self._max_fps = config.max_fps
         self._quota = UNLIMITED  # the share of the detector that it gets
@@ -171,7 +167,7 @@ class Capture:
             aside: does what takes long, where other sources share the thread.
         """
         self.wake, self._aside = wake, aside
-        self._board.listen(self.id, wake)
+        self._to.board.listen(self.id, wake)
 
     def stop(self, gives_up: Cause = "shutdown") -> None:
         """Ask it to end, the next time it goes on; a frame that waits for room then is dropped for this cause."""
@@ -205,10 +201,10 @@ class Capture:
         self._stop.set()
         self._in_library.disowned = True
         if self._waiting:
-            self._ledger.dropped(self.id, self._waiting.info.seq, self._gives_up)
+            self._to.ledger.dropped(self.id, self._waiting.info.seq, self._gives_up)
             self._waiting = None
-        self._admission.leave(self.id)
-        self._announce = self._board = self._ledger = self._admission = Nobody()
+        self._to.admission.release(self.id)
+        self._to = DETACHED
         self._state = "ended"
         self.end.set()
 
@@ -222,7 +218,7 @@ class Capture:
             yield from self._connections()
             # The last frame's message comes before the word that there are no more.
             asked, self._held = None, True
-            while not self._board.is_settled(self.id):
+            while not self._to.board.is_settled(self.id):
                 now = self._clock.monotonic_ns()
                 if self._stop.is_set:
                     asked = asked or now
@@ -280,7 +276,7 @@ class Capture:
         finally:
             self.format, self.fell_to_cpu = None, False
             with self._lock:  # as where it enters
-                self._admission.leave(self.id)
+                self._to.admission.release(self.id)
             self._new_quota = UNLIMITED
             self._close(reader)
 
@@ -376,7 +372,7 @@ class Capture:
 
     def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
         """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""
-        if not self._board.live:
+        if not self._to.board.live:
             return 0
         if pacer:
             return pacer.late
@@ -390,7 +386,7 @@ class Capture:
         """
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
         with self._lock:  # its name may be another's in the next moment
-            answer = self._admission.enter(self.id, min(rates, default=None), self._set_quota, reader.format)
+            answer = self._to.admission.admit(self.id, min(rates, default=None), self._set_quota, reader.format)
         if not answer.done():
             answer.add_done_callback(lambda _: self.wake())
             until = self._clock.monotonic_ns() + _ADMISSION_NS
@@ -457,7 +453,7 @@ class Capture:
                 raise _DisownedError
             frame = Frame(self._captured(picture, image, behind), image)
             self._hold(picture, frame.info.captured_ns)
-            if self._board.put(frame, hold_ns=self._held_ns):
+            if self._to.board.put(frame, hold_ns=self._held_ns):
                 return True
             self._waiting = frame
             return False
@@ -471,7 +467,7 @@ class Capture:
 
     def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
         """The account and the times of a picture that is captured now."""
-        self._ledger.captured(self.id)
+        self._to.ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
         return FrameInfo(
@@ -502,7 +498,7 @@ class Capture:
                 raise _DisownedError
             frame, self._waiting = self._waiting, None  # what cannot be put for good is counted by the board
             give_up = self._gives_up if self._stop.is_set else None
-            if not self._board.put(frame, give_up=give_up, hold_ns=self._held_ns):
+            if not self._to.board.put(frame, give_up=give_up, hold_ns=self._held_ns):
                 self._waiting = frame
                 return False
             return True
@@ -527,8 +523,8 @@ class Capture:
         """A picture that will not be seen has its number all the same."""
         with self._lock:
             if not self._in_library.disowned:
-                self._ledger.captured(self.id)
-                self._ledger.dropped(self.id, self._next_seq(), cause)
+                self._to.ledger.captured(self.id)
+                self._to.ledger.dropped(self.id, self._next_seq(), cause)
 
     def _next_seq(self) -> int:
         seq, self._seq = self._seq, self._seq + 1
@@ -556,6 +552,6 @@ class Capture:
             return
         self._state = state
         self._last_ns = self._clock.monotonic_ns()
-        self._announce(self.id, self._session, state, reason, retry_in_s, format)
+        self._to.announce(self.id, self._session, state, reason, retry_in_s, format)
         if state == "ended":
             self.end.set()

@@ -59,8 +59,6 @@ class Accounts(Protocol):
 class Admits(Protocol):
     """Gives each source its quota: `daemon.control.admission.Admission`, or what stands for it."""
 
-    @property
-    def measured(self) -> float | None: ...
     def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:
         """Done when the source is let in, or with a SourceError if it is not; returns at once."""
         ...
@@ -82,8 +80,22 @@ class Announce(Protocol):
     ) -> None: ...
 
 
-class Nobody:
-    """In the place of all that a source speaks to, once it is another's turn to do so under its name."""
+@dataclass(frozen=True)
+class CaptureSinks:
+    """Where a capture's frames, their fates and its states go.
+
+    Attributes:
+        announce: told of each change of state.
+    """
+
+    board: Board
+    ledger: Accounts
+    announce: Announce
+    admission: Admits
+
+
+class _Detached:
+    """Takes the place of all four when another capture serves the source: what still comes is ignored."""
 
     live = True
 
@@ -105,18 +117,18 @@ class Nobody:
     def release(self, source: str) -> None: ...
 
 
+_NOBODY = _Detached()
+DETACHED = CaptureSinks(_NOBODY, _NOBODY, _NOBODY, _NOBODY)
+
+
 @dataclass(frozen=True)
-class CaptureSinks:
-    """Where frames, their fates and states of all sources go, in the daemon's process.
+class DaemonSinks(CaptureSinks):
+    """The daemon's own, for all sources.
 
     Attributes:
         forget: told of a source that is removed, whose last state is the past.
-        on_failure: told why sources cannot be captured any more.
     """
 
     board: FrameBoard
     ledger: Ledger
-    announce: Announce
     forget: Callable[[str], None]
-    admission: Admits
-    on_failure: Callable[[str], None]

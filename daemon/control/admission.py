@@ -115,11 +115,6 @@ class Admission:
                 log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
                 self._share()
 
-    @property
-    def measured(self) -> float | None:
-        """What the detector does, None where everybody is let in."""
-        return None if self._mode == "off" else self._measured
-
     def _refusal(self, asking: _Asking) -> str | None:
         """Why there is no room; None if there is."""
         wanted, taken = asking.wanted, sum(other.wanted for other in self._sources.values())

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from daemon.clock import Clock
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.control.plan import options_of
 from daemon.control.reload import Change, defaults_of, difference, is_same_model, least_confidence
@@ -25,9 +24,9 @@ from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lane import Keep
 from daemon.pipeline.lanes import Generation, Lanes
 from daemon.system import systemd
+from daemon.system.context import Context
 from daemon.system.opening import Opening
 from daemon.system.stop import Stop, StoppedError
-from daemon.system.watchdog import Watchdog
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options
 
@@ -65,7 +64,6 @@ class Changes(threading.Thread):
     Args:
         try_model: tries a model where it can be killed, None to open it at once.
         renew_secrets: reads keys and tokens again with the file; what it returns makes them count.
-        on_failure: told when a change broke off half way, which nothing that can be foreseen does.
 
     Attributes:
         config: as it is now.
@@ -79,15 +77,13 @@ class Changes(threading.Thread):
         open_detector: OpenDetector,
         try_model: TryModel | None,
         renew_secrets: RenewSecrets,
-        clock: Clock,
-        watchdog: Watchdog,
-        on_failure: Callable[[str], None],
+        context: Context,
     ) -> None:
         super().__init__(name="changes", daemon=True)
         self.config = config
-        self._sources, self._lanes, self._clock = sources, lanes, clock
+        self._sources, self._lanes = sources, lanes
         self._open_detector, self._try_model, self._renew_secrets = open_detector, try_model, renew_secrets
-        self._watchdog, self._on_failure = watchdog, on_failure
+        self._context, self._clock = context, context.clock
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for its model
         self._left: list[Opening[Generation]] = []  # given up, and not at an end
@@ -148,7 +144,7 @@ class Changes(threading.Thread):
             self._give_up(request, StoppingError())
 
     def run(self) -> None:
-        with self._watchdog.pulse(self.name, vital=False) as pulse:
+        with self._context.watchdog.pulse(self.name, vital=False) as pulse:
             while not self._stopping.is_set:
                 pulse.rest()
                 request = self._next()
@@ -240,7 +236,7 @@ class Changes(threading.Thread):
                 self._sources.begin(captures)
                 self.config = new
         except Exception as error:
-            self._on_failure(f"a change broke off half way: {type(error).__name__}: {error}")
+            self._context.on_failure(f"a change broke off half way: {type(error).__name__}: {error}")
             raise
         log.info("reloaded", **change.words)
 

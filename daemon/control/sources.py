@@ -15,20 +15,18 @@ import structlog
 
 from daemon.capture.capture import Capture
 from daemon.capture.processes.main import WorkerConfig
-from daemon.capture.processes.pool import PoolContext, WorkerPool
+from daemon.capture.processes.pool import WorkerPool
 from daemon.capture.processes.remote import RemoteCapture
-from daemon.capture.sinks import CaptureSinks
+from daemon.capture.sinks import DaemonSinks
 from daemon.capture.threads import Crew
-from daemon.clock import Clock
 from daemon.config import Config, SourceConfig
 from daemon.control.plan import processes_of, remote, surfaces_of
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.sources.decode import Hardware, NoHardware, Offer
 from daemon.sources.port import Source
-from daemon.system.limits import Limits
+from daemon.system.context import Context
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 MakeSource = Callable[[SourceConfig, Hardware], Source]
@@ -70,13 +68,12 @@ class SourceManager:
         config: Config,
         offer: Offer | NoHardware,
         make_source: MakeSource,
-        sinks: CaptureSinks,
-        clock: Clock,
-        limits: Limits,
-        watchdog: Watchdog,
+        sinks: DaemonSinks,
+        context: Context,
     ) -> None:
         self._config, self._offer, self._make_source = config, offer, make_source
-        self._sinks, self._clock, self._limits = sinks, clock, limits
+        self._sinks, self._context = sinks, context
+        self._clock, self._limits = context.clock, context.limits
         self._stop = Stop()
         self._lock = threading.Lock()
         self._changing = 0
@@ -86,7 +83,8 @@ class SourceManager:
         self._pool = WorkerPool(
             self._worker_config(),
             lambda sources: processes_of(config, sources, on_gpu=not isinstance(offer, NoHardware)),
-            PoolContext(sinks, clock, limits, watchdog),
+            sinks,
+            context,
         )
         self._crew: Crew | None = None
         self.captures: list[AnyCapture] = [self.make(source) for source in config.active]
@@ -100,6 +98,16 @@ class SourceManager:
     def pids(self) -> list[int]:
         """Of the capture processes."""
         return self._pool.pids
+
+    @property
+    def formats(self) -> dict[str, VideoFormat]:
+        """Of the sources that are connected."""
+        return {capture.id: capture.format for capture in self.captures if capture.format}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Recordings that could not be played to their end, and why."""
+        return {capture.id: capture.failure for capture in self.captures if capture.failure}
 
     @property
     def captures_here(self) -> bool:
@@ -137,7 +145,7 @@ class SourceManager:
             if self._stop.is_set or self._crew:
                 return
             here = [capture for capture in self.captures if isinstance(capture, Capture)]
-            self._crew = Crew(here, self.hardware.threads, self._clock, self._sinks.on_failure, self.hardware.use)
+            self._crew = Crew(here, self.hardware.threads, self._clock, self._context.on_failure, self.hardware.use)
             self._crew.start()
             self._begin_remote(self.captures)
 
@@ -254,7 +262,7 @@ class SourceManager:
                 try:
                     self._pool.start()
                 except RuntimeError as error:
-                    self._sinks.on_failure(f"no thread can be started for capture processes: {error}")
+                    self._context.on_failure(f"no thread can be started for capture processes: {error}")
 
     def _ask_to_end(self, capture: AnyCapture) -> None:
         if isinstance(capture, RemoteCapture):
@@ -281,16 +289,12 @@ class SourceManager:
                 self._begin_here([by])
 
     def _capture(self, source: SourceConfig, seq: int) -> Capture:
-        sinks = self._sinks
         return Capture(
             source,
             self._make_source(source, self.hardware),
-            sinks.board,
-            sinks.ledger,
-            sinks.announce,
+            self._sinks,
             self._clock,
             self._config.reconnect,
-            sinks.admission,
             seq,
             self._limits.settle,
         )
@@ -304,7 +308,7 @@ class SourceManager:
             depth=config.board.depth,
             places=surfaces_of(config),
             reconnect=config.reconnect,
-            asks=self._sinks.admission.measured is not None,
+            asks=config.admission != "off",
             stall_after_s=config.monitor.stall_after_s,
             settle_s=self._limits.settle,
             log=config.log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +13,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from daemon import __version__
-from daemon.messages import Metrics
-from daemon.pipeline.ledger import CAUSES, STAGES, Rows
+from daemon.control.sources import SourceManager
+from daemon.messages import Metrics, PublisherMetrics
+from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
+from detectors.port import ModelInfo
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-    from daemon.app import App
 
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _EDGES_NS = np.array([round(edge * 1e9) for edge in _BUCKETS_S])
@@ -52,15 +54,26 @@ class Histograms:
         return family
 
 
-class Exposition(Collector):
-    """What a scrape gives: counters as they are now, gauges of the last report.
+@dataclass(frozen=True)
+class Figures:
+    """Figures beside those of frames and sources, as they are when they are asked for.
 
-    Args:
-        refused: requests over HTTP.
+    Attributes:
+        report: the monitor's last, None before the first.
+        refused: requests over HTTP, since the start.
     """
 
-    def __init__(self, app: App, refused: Callable[[], int]) -> None:
-        self._app, self._refused = app, refused
+    model: Callable[[], ModelInfo]
+    publisher: Callable[[], PublisherMetrics]
+    report: Callable[[], Metrics | None]
+    refused: Callable[[], int]
+
+
+class Exposition(Collector):
+    """What a scrape gives: counters as they are now, gauges of the last report."""
+
+    def __init__(self, ledger: Ledger, sources: SourceManager, figures: Figures) -> None:
+        self._ledger, self._sources_now, self._figures = ledger, sources, figures
         self.histograms = Histograms()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -77,16 +90,16 @@ class Exposition(Collector):
         yield from self._sources()
         yield self.histograms.family()
         yield CounterMetricFamily(
-            "lookout_bad_boxes", "Boxes that no picture has, left out.", value=self._app.ledger.bad_boxes
+            "lookout_bad_boxes", "Boxes that no picture has, left out.", value=self._ledger.bad_boxes
         )
         yield CounterMetricFamily(
-            "lookout_candidates_left_out", "Boxes before NMS, too many to look at.", value=self._app.ledger.left_out
+            "lookout_candidates_left_out", "Boxes before NMS, too many to look at.", value=self._ledger.left_out
         )
         yield CounterMetricFamily(
-            "lookout_http_refused", "Requests without the token they needed.", value=self._refused()
+            "lookout_http_refused", "Requests without the token they needed.", value=self._figures.refused()
         )
         yield from self._build()
-        if (metrics := self._app.last_metrics) is not None:
+        if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
             yield from _gpus(metrics)
 
@@ -97,7 +110,7 @@ class Exposition(Collector):
             "lookout_frames_dropped", "Frames captured and not published.", labels=["source", "cause"]
         )
         flying = GaugeMetricFamily("lookout_frames_in_flight", "Frames on their way.", labels=["source"])
-        for source, counts in self._app.ledger.counts().items():
+        for source, counts in self._ledger.counts().items():
             captured.add_metric([source], counts.captured)
             published.add_metric([source], counts.published)
             flying.add_metric([source], counts.in_flight)
@@ -108,18 +121,18 @@ class Exposition(Collector):
     def _sources(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("lookout_source_up", "1 if frames come.", labels=["source"])
         fps = GaugeMetricFamily("lookout_source_nominal_fps", "Frames a second, as it says itself.", labels=["source"])
-        for capture in self._app.sources.captures:
+        for capture in self._sources_now.captures:
             up.add_metric([capture.id], capture.state == "up")
             if capture.format and capture.format.fps:
                 fps.add_metric([capture.id], capture.format.fps)
         yield from (up, fps)
-        publisher = self._app.publisher_metrics
+        publisher = self._figures.publisher()
         yield GaugeMetricFamily("lookout_outbox_messages", "Messages that wait to be sent.", publisher.outbox)
         yield GaugeMetricFamily("lookout_outbox_limit_messages", "Most that may wait.", publisher.outbox_limit)
         yield GaugeMetricFamily("lookout_subscriptions", "Subscriptions there are.", publisher.subscriptions)
 
     def _build(self) -> Iterator[Metric]:
-        model = self._app.model
+        model = self._figures.model()
         build = InfoMetricFamily("lookout_build", "What runs.")
         build.add_metric([], {"version": __version__})
         told = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}

@@ -7,9 +7,10 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import structlog
@@ -22,20 +23,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
-from daemon.control.changes import KeepSources
+from daemon.control.changes import Changes, KeepSources
 from daemon.control.source_store import Kept
+from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, check_drawn, patched, source_from
+from daemon.http.snapshots import Snapshots
+from daemon.monitoring.health import Health
 from daemon.redact import Secret, scrub
 from detectors.port import DetectorError
-
-if TYPE_CHECKING:
-    from daemon.app import App
-    from daemon.control.sources import AnyCapture
 
 log = structlog.get_logger(__name__)
 _PATIENCE_S = 60.0  # a model may be built meanwhile; sources take seconds
@@ -49,25 +49,29 @@ _Handled = Callable[[Request, Caller], Awaitable[Response]]
 _Edit = Callable[[list[SourceConfig]], list[SourceConfig]]
 
 
-class Routes:
-    """All of it over one daemon.
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a daemon that are shown and changed over HTTP.
 
-    Args:
+    Attributes:
         kept: where sources that are to outlive the process are written, None for nowhere.
         read: the configuration file, as it is now.
     """
 
-    def __init__(
-        self,
-        app: App,
-        config: HttpConfig,
-        access: Access,
-        exposition: Exposition,
-        kept: Kept | None,
-        read: Callable[[], Config],
-    ) -> None:
-        self._app, self._config, self._access, self._exposition = app, config, access, exposition
-        self._kept, self._read = kept, read
+    changes: Changes
+    sources: SourceManager
+    health: Health
+    snapshots: Snapshots
+    exposition: Exposition
+    kept: Kept | None
+    read: Callable[[], Config]
+
+
+class Routes:
+    """All of it over one daemon."""
+
+    def __init__(self, parts: Parts, config: HttpConfig, access: Access) -> None:
+        self._to, self._config, self._access = parts, config, access
         self._snapshots, self._waiting = CapacityLimiter(_SNAPSHOTS), 0
         self._scrapes = CapacityLimiter(1)
         self._tag_key = secrets.token_bytes()
@@ -103,18 +107,18 @@ class Routes:
     # --- health ----------------------------------------------------------------------------------------------------
 
     async def _live(self, request: Request) -> Response:
-        return self._health(request, self._app.problems(), self._app.warnings())
+        return self._health(request, self._to.health.problems(), self._to.health.warnings())
 
     async def _startup(self, request: Request) -> Response:
-        reasons = [] if self._app.is_ready else ["the model is opened, or sources are not begun with"]
+        reasons = [] if self._to.health.is_ready else ["the model is opened, or sources are not begun with"]
         return self._health(request, reasons)
 
     async def _ready(self, request: Request) -> Response:
         """Started, alive, and frames come of one source at least, if there are any."""
-        reasons = self._app.problems()
-        if not self._app.is_ready:
+        reasons = self._to.health.problems()
+        if not self._to.health.is_ready:
             reasons.append("not started, or stopping")
-        captures = self._app.sources.captures
+        captures = self._to.sources.captures
         if captures and not any(capture.state in ("up", "ended") for capture in captures):
             states = ", ".join(f"{capture.id} {capture.state}" for capture in captures[:10])
             reasons.append(f"no source is up: {states}")
@@ -126,7 +130,7 @@ class Routes:
         return _json({"ok": not reasons, "reasons": told}, 503 if reasons else 200)
 
     async def _metrics(self, _: Request) -> Response:
-        text = await to_thread.run_sync(self._exposition.text, limiter=self._scrapes)
+        text = await to_thread.run_sync(self._to.exposition.text, limiter=self._scrapes)
         return Response(text, media_type=CONTENT_TYPE)
 
     async def _openapi(self, _: Request) -> Response:
@@ -135,8 +139,8 @@ class Routes:
     # --- sources ---------------------------------------------------------------------------------------------------
 
     async def _list(self, _: Request, __: Caller) -> Response:
-        captures = {capture.id: capture for capture in self._app.sources.captures}
-        return _json([_row(source, captures.get(source.id)) for source in self._app.config.sources])
+        captures = {capture.id: capture for capture in self._to.sources.captures}
+        return _json([_row(source, captures.get(source.id)) for source in self._to.changes.config.sources])
 
     async def _show(self, request: Request, _: Caller) -> Response:
         return self._answer(self._known(request))
@@ -199,7 +203,7 @@ class Routes:
         if self._waiting >= _WAITING:
             raise HTTPException(503, f"{_WAITING} snapshots are waited for already", {"Retry-After": "1"})
         boxes = request.query_params.get("boxes", "false").lower() in _TRUE
-        take = partial(self._app.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
+        take = partial(self._to.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
         self._waiting += 1
         try:
             picture = await to_thread.run_sync(take, limiter=self._snapshots)
@@ -212,20 +216,23 @@ class Routes:
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
-        rules = self._kept is not None and self._kept.exists
+        rules = self._to.kept is not None and self._to.kept.exists
         return _json(
-            {**_plain(self._app.config), "sources_from": str(self._kept.path) if rules and self._kept else None}
+            {
+                **_plain(self._to.changes.config),
+                "sources_from": str(self._to.kept.path) if rules and self._to.kept else None,
+            }
         )
 
     async def _reload(self, _: Request, caller: Caller) -> Response:
         log.info("reload asked for", by=caller.name, peer=caller.peer)
-        change = await self._wait(lambda _: self._read(), from_file=True)
+        change = await self._wait(lambda _: self._to.read(), reloads=True)
         return _json(change.words)
 
     async def _go_over(self, request: Request, caller: Caller, what: str, id: str, edit: _Edit) -> None:
         """To the configuration with other sources; kept, if that is asked for. It is logged whose doing it is."""
         keep = request.query_params.get("persist", "false").lower() in _TRUE
-        if keep and self._kept is None:
+        if keep and self._to.kept is None:
             raise HTTPException(400, "persist: there is nowhere to: set http.sources_file")
 
         def read(now: Config) -> Config:
@@ -238,14 +245,14 @@ class Routes:
 
         audit: dict[str, object] = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": keep}
         try:
-            await self._wait(read, keep=self._kept.write if keep and self._kept else None)
+            await self._wait(read, keep=self._to.kept.write if keep and self._to.kept else None)
         except HTTPException as error:
             log.info(f"{what}: not yet", reason=error.detail, **audit)
             raise
         log.info(what, **audit)
 
     async def _wait(
-        self, read: Callable[[Config], Config], *, from_file: bool = False, keep: KeepSources | None = None
+        self, read: Callable[[Config], Config], *, reloads: bool = False, keep: KeepSources | None = None
     ) -> Any:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -253,7 +260,7 @@ class Routes:
             with suppress(RuntimeError):  # the server has stopped meanwhile
                 loop.call_soon_threadsafe(done.set)
 
-        future = self._app.reload(read, from_file=from_file, keep=keep)
+        future = self._to.changes.ask(read, reloads=reloads, keep=keep)
         future.add_done_callback(tell)
         try:
             await asyncio.wait_for(done.wait(), _PATIENCE_S)
@@ -265,7 +272,7 @@ class Routes:
 
     def _known(self, request: Request) -> SourceConfig:
         id = request.path_params["id"]
-        for source in self._app.config.sources:
+        for source in self._to.changes.config.sources:
             if source.id == id:
                 return source
         raise HTTPException(404, "no such source")
@@ -281,7 +288,7 @@ class Routes:
         return f'"{hmac.digest(self._tag_key, content, "sha256").hex()[:32]}"'
 
     def _row(self, source: SourceConfig) -> dict[str, Any]:
-        return _row(source, next((row for row in self._app.sources.captures if row.id == source.id), None))
+        return _row(source, next((row for row in self._to.sources.captures if row.id == source.id), None))
 
     def _guarded(self, role: Role, handler: _Handled, *, sends: bool = False) -> _Handler:
         """Only with a token of that role.

@@ -13,7 +13,6 @@ import numpy as np
 import structlog
 
 from daemon.appending import AppendedFile
-from daemon.clock import Clock
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
@@ -22,9 +21,9 @@ from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentile
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
 from daemon.system import heap, systemd
+from daemon.system.context import Context
 from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
-from daemon.system.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
@@ -90,22 +89,20 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         subject: Subject,
-        clock: Clock,
-        watchdog: Watchdog,
-        on_failure: Callable[[str], None],
+        context: Context,
         sinks: Sequence[RowSink] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
         on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
-        self._config, self._subject, self._clock, self._watchdog = config, subject, clock, watchdog
+        self._config, self._subject, self._context, self._clock = config, subject, context, context.clock
         self._ledger, self._sources = subject.ledger, subject.sources
-        self._on_failure, self._on_report, self._on_turn = on_failure, on_report, on_turn
+        self._on_report, self._on_turn = on_report, on_turn
         frames = config.frames_file
         self._frames = FrameFile(frames, subject.instance, self._ledger.sources) if frames else None
         self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
         self._ending = Stop()
-        self._begun = self._since = clock.monotonic_ns()
+        self._begun = self._since = self._clock.monotonic_ns()
         self._counts = self._ledger.counts()
         self._rows: list[Rows] = []
         self._reports = 0
@@ -127,7 +124,7 @@ class Monitor(threading.Thread):
         tick = min(_TICK_S, self._config.interval_s)
         try:
             self._subject.gpu.start()
-            with self._watchdog.pulse(self.name) as pulse:
+            with self._context.watchdog.pulse(self.name) as pulse:
                 while not self._clock.wait(self._ending, tick):
                     self._turn()
                     pulse.beat()
@@ -135,7 +132,7 @@ class Monitor(threading.Thread):
                 self.report()
         except Exception as error:
             log.exception("monitor failed")
-            self._on_failure(f"monitor failed: {error}")
+            self._context.on_failure(f"monitor failed: {error}")
         finally:
             self._close()
 

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from daemon.clock import Clock
 from daemon.config import SourceConfig
 from daemon.errors import ConfigError
 from daemon.messages import Model
@@ -19,8 +18,8 @@ from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
+from daemon.system.context import Context
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, Lane
 
@@ -36,15 +35,12 @@ class Pipeline:
 
     Attributes:
         look: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
-        on_failure: told why a lane cannot go on.
     """
 
     board: FrameBoard
     outbox: Outbox
     ledger: Ledger
-    clock: Clock
-    watchdog: Watchdog
-    on_failure: Callable[[str], None]
+    context: Context
     look: Look = lambda _frame, _found, _lane, _labels: None
 
 
@@ -93,7 +89,7 @@ class LaneThread(threading.Thread):
             log.exception("detector failed", lane=self.name)
             self.failure = f"{self.name} failed: {error}"
             if self.go.is_set and not self._retired.is_set:
-                self._to.on_failure(self.failure)
+                self._to.context.on_failure(self.failure)
         finally:
             self.ready.set()
             if lane:
@@ -101,7 +97,7 @@ class LaneThread(threading.Thread):
             self._on_end()
 
     def _serve(self, lane: Lane) -> None:
-        with self._to.watchdog.pulse(self.name) as pulse:
+        with self._to.context.watchdog.pulse(self.name) as pulse:
             while not (self._retired.is_set or self._to.board.drained):
                 self.run_once(lane)
                 pulse.beat()
@@ -114,7 +110,7 @@ class LaneThread(threading.Thread):
         frames = batch.frames
         if not frames:
             return
-        taken = self._to.clock.monotonic_ns()
+        taken = self._to.context.clock.monotonic_ns()
         wanted = [self._filters.get(frame.info.source) for frame in frames]  # a source may go while it is looked at
         try:
             found, times = lane.detect([frame.image for frame in frames])

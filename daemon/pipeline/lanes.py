@@ -11,7 +11,6 @@ import structlog
 from daemon.config import SourceConfig
 from daemon.pipeline.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
 from daemon.system import heap
-from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
 
@@ -166,9 +165,8 @@ class Lanes:
         sources: Sequence[SourceConfig],
         defaults: Defaults,
         pipeline: Pipeline,
-        limits: Limits,
     ) -> None:
-        self._pipeline, self._limits = pipeline, limits
+        self._pipeline, self._context = pipeline, pipeline.context
         self._made = 0
         self._now = Generation(0, detector, sources, defaults, pipeline)
         self._retired: list[Generation] = []
@@ -196,7 +194,7 @@ class Lanes:
             generation = self._now
             generation.go()
             generation.start()
-        generation.wait_ready(stop, self._limits.lane_start)
+        generation.wait_ready(stop, self._context.limits.lane_start)
 
     def prepare(
         self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
@@ -214,7 +212,7 @@ class Lanes:
         fresh = Generation(number, detector, sources, defaults, self._pipeline)
         try:
             fresh.start()
-            fresh.wait_ready(stop, self._limits.lane_start)
+            fresh.wait_ready(stop, self._context.limits.lane_start)
         except BaseException:
             fresh.retire()
             raise
@@ -254,6 +252,6 @@ class Lanes:
 
     def join(self, seconds: float) -> bool:
         """Wait for all detectors to be closed, for so many seconds at most; returns whether they are."""
-        until = self._pipeline.clock.monotonic_ns() + round(seconds * 1e9)
+        until = self._context.clock.monotonic_ns() + round(seconds * 1e9)
         rows = (*self._retired, self._now)
-        return all(row.join((until - self._pipeline.clock.monotonic_ns()) / 1e9) for row in rows)
+        return all(row.join((until - self._context.clock.monotonic_ns()) / 1e9) for row in rows)

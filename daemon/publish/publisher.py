@@ -22,7 +22,6 @@ import zmq
 import zmq.auth
 from zmq.auth.thread import ThreadAuthenticator
 
-from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
 from daemon.messages import (
@@ -44,8 +43,8 @@ from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.publish.audience import Audience, in_use, matching
 from daemon.publish.curve import secret_key
 from daemon.redact import scrub
+from daemon.system.context import Context
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 from detectors.detections import Detections
 
 log = structlog.get_logger(__name__)
@@ -79,15 +78,12 @@ class Publisher(threading.Thread):
         config: PublisherConfig,
         outbox: Outbox,
         ledger: Ledger,
-        clock: Clock,
         instance: str,
-        on_failure: Callable[[str], None],
-        watchdog: Watchdog,
+        context: Context,
     ) -> None:
         super().__init__(name="publisher", daemon=True)
-        self._config, self._outbox, self._ledger, self._clock = config, outbox, ledger, clock
-        self._instance = instance
-        self._on_failure, self._watchdog = on_failure, watchdog
+        self._config, self._outbox, self._ledger, self._instance = config, outbox, ledger, instance
+        self._context, self._clock = context, context.clock
         self._encode = encoder(config.encoding)
         self._names: dict[str, bytes] = {}  # topic of each source
         self._index: Counter[bytes] = Counter()
@@ -108,7 +104,7 @@ class Publisher(threading.Thread):
             self._zmq.term()
             raise
         self._put = _sender(self._socket)
-        self._peers = Audience(self._socket, clock, config.max_subscribers)
+        self._peers = Audience(self._socket, context.clock, config.max_subscribers)
         self._let_in: set[str] | None = None  # keys, since they were read again
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
@@ -175,7 +171,7 @@ class Publisher(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._watchdog.pulse(self.name) as pulse:
+            with self._context.watchdog.pulse(self.name) as pulse:
                 while not self._ending.is_set:
                     if self.run_once(_IDLE_S) and not self._outbox.lossless:
                         self._clock.wait(self._ending, _EVERY_S)
@@ -184,7 +180,7 @@ class Publisher(threading.Thread):
                     pulse.beat()  # what is left
         except Exception as error:
             log.exception("publisher failed")
-            self._on_failure(f"publisher failed: {error}")
+            self._context.on_failure(f"publisher failed: {error}")
         finally:
             self._close()
 

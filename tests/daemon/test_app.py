@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from daemon.app import PART_FAILED, App
+from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
 from daemon.messages import Detections
+from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.lane import Defaults, keep_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from daemon.capture.capture import Capture
-from daemon.capture.sinks import UNLIMITED, Nobody, Quota
+from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
 from daemon.capture.threads import CaptureThread, Crew
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
@@ -114,12 +114,9 @@ class Run:
         capture = Capture(
             SyntheticConfig(id="cam", **config),  # type: ignore[arg-type]
             source,
-            self.board,
-            self.ledger,
-            self._announce,
+            CaptureSinks(self.board, self.ledger, self._announce, admission or Admission()),
             clock,
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
-            admission or Admission(),
         )
         thread = CaptureThread("cam", [capture], clock, pytest.fail)
         source.on_end = capture.stop
@@ -157,10 +154,8 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     configs = [AvConfig(id=f"{how}-{number}", url=Url("a.mkv"), decode=how) for how in decodes for number in range(9)]
     ledger = Ledger([config.id for config in configs])
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
-    captures = [
-        Capture(config, AvSource(config), board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission())
-        for config in configs
-    ]
+    sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
+    captures = [Capture(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
     assert len(Crew(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
     assert len(Crew(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
 
@@ -184,19 +179,11 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
     ledger = Ledger([*sources])
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     board.close()  # so that nothing waits for lanes
+    sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [
-        Capture(
-            AvConfig(id=id, url=Url("a.mkv")),
-            source,
-            board,
-            ledger,
-            lambda *_: None,
-            clock,
-            ReconnectConfig(),
-            Admission(),
-        )
+        Capture(AvConfig(id=id, url=Url("a.mkv")), source, sinks, clock, ReconnectConfig())
         for id, source in sources.items()
-    ]  # fmt: skip
+    ]
     crew = Crew(captures, on_gpu, clock, pytest.fail, lambda: None)
     crew.start()
     until = time.monotonic() + 60
@@ -450,16 +437,12 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
     ids = ["a", "b", "c"]
     ledger, said = Ledger(ids), []
     board = FrameBoard(ids, ledger, clock, depth=None, max_age_ns=10**9)
+    sinks = CaptureSinks(board, ledger, lambda *what: said.append(what[:3:2]), Admission())
     captures = []
     for number, name in enumerate(ids):
         source = ScriptedSource([round(frame * 1e9 / (10 + number)) for frame in range(50)], once=True)
         source.paced = True
-        captures.append(
-            Capture(
-                SyntheticConfig(id=name), source, board, ledger, lambda *what: said.append(what[:3:2]), clock,
-                ReconnectConfig(), Admission(),
-            )
-        )  # fmt: skip
+        captures.append(Capture(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
     begun = clock.monotonic_ns()
     board.close()
     CaptureThread("all", captures, clock, pytest.fail).run()
@@ -474,6 +457,7 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
     ids = [f"{number}" for number in range(8)]
     ledger = Ledger(ids)
     board = FrameBoard(ids, ledger, clock, depth=None, max_age_ns=10**9)
+    sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     begun, late = clock.monotonic_ns(), list[int]()
     captures = []
     for number, name in enumerate(ids):
@@ -482,11 +466,7 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
         source.paced = True
         source.format = VideoFormat("script", 6, 4, 30.0, "nvdec")
         source.on_load = lambda time: late.append(clock.monotonic_ns() - begun - time)
-        captures.append(
-            Capture(
-                SyntheticConfig(id=name), source, board, ledger, lambda *_: None, clock, ReconnectConfig(), Admission()
-            )
-        )
+        captures.append(Capture(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
     board.close()
     CaptureThread("all", captures, clock, pytest.fail, phase=phase).run()
     assert len(late) == 8 * 61
@@ -555,12 +535,9 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
     capture = Capture(
         SyntheticConfig(id="cam"),
         source,
-        board,
-        ledger,
-        lambda *args: said.append(args),
+        CaptureSinks(board, ledger, lambda *args: said.append(args), admission),
         clock,
         ReconnectConfig(),
-        admission,
     )
     steps = itertools.count()
 
@@ -592,7 +569,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     seqs: list[int] = []
     inside, free = threading.Semaphore(0), threading.Event()
 
-    class Board(Nobody):
+    class Board(FrameBoard):
         def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
             seqs.append(frame.info.seq)
             return True
@@ -607,13 +584,14 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
         reads = itertools.count()
         source.on_read = lambda: hang() if next(reads) == 2 else None
         sources.append(source)
-        return Capture(config, source, board, ledger, announce, clock, ReconnectConfig(), Admission(), seq)
+        return Capture(config, source, sinks, clock, ReconnectConfig(), seq)
 
     def announce(*args: object, **_: object) -> None:
         said.append(args[2])
 
     sources: list[ScriptedSource] = []
-    board, ledger = Board(), Ledger(["cam"])
+    ledger = Ledger(["cam"])
+    sinks = CaptureSinks(Board(["cam"], ledger, clock, depth=None, max_age_ns=10**9), ledger, announce, Admission())
     capture = make(SyntheticConfig(id="cam"), 0)
     crew = Crew([capture], 0, clock, pytest.fail, lambda: None)
     crew.start()
@@ -649,7 +627,8 @@ def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
 
     config, ledger = SyntheticConfig(id="cam"), Ledger(["cam"])
     board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(config, ScriptedSource(), board, ledger, announce, clock, ReconnectConfig(), Admission())
+    sinks = CaptureSinks(board, ledger, announce, Admission())
+    capture = Capture(config, ScriptedSource(), sinks, clock, ReconnectConfig())
     reasons: list[str] = []
     CaptureThread("cam", [capture], clock, reasons.append).run()
     assert reasons == ["capture-cam failed: RuntimeError: no room for a word"]

@@ -18,9 +18,9 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.publish.curve import new_pair
 from daemon.publish.publisher import Publisher
-from daemon.system.watchdog import Watchdog
 from detectors import detections as found
 from detectors.port import StageTimes
+from tests.support.context import context_of
 from tests.support.daemon import receive_until
 
 SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("dog", "cat"))
@@ -34,8 +34,8 @@ class Bench:
         self.outbox = Outbox(100, self.ledger, lossless=False)
         self.failures: list[str] = []
         clock = SystemClock()
-        watchdog = Watchdog(30.0, clock, lambda _: None)
-        self.publisher = Publisher(config, self.outbox, self.ledger, clock, "run-1", self.failures.append, watchdog)
+        context = context_of(clock, self.failures.append)
+        self.publisher = Publisher(config, self.outbox, self.ledger, "run-1", context)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)

@@ -21,11 +21,12 @@ import onnx
 import pytest
 import structlog
 
-from daemon.app import PART_FAILED, App
+from daemon.app import App
 from daemon.client import Subscriber
 from daemon.config import Config, LogConfig, ModelConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.messages import Status
+from daemon.monitoring.health import PART_FAILED
 from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.nvrtc import compile_cubin
 from detectors.port import DetectorError, Options, Wanted

@@ -88,7 +88,7 @@ def _run(config: Config, *, on_gpu: bool) -> dict[tuple[str, int], tuple[int | N
             assert isinstance(message, Detections)
             found[message.source, message.seq] = (message.pts, message.detections[0].box)
     assert all(count.in_flight == 0 for count in app.ledger.counts().values())
-    assert app.failures == {}
+    assert app.sources.failures == {}
     return found
 
 
@@ -118,11 +118,11 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
         with closing(_Stopping(app)):
             left = {source.id for source in config.sources}
             receive_until(subscriber, lambda message: _is_seen(message, left))
-            formats, pids = app.formats, app.pids
+            formats, pids = app.sources.formats, app.pids
             nice = sorted(psutil.Process(pid).nice() for pid in pids)
             app.sources.begin([app.sources.make(msgspec.structs.replace(others[0], id="late"))])
             receive_until(subscriber, is_state("late", "up"))
-            late = app.formats["late"]
+            late = app.sources.formats["late"]
     full = "the GPU has room for 2 decoder sessions, which others have"
     assert {id: (format.decoder, format.decoder_reason) for id, format in formats.items()} == {
         "clip-0": ("nvdec", None), "clip-1": ("cpu", full), "clip-2": ("cpu", full), "clip-3": ("nvdec", None),
@@ -223,7 +223,7 @@ def test_a_recording_whose_process_died_is_not_played_again(reordered: Path) -> 
             os.kill(app.pids[1], signal.SIGKILL)
             receive_until(subscriber, is_state("clip-0", "ended"))
             app.wait()
-    assert "SIGKILL" in app.failures["clip-0"]
+    assert "SIGKILL" in app.sources.failures["clip-0"]
 
 
 def test_nothing_is_left_when_the_daemon_is_killed(reordered: Path, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> N
     from daemon.pipeline.ledger import Ledger
     from daemon.pipeline.outbox import Outbox
     from daemon.publish.publisher import Publisher
-    from daemon.system.watchdog import Watchdog
+    from tests.support.context import context_of
 
     ledger = Ledger(["cam"])
     for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):
@@ -77,7 +77,7 @@ def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> N
         config = PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve)
         outbox, clock = Outbox(1, ledger, lossless=False), SystemClock()
         with pytest.raises(ConfigError, match=words):
-            Publisher(config, outbox, ledger, clock, "x", lambda _: None, Watchdog(30.0, clock, lambda _: None))
+            Publisher(config, outbox, ledger, "x", context_of(clock, lambda _: None))
     with pytest.raises(ConfigError, match="holds no secret"):
         Subscriber("tcp://127.0.0.1:1", server_key=keys / "lookout.key", secret_key=keys / "friend.key")
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import yaml
 
-from daemon.app import PART_STUCK, App
+from daemon.app import App
 from daemon.config import Config, parse
 from daemon.control.reload import difference
 from daemon.errors import ConfigError
 from daemon.messages import Detections, Message, Metrics, Status
+from daemon.monitoring.health import PART_STUCK
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, StageTimes

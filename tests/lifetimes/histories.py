@@ -18,9 +18,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from daemon.app import CUT_SHORT, PART_FAILED
+from daemon.app import CUT_SHORT
 from daemon.config import AvConfig, SyntheticConfig
 from daemon.errors import ConfigError
+from daemon.monitoring.health import PART_FAILED
 from daemon.redact import Url
 from tests.lifetimes.rig import Rig, settle, wait_until
 from tests.lifetimes.verbs import ENDING, VERBS, End
@@ -76,7 +77,7 @@ class History(RuleBasedStateMachine):
     def change(self, verb: str, hold: bool) -> None:
         """A change, held if nothing else is."""
         History.verbs += 1
-        hold = hold and not self.pending and self.running.app.is_ready
+        hold = hold and not self.pending and self.running.app.health.is_ready
         self.pending.append((verb, VERBS[verb](self.running, hold)))
 
     @rule(verb=st.sampled_from(_OTHERS))
@@ -139,7 +140,7 @@ class History(RuleBasedStateMachine):
 
     def _frames_may_come(self) -> bool:
         """Nothing is held or hangs, and there is a source that could give some."""
-        return not self.pending and any(row.id != "clip" for row in self.running.app.config.active)
+        return not self.pending and any(row.id != "clip" for row in self.running.app.changes.config.active)
 
     def teardown(self) -> None:
         """It is told to end while things are held; then they are let go."""

@@ -173,7 +173,7 @@ class Rig:
         self._runner.start()
 
     def wait_ready(self) -> None:
-        wait_until(lambda: self.app.is_ready or not self._runner.is_alive(), "it is ready")
+        wait_until(lambda: self.app.health.is_ready or not self._runner.is_alive(), "it is ready")
 
     def wait_stopped(self) -> None:
         """Until it has ended."""
@@ -188,11 +188,11 @@ class Rig:
 
     def edit(self, change: Callable[[list[SourceConfig]], list[SourceConfig]]) -> Future[Any]:
         """Change the sources, as over HTTP."""
-        return self.app.reload(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
+        return self.app.changes.ask(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
 
     def swap(self, name: str) -> Future[Any]:
         """Another model, of this name."""
-        return self.app.reload(
+        return self.app.changes.ask(
             lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
         )
 
@@ -220,12 +220,12 @@ class Rig:
         """
         wait_until(lambda: self._states_are_true(ended), "the sources are those of the configuration", self._states)
         before = self.app.ledger.counts()
-        wanted = {source.id for source in self.app.config.active}
+        wanted = {source.id for source in self.app.changes.config.active}
         assert set(before) == wanted, f"accounts of {set(before)}, sources {wanted}"
         wait_until(lambda: self._all_moved(before, ended), "all sources give frames", self.app.ledger.counts)
         here = wanted - set(ended)
         wait_until(lambda: {*self._told(here).values()} <= {"up"}, "subscribers are told", lambda: self._told(here))
-        assert self.app.problems() == []
+        assert self.app.health.problems() == []
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
 
     def _told(self, sources: Collection[str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ class Rig:
 
     def _states_are_true(self, ended: Collection[str]) -> bool:
         states, idle = self._states(), all(future.done() for future in self.reloads)
-        wanted = {source.id: "ended" if source.id in ended else "up" for source in self.app.config.active}
+        wanted = {source.id: "ended" if source.id in ended else "up" for source in self.app.changes.config.active}
         return idle and states == wanted
 
     def _all_moved(self, before: dict[str, Counts], ended: Collection[str]) -> bool:
@@ -247,7 +247,7 @@ class Rig:
     def check_threads(self) -> None:
         """Those of the parts and of the sources, and no others."""
         own = {"runner", "listener", "signals", "watchdog", "publisher", "monitor", "changes", "gpu-reader"}
-        own |= {"lane", "capture-workers", *(f"capture-{source.id}" for source in self.app.config.active)}
+        own |= {"lane", "capture-workers", *(f"capture-{source.id}" for source in self.app.changes.config.active)}
 
         def strangers() -> set[str]:
             names = Resources.now().threads - self.before.threads

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from daemon.capture.capture import Capture
-from daemon.capture.sinks import Quota
+from daemon.capture.sinks import CaptureSinks, Quota
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
 from daemon.control.admission import Admission
@@ -29,13 +29,13 @@ from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.sources.port import Picture
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
 from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
+from tests.support.context import context_of
 from tests.support.daemon import receive_until
 
 _SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("thing",))
@@ -74,8 +74,7 @@ def test_a_report_throws_no_rows_away() -> None:
     quiet, no_gpu = Quiet(), GpuReader(lambda: NoGpu("none"), clock)
     outbox = Outbox(8, ledger, lossless=False)
     subject = Subject(ledger, quiet, quiet, outbox, ProcessProbe(list), no_gpu, "run")  # type: ignore[arg-type]
-    watchdog = Watchdog(30, clock, lambda _: None)
-    monitor = Monitor(MonitorConfig(), subject, clock, watchdog, lambda _: None, [seen.append])
+    monitor = Monitor(MonitorConfig(), subject, context_of(clock), [seen.append])
     monitor.report()
     ledger.captured("cam")
     ledger.published(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))
@@ -132,8 +131,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     def look(_frame: Frame, _found: object, _lane: object, _labels: object) -> None:
         raise RuntimeError("a picture of no size")
 
-    watchdog = Watchdog(30, clock, lambda _: None)
-    pipeline = Pipeline(board, outbox, ledger, clock, watchdog, failures.append, look)
+    pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append), look)
     lane = LaneThread("0", FakeDetector(Options(Path("none"))), {}, pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
@@ -166,8 +164,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
     filters = {"cam": Keep(2.0, None, 100)}
-    watchdog = Watchdog(30, clock, lambda _: None)
-    pipeline = Pipeline(board, outbox, ledger, clock, watchdog, failures.append, lambda *_: None)
+    pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append))
     lane = LaneThread("0", _Looks(filters.clear), filters, pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
@@ -259,7 +256,7 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
     """The monitor looks whether it has stalled, and just then it ends."""
     said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), board, ledger, said, clock, ReconnectConfig(), Admission())
+    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
     ending = threading.Thread(target=lambda: [None for _ in iter(capture.go_on, None)])
 
     def end() -> None:
@@ -281,7 +278,7 @@ def test_a_source_that_has_not_begun_is_not_stalled() -> None:
     said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
     clock.advance(86_400)
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), board, ledger, said, clock, ReconnectConfig(), Admission())
+    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
     capture.check_stalled(5.0)
     assert said.states == []
     clock.advance(3_600)
@@ -305,7 +302,7 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
     """Its successor of the same name, or all others, would have less for ever."""
     ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), board, ledger, Said(), clock, ReconnectConfig(), admission)
+    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, Said(), admission), clock, ReconnectConfig())
     disowning = threading.Thread(target=capture.disown)
 
     def disown() -> None:

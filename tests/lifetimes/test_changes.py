@@ -158,7 +158,7 @@ class Models:
 
 
 def _swap(app: App, name: str) -> Future[Any]:
-    return app.reload(
+    return app.changes.ask(
         lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
     )
 
@@ -186,8 +186,8 @@ def test_sources_change_while_a_model_is_opened(tmp_path: Path) -> None:
         wait_up(app, "street", "garden")
         models.gate.open()
         swap.result(60)
-        assert app.config.model.path == Path("other")
-        assert [source.id for source in app.config.sources] == ["street", "garden"]
+        assert app.changes.config.model.path == Path("other")
+        assert [source.id for source in app.changes.config.sources] == ["street", "garden"]
         wait_up(app, "street", "garden")
         wait_until(lambda: [row.closed for row in models.opened] == [1, 0], "the first is closed")
 
@@ -203,7 +203,7 @@ def test_the_last_of_several_models_is_the_one(tmp_path: Path) -> None:
             first.result(60)
         models.gate.open()
         second.result(60)
-        assert app.config.model.path == Path("second")
+        assert app.changes.config.model.path == Path("second")
         wait_until(lambda: sorted(row.closed for row in models.opened) == [0, 1, 1], "the others are closed")
 
 
@@ -228,13 +228,13 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
             return msgspec.structs.replace(now, model=model, sources=[changed, bad])
 
         with pytest.raises(ConfigError, match="no such thing"):
-            app.reload(all_at_once).result(60)
-        assert [source.id for source in app.config.sources] == ["street", "garden"]
-        assert app.config.model.path == Path("none")
+            app.changes.ask(all_at_once).result(60)
+        assert [source.id for source in app.changes.config.sources] == ["street", "garden"]
+        assert app.changes.config.model.path == Path("none")
         assert {capture.id: id(capture) for capture in app.sources.captures} == before
         wait_up(app, "street", "garden")
         wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
-        assert app.problems() == []
+        assert app.health.problems() == []
 
 
 def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp
 
     with running(tmp_path, STREET, open_detector=models) as app:
         with pytest.raises(ConfigError, match="cannot be written"):
-            app.reload(weaker, keep=keep).result(60)
-        assert app.config.sources == [STREET]
+            app.changes.ask(weaker, keep=keep).result(60)
+        assert app.changes.config.sources == [STREET]
         wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
         wait_up(app, "street")
 
@@ -268,7 +268,7 @@ def test_an_error_that_is_not_foreseen_changes_nothing_either(tmp_path: Path) ->
     with running(tmp_path, STREET, make_source=make) as app:
         with pytest.raises(RuntimeError, match="a bug"):
             edit(app, lambda rows: [bad, *rows]).result(60)
-        assert [source.id for source in app.config.sources] == ["street"]
+        assert [source.id for source in app.changes.config.sources] == ["street"]
         edit(app, lambda rows: [*rows, _GARDEN]).result(60)
         wait_up(app, "street", "garden")
 
@@ -284,7 +284,7 @@ def test_a_model_that_fails_to_open_is_refused_with_its_reason(tmp_path: Path) -
             _swap(app, "broken").result(60)
         wait_up(app, "street")
         _swap(app, "whole").result(60)
-        assert app.config.model.path == Path("whole")
+        assert app.changes.config.model.path == Path("whole")
 
 
 def test_a_change_over_http_while_it_stops_is_told_to_try_later(tmp_path: Path) -> None:
@@ -338,4 +338,4 @@ def test_changes_asked_for_from_many_threads_are_done_one_after_another(tmp_path
         refused = [answer.exception(0) for answer in answers if answer not in done]
         assert len(answers) == 32
         assert all(isinstance(error, StoppingError) for error in refused)
-        assert len(app.config.sources) == 1 + len(done)
+        assert len(app.changes.config.sources) == 1 + len(done)

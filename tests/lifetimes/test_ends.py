@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from daemon.app import PART_STUCK, App
+from daemon.app import App
 from daemon.config import HttpConfig, MonitorConfig
 from daemon.errors import ConfigError
+from daemon.monitoring.health import PART_STUCK
 from daemon.pipeline.ledger import Rows
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError
@@ -87,7 +88,7 @@ def test_a_monitor_that_hangs_is_named_and_ends_the_daemon() -> None:
         gate.close()
         runner.start()
         gate.wait_for_one()
-        wait_until(lambda: any(row.startswith("monitor is stuck") for row in app.problems()), "it is named")
+        wait_until(lambda: any(row.startswith("monitor is stuck") for row in app.health.problems()), "it is named")
         runner.join(60)
         assert not runner.is_alive()
         assert app.stop() == PART_STUCK
@@ -104,15 +105,15 @@ def test_nvml_that_hangs_costs_its_figures_alone(tmp_path: Path) -> None:
     config = {"monitor": MonitorConfig(interval_s=0.1, stall_after_s=60)}
 
     def words(app: App) -> str | None:
-        return app.last_metrics.gpus_reason if app.last_metrics else "none yet"
+        return app.monitor.last.gpus_reason if app.monitor.last else "none yet"
 
     def has_figures(app: App) -> bool:
-        return app.last_metrics is not None and bool(app.last_metrics.gpus)
+        return app.monitor.last is not None and bool(app.monitor.last.gpus)
 
     with running(tmp_path, STREET, config=config, open_probe=open_probe(gate)) as app:
         wait_until(lambda: "NVML has not answered" in (words(app) or ""), "it is said")
         wait_up(app, "street")
-        assert app.problems() == []
+        assert app.health.problems() == []
         gate.open()
         wait_until(lambda: has_figures(app) and words(app) is None, "it answers")
         gate.close()

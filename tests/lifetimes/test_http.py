@@ -101,7 +101,7 @@ def _settle(app: App) -> None:
 
 
 def _ids(app: App) -> list[str]:
-    return [source.id for source in app.config.sources]
+    return [source.id for source in app.changes.config.sources]
 
 
 def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_change_that_cannot_be_persisted_is_not_made(tmp_path: Path) -> None:
         assert _ids(app) == [capture.id for capture in app.sources.captures] == ["street"]
         assert served.client.post("/api/v1/sources", json=_GARDEN).status_code == 201
         wait_up(app, "street", "garden")
-        assert app.problems() == []
+        assert app.health.problems() == []
 
 
 class Named(FakeDetector):
@@ -185,8 +185,8 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         taking = _note_of_takes(app, monkeypatch)
         answer = beside.submit(served.snapshot, "street")
         assert taking.wait(_PATIENCE_S)
-        model = msgspec.structs.replace(app.config.model, path=Path("other"))
-        app.reload(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
+        model = msgspec.structs.replace(app.changes.config.model, path=Path("other"))
+        app.changes.ask(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
         assert opened[0].closed.wait(_PATIENCE_S)
         library.open()
         assert answer.result(_PATIENCE_S).status_code == 200

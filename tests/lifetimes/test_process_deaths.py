@@ -12,17 +12,17 @@ from pathlib import Path
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.worker import Worker
-from daemon.capture.sinks import CaptureSinks
+from daemon.capture.sinks import DaemonSinks
 from daemon.config import LogConfig, ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.ledger import CAUSES, Ledger
 from daemon.sources.decode import NoHardware
-from daemon.system.limits import Limits
 from tests.lifetimes.cameras import camera, make
 from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until
 from tests.support.clock import ManualClock
+from tests.support.context import context_of
 
 
 class End:
@@ -44,8 +44,8 @@ class End:
             settle_s=1,
             log=LogConfig(),
         )
-        sinks = CaptureSinks(self.board, self.ledger, self.said, lambda _: None, Admission(), lambda _: None)
-        self.worker = Worker(0, [self.capture], config, sinks, self.clock, Limits(), on_gpu=False)
+        sinks = DaemonSinks(self.board, self.ledger, self.said, Admission(), lambda _: None)
+        self.worker = Worker(0, [self.capture], config, sinks, context_of(self.clock), on_gpu=False)
 
     def turn_until(self, done: Callable[[], bool], what: str) -> None:
         def look() -> bool:

@@ -122,8 +122,8 @@ def test_a_detector_that_does_not_close_keeps_no_message_back(tmp_path: Path) ->
     gate.open()
     assert code == 0
     assert sum(isinstance(message, Detections) for message in messages) == Clip.FRAMES
-    assert app.last_metrics is not None
-    assert app.last_metrics.sources["clip"].published == Clip.FRAMES
+    assert app.monitor.last is not None
+    assert app.monitor.last.sources["clip"].published == Clip.FRAMES
 
 
 class Held:

@@ -162,7 +162,7 @@ def test_a_poisoned_gpu_ends_its_process_and_the_next_goes_on(tmp_path: Path) ->
         wait_until(lambda: not psutil.pid_exists(pid), "the process ends")
         file.unlink()
         wait_up(app, "clip")
-        assert app.formats["clip"].decoder == "nvdec"
+        assert app.sources.formats["clip"].decoder == "nvdec"
 
 
 def _real(config: Any, hardware: Any) -> Any:

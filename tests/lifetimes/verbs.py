@@ -32,7 +32,7 @@ ENDING = ("stop", "SIGTERM")
 
 def start(rig: Rig, hold: bool) -> End:
     """Held while lanes warm up. Of a daemon that runs: once more."""
-    if rig.app.is_ready or not hold:
+    if rig.app.health.is_ready or not hold:
         rig.app.start()
         return lambda: None
     rig.opening.close()
@@ -50,7 +50,7 @@ def stop(rig: Rig, hold: bool) -> End:
     """Held by a lane that does not come back from the detector."""
     if hold:
         rig.detecting.close()
-        if rig.app.is_ready:
+        if rig.app.health.is_ready:
             rig.detecting.wait_for_one()
     thread = threading.Thread(target=rig.app.stop, name="stopper", daemon=True)
     thread.start()
@@ -66,7 +66,7 @@ def stop(rig: Rig, hold: bool) -> End:
 def sigterm(rig: Rig, hold: bool) -> End:
     if hold:
         rig.detecting.close()
-        if rig.app.is_ready:
+        if rig.app.health.is_ready:
             rig.detecting.wait_for_one()
     os.kill(os.getpid(), signal.SIGTERM)
     return rig.detecting.open
@@ -74,7 +74,7 @@ def sigterm(rig: Rig, hold: bool) -> End:
 
 def sighup(rig: Rig, hold: bool) -> End:
     """Held while the file is read. It says what runs already."""
-    rig.file = rig.app.config
+    rig.file = rig.app.changes.config
     if hold:
         rig.reading.close()
     before = len(rig.reloads)
@@ -174,7 +174,7 @@ def library_hangs(rig: Rig, hold: bool) -> End:
 
 def nvml_hangs(rig: Rig, hold: bool) -> End:
     rig.probe.close()
-    if hold and rig.app.is_ready:
+    if hold and rig.app.health.is_ready:
         rig.probe.wait_for_one()
     return rig.probe.open
 

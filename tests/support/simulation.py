@@ -11,12 +11,11 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pytest
-
 from daemon.bench.harness import Window, probing
 from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
 from daemon.capture.capture import Capture
+from daemon.capture.sinks import CaptureSinks
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
 from daemon.pipeline.board import FrameBoard
@@ -27,10 +26,10 @@ from daemon.publish.publisher import Publisher
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.support.clock import ManualClock
+from tests.support.context import context_of
 
 _OUTBOX = 1000
 
@@ -68,22 +67,20 @@ class Simulation:
         self._begin, self._before = self.clock.monotonic_ns(), self.ledger.counts()
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
-        watchdog = Watchdog(30.0, self.clock, lambda _: None)
-        self._publisher = Publisher(endpoint, outbox, self.ledger, self.clock, "run", pytest.fail, watchdog)
+        context = context_of(self.clock)
+        self._publisher = Publisher(endpoint, outbox, self.ledger, "run", context)
         board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
         # Any time but none: how much of it passes is said by `service`.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
-        pipeline = Pipeline(board, outbox, self.ledger, self.clock, watchdog, pytest.fail)
+        pipeline = Pipeline(board, outbox, self.ledger, context)
         self._lane = LaneThread("0", detector, {}, pipeline, Stop(), lambda: None)
         self._detecting = detector.lane()
         # The time at which to go on, a number that decides between equals, and the capture.
         self._waiting: list[tuple[int, int, Capture]] = []
         self._woken: set[int] = set()
+        sinks = CaptureSinks(board, self.ledger, self._announce, admission or Admission())
         for number, config in enumerate(sources):
-            capture = Capture(
-                config, make(config), board, self.ledger, self._announce, self.clock, ReconnectConfig(),
-                admission or Admission(),
-            )  # fmt: skip
+            capture = Capture(config, make(config), sinks, self.clock, ReconnectConfig())
             board.listen(config.id, lambda number=number: self._woken.add(number))  # type: ignore[misc]
             self._waiting.append((0, number, capture))
 

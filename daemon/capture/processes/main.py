@@ -34,6 +34,7 @@ from daemon.capture.processes.channel import (
     ToCapture,
 )
 from daemon.capture.processes.sender import Feed, FrameSender
+from daemon.capture.sinks import CaptureSinks
 from daemon.capture.threads import Crew
 from daemon.capture.timing import Backoff
 from daemon.clock import Clock, SystemClock
@@ -208,12 +209,9 @@ class _Worker:
         capture = Capture(
             task.source,
             source,
-            feed,
-            feed,
-            feed.announce,
+            CaptureSinks(feed, feed, feed.announce, feed),
             self._clock,
             config.reconnect,
-            feed,
             task.seq,
             config.settle_s,
         )

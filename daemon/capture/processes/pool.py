@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import structlog
 
@@ -17,13 +17,11 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.processes.spare import SpareDescriptors
 from daemon.capture.processes.worker import Worker
-from daemon.capture.sinks import CaptureSinks
-from daemon.clock import Clock
+from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardware
-from daemon.system.limits import Limits
+from daemon.system.context import Context
 from daemon.system.stop import Stop
-from daemon.system.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200
@@ -34,16 +32,6 @@ _FULL = "the GPU has room for {} decoder sessions, which others have"
 _SPARE = 4  # descriptors: one for memory on its way, and others may be quicker
 _BASE_BYTES = 1 << 30  # that a process whose sources the CPU decodes may take, and as much more for each source:
 _SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures takes so much
-
-
-@dataclass(frozen=True)
-class PoolContext:
-    """What the pool and its workers need of the daemon."""
-
-    sinks: CaptureSinks
-    clock: Clock
-    limits: Limits
-    watchdog: Watchdog
 
 
 class WorkerPool(threading.Thread):
@@ -62,9 +50,12 @@ class WorkerPool(threading.Thread):
         ended: set when it was stopped and all processes have ended. Their memory stays until nobody looks.
     """
 
-    def __init__(self, config: WorkerConfig, processes: Callable[[int], int], context: PoolContext) -> None:
+    def __init__(
+        self, config: WorkerConfig, processes: Callable[[int], int], sinks: DaemonSinks, context: Context
+    ) -> None:
         super().__init__(name="capture-workers", daemon=True)
-        self._config, self._processes, self._shared = config, processes, context
+        self._config, self._processes = config, processes
+        self._sinks, self._context = sinks, context
         self._offer = config.offer
         self._workers: list[Worker] = []
         self._made = 0
@@ -127,7 +118,7 @@ class WorkerPool(threading.Thread):
                     self._serve()
         except Exception as error:
             log.exception("capture processes failed")
-            self._shared.sinks.on_failure(f"capture processes failed: {error}")
+            self._context.on_failure(f"capture processes failed: {error}")
         finally:
             for worker in self._workers:
                 worker.abandon()
@@ -137,8 +128,8 @@ class WorkerPool(threading.Thread):
     def _serve(self) -> None:
         """Until it is stopped and all processes have ended, or are given up."""
         stopped, until_ns = False, 0
-        clock = self._shared.clock
-        with self._shared.watchdog.pulse(self.name) as pulse:
+        clock = self._context.clock
+        with self._context.watchdog.pulse(self.name) as pulse:
             while not (stopped and all(worker.done for worker in self._workers)):
                 while self._orders:
                     self._orders.popleft()()
@@ -149,7 +140,7 @@ class WorkerPool(threading.Thread):
                 if stopped and not any(worker.has_process for worker in self._workers):
                     self.ended.set()
                 if self._given_up:
-                    until_ns = until_ns or clock.monotonic_ns() + round(self._shared.limits.worker_exit * 1e9)
+                    until_ns = until_ns or clock.monotonic_ns() + round(self._context.limits.worker_exit * 1e9)
                     if clock.monotonic_ns() > until_ns:
                         return
                 self._turn()
@@ -187,7 +178,7 @@ class WorkerPool(threading.Thread):
     def _refuse(self, captures: Sequence[RemoteCapture]) -> None:
         """They came when all were told to end."""
         for capture in captures:
-            self._shared.sinks.announce(capture.id, None, "ended", "stopped", None, None)
+            self._sinks.announce(capture.id, None, "ended", "stopped", None, None)
             capture.cancel()
 
     def _parts(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
@@ -234,7 +225,7 @@ class WorkerPool(threading.Thread):
 
     def _start(self, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> None:
         """Another process."""
-        offer, context = self._offer, self._shared
+        offer = self._offer
         config = replace(self._config, part=part)
         if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
             if not isinstance(offer, NoHardware):
@@ -245,7 +236,7 @@ class WorkerPool(threading.Thread):
             config = replace(config, offer=offer)
         if isinstance(offer, NoHardware):
             config = replace(config, memory_bytes=_BASE_BYTES + max(_ON_CPU, len(captures)) * _SOURCE_BYTES)
-        worker = Worker(self._made, captures, config, context.sinks, context.clock, context.limits, on_gpu=on_gpu)
+        worker = Worker(self._made, captures, config, self._sinks, self._context, on_gpu=on_gpu)
         self._made += 1
         worker.mapper = self._mapper or worker.mapper
         self._workers = [*self._workers, worker]
@@ -276,7 +267,7 @@ class WorkerPool(threading.Thread):
             else:
                 self._receive(workers[fd])
         if came and self._config.live:
-            self._shared.clock.wait(self._ending, _EVERY_S)
+            self._context.clock.wait(self._ending, _EVERY_S)
 
     def _receive(self, worker: Worker) -> None:
         try:

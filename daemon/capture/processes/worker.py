@@ -45,12 +45,11 @@ from daemon.capture.processes.channel import (
 )
 from daemon.capture.processes.main import Task, WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
-from daemon.capture.sinks import CaptureSinks
-from daemon.clock import Clock
+from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import Block, Borrowed, HostMapper, Mapper, view
-from daemon.system.limits import Limits
+from daemon.system.context import Context
 from daemon.system.reaping import reap
 from daemon.system.signals import held_back
 from detectors.port import DeviceImage, HostImage
@@ -129,9 +128,8 @@ class Worker:
         number: int,
         captures: Sequence[RemoteCapture],
         config: WorkerConfig,
-        sinks: CaptureSinks,
-        clock: Clock,
-        limits: Limits,
+        sinks: DaemonSinks,
+        context: Context,
         *,
         on_gpu: bool,
     ) -> None:
@@ -140,17 +138,17 @@ class Worker:
         self.memory = 0
         self._number, self._captures = number, {capture.number: capture for capture in captures}
         self._config, self._host, self._to = config, HostMapper(), sinks
-        self._clock, self._limits = clock, limits
+        self._clock, self._limits = context.clock, context.limits
         self._arrived: list[Frame] = []  # for the board
         self._now: _Run | None = None
         self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
         self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
         self._stopping = False
-        self._pause = limits.worker_pause
+        self._pause = context.limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
         self._short_ns: int | None = None  # monotonic time at which there was no descriptor for its memory
-        self._turned_ns = clock.monotonic_ns()
+        self._turned_ns = context.clock.monotonic_ns()
         self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
             Captured: self._on_captured,
             CapturedHere: self._on_captured_here,
