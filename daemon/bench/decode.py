@@ -26,7 +26,7 @@ from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import UnsuitableError
-from daemon.sources.nvdec.card import ask
+from daemon.sources.nvdec.trial import ask
 from daemon.system.mps import Mps
 from daemon.system.signals import leave_to_the_daemon
 from detectors.port import DetectorError

@@ -9,7 +9,7 @@ from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import NoHardware, Offer
 from daemon.sources.factory import offer_hardware
-from daemon.sources.nvdec.memory import decoder_bytes
+from daemon.sources.nvdec.costs import decoder_bytes
 from detectors.port import ModelInfo, Options, Wanted
 
 PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200

@@ -29,8 +29,8 @@ def offer_hardware(device: int, surfaces: int, memory: int | None) -> Offer | No
         surfaces: pictures of each source that may be on their way at once.
         memory: bytes that all sources may take, None for any.
     """
-    from daemon.sources.nvdec.card import ask
     from daemon.sources.nvdec.offer import NvdecOffer
+    from daemon.sources.nvdec.trial import ask
 
     try:
         return NvdecOffer(device, ask(device), surfaces, memory)

@@ -169,7 +169,7 @@ def test_a_card_is_tried_and_measured(libraries: Path, clip: Path, tmp_path: Pat
 
 def test_a_driver_without_a_decoder_says_what_to_do(libraries: Path, tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").symlink_to(libraries / "libcuda.so.1")
-    said = ran(tmp_path, "-m", "daemon.sources.nvdec.card", "0", code=1)
+    said = ran(tmp_path, "-m", "daemon.sources.nvdec.trial", "0", code=1)
     assert said.startswith("NVIDIA's decoder does not load: libnvcuvid.so.1: ")
     assert "NVIDIA_DRIVER_CAPABILITIES" in said
     assert said.count("\n") == 1

@@ -19,9 +19,9 @@ from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import NoHardware
 from daemon.sources.ffmpeg import AvReader, AvSource
 from daemon.sources.leases import Ring
-from daemon.sources.nvdec.card import Card, Limits
-from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
-from daemon.sources.nvdec.uploading import interleave
+from daemon.sources.nvdec.capability import Capability, SizeLimits
+from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
+from daemon.sources.nvdec.upload import interleave
 from detectors.port import DeviceImage, HostImage
 from tests.support import clips
 from tests.support.hardware import FakeCard, bgr_of
@@ -191,7 +191,9 @@ def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: 
     assert not card.targets
 
 
-@pytest.mark.parametrize("card", [FakeCard(limit=100), FakeCard(card=Card(7, {}), full=True)], ids=["plan", "driver"])
+@pytest.mark.parametrize(
+    "card", [FakeCard(limit=100), FakeCard(card=Capability(7, {}), full=True)], ids=["plan", "driver"]
+)
 def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(card: FakeCard, clip: Path) -> None:
     with closing(source_of(clip, card).open()) as reader:
         picture = reader.read()
@@ -304,11 +306,11 @@ def test_a_recording_without_parameters_ends_with_a_reason(tmp_path: Path) -> No
 
 
 def test_what_the_card_cannot_is_said() -> None:
-    card = Card(7, {"h264": Limits((48, 16), (4096, 4096))})
-    assert card.why_not("h264", 1920, 1080, "yuv420p") is None
-    assert card.why_not("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, but h264"
-    assert "8-bit 4:2:0" in str(card.why_not("h264", 1920, 1080, "yuv420p10le"))
-    assert "from 48x16 to 4096x4096" in str(card.why_not("h264", 8192, 4320, None))
+    card = Capability(7, {"h264": SizeLimits((48, 16), (4096, 4096))})
+    assert card.unsupported_reason("h264", 1920, 1080, "yuv420p") is None
+    assert card.unsupported_reason("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, but h264"
+    assert "8-bit 4:2:0" in str(card.unsupported_reason("h264", 1920, 1080, "yuv420p10le"))
+    assert "from 48x16 to 4096x4096" in str(card.unsupported_reason("h264", 8192, 4320, None))
 
 
 @pytest.mark.parametrize("decode", ["nvdec", "cpu"])

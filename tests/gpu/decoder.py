@@ -21,7 +21,7 @@ from av.packet import Packet
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.nvdec.pool import Shown
+from daemon.sources.nvdec.port import Shown
 from daemon.sources.nvdec.session import Engines
 from detectors.cuda import DeviceBuffer, Stream
 from detectors.port import DeviceImage

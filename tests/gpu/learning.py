@@ -115,7 +115,7 @@ def _captured(row: SourceMetrics) -> int:
 def _inside(estimate: float, config: Path) -> int:
     """`lookout run` that knows other figures of the decoder."""
     from daemon.cli import main as lookout
-    from daemon.sources.nvdec import rates
+    from daemon.sources.nvdec import costs as rates
 
     for codec in rates._PIXELS_PER_S:
         rates._PIXELS_PER_S[codec] *= estimate

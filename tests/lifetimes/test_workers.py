@@ -27,7 +27,8 @@ from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import NoHardware
-from daemon.sources.nvdec.pool import Pool, Shown
+from daemon.sources.nvdec.pool import Pool
+from daemon.sources.nvdec.port import Shown
 from daemon.system.limits import Limits
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until

@@ -14,8 +14,8 @@ from av.packet import Packet
 from daemon.errors import DecodeError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec import session as sessions
-from daemon.sources.nvdec.memory import decoder_bytes
-from daemon.sources.nvdec.pool import Shown
+from daemon.sources.nvdec.costs import decoder_bytes
+from daemon.sources.nvdec.port import Shown
 from daemon.sources.nvdec.session import Engines, Session
 from detectors.port import DeviceImage
 

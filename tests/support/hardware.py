@@ -20,18 +20,19 @@ from msgspec import structs
 from daemon.sources.buffers import HostBlock, HostMapper, HostPlace, view
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.leases import Ring
-from daemon.sources.nvdec.card import Card, Limits
-from daemon.sources.nvdec.memory import decoder_bytes
-from daemon.sources.nvdec.pool import Pool, Shown
-from daemon.sources.nvdec.uploading import interleave
+from daemon.sources.nvdec.capability import Capability, SizeLimits
+from daemon.sources.nvdec.costs import decoder_bytes
+from daemon.sources.nvdec.pool import Pool
+from daemon.sources.nvdec.port import Shown
+from daemon.sources.nvdec.upload import interleave
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
-ANY = Limits((16, 16), (8192, 8192))
-CARD = Card(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
+ANY = SizeLimits((16, 16), (8192, 8192))
+CARD = Capability(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
 
 
 class FakeSession:
-    """See `daemon.sources.nvdec.pool.Session`. Like the real one it overwrites its own pictures at the next call.
+    """See `daemon.sources.nvdec.port.Session`. Like the real one it overwrites its own pictures at the next call.
 
     Args:
         refuse: what it says to every packet, None to decode.
@@ -109,7 +110,7 @@ class FakeSession:
 
 
 class FakeTarget:
-    """See `daemon.sources.nvdec.uploading.Target`."""
+    """See `daemon.sources.nvdec.port.Target`."""
 
     def __init__(self, surfaces: int, width: int, height: int) -> None:
         self._pitch, self._height = -(-width // 2) * 2, height
@@ -144,7 +145,7 @@ class FakeCard:
         surfaces: int = 4,
         limit: int | None = None,
         refuse: str | None = None,
-        card: Card = CARD,
+        card: Capability = CARD,
         full: bool = False,
         kept: int | None = None,
     ) -> None:

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from av.packet import Packet
 from av.video.stream import VideoStream
@@ -14,9 +14,7 @@ from av.video.stream import VideoStream
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
 from daemon.sources.decode import NVDEC, Decoded, UnsuitableError, pixel_format
-
-if TYPE_CHECKING:
-    from daemon.sources.nvdec.pool import Key, Pool, Session, Shown
+from daemon.sources.nvdec.port import Key, Session, Sessions, Shown
 
 _BT709 = 1  # AVCOL_SPC_BT709; what is not said is BT.601, as it is for FFmpeg's own conversion
 _FULL_RANGE = 2  # AVCOL_RANGE_JPEG
@@ -27,7 +25,7 @@ class NvdecDecoder:
 
     name = NVDEC
 
-    def __init__(self, pool: Pool, codec: str, cost: int, low_latency: bool) -> None:
+    def __init__(self, pool: Sessions, codec: str, cost: int, low_latency: bool) -> None:
         self._pool, self._codec, self._cost, self._low_latency = pool, codec, cost, low_latency
         self._session: Session | None = None
         self._key: Key | None = None

@@ -8,10 +8,10 @@ from functools import partial
 from msgspec import structs
 
 from daemon.sources.buffers import Block
-from daemon.sources.nvdec.card import Card
-from daemon.sources.nvdec.memory import decoder_bytes
-from daemon.sources.nvdec.pool import Pool, Session
-from daemon.sources.nvdec.rates import SESSIONS, engine_pixels_per_s
+from daemon.sources.nvdec.capability import Capability
+from daemon.sources.nvdec.costs import SESSIONS, decoder_bytes, engine_pixels_per_s
+from daemon.sources.nvdec.pool import Pool
+from daemon.sources.nvdec.port import Session
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class NvdecOffer:
     """
 
     device: int
-    card: Card
+    card: Capability
     surfaces: int
     memory: int | None
     sessions: int | None = SESSIONS
@@ -36,7 +36,7 @@ class NvdecOffer:
     def open(self, part: float | None = None) -> Pool:
         """See `daemon.sources.decode.Offer`."""
         from daemon.sources.nvdec.session import Engines
-        from daemon.sources.nvdec.upload import Upload
+        from daemon.sources.nvdec.upload_buffers import Upload
 
         share = 1.0 if part is None else part
         engines = Engines(self.device, shared=part is not None)

@@ -5,78 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import structlog
 from av.video.stream import VideoStream
 
 from daemon.sources.decode import Decoder, SoftwareDecoder, UnsuitableError, pixel_format
-from daemon.sources.nvdec.card import Card
+from daemon.sources.nvdec.capability import Capability
+from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.decoder import NvdecDecoder
-from daemon.sources.nvdec.memory import decoder_bytes, picture_bytes
-from daemon.sources.nvdec.uploading import Target, UploadingDecoder
-from detectors.port import DeviceImage
+from daemon.sources.nvdec.port import Holder, Key, MakeSession, Session, Target
+from daemon.sources.nvdec.upload import UploadingDecoder
 
 log = structlog.get_logger(__name__)
-
-Load = Callable[[bool, bool], DeviceImage]
-"""Brings a picture out of the decoder's own memory, which its next call overwrites; arguments as in DeviceImage: bt709,
-full_range. It may raise DecodeError."""
-
-
-Shown = tuple[Load, "int | None"]
-"""A picture to be shown, and the time of the packet it came from."""
-
-
-class Session(Protocol):
-    """One hardware decoder; used by one thread at a time."""
-
-    def use(self) -> None:
-        """The calling thread uses it from here on."""
-        ...
-
-    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
-        """The pictures that a packet in host memory completes, in the order they are to be shown.
-
-        Args:
-            time: at which this packet's is, in any unit; None if that is not known.
-
-        Raises:
-            UnsuitableError: it cannot decode this; to be used no more.
-        """
-        ...
-
-    def drain(self) -> list[Shown]:
-        """The pictures still in it; afterwards it is as new, for the same parameters. Raises as `decode`."""
-        ...
-
-    @property
-    def needs(self) -> int:
-        """Bytes of the GPU, with its pictures; 0 until a stream has told what form they have."""
-        ...
-
-    @property
-    def is_home(self) -> bool:
-        """Nobody holds a picture of it."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class Holder(Protocol):
-    """What may be closed when its pictures are home: a session, or room for pictures."""
-
-    @property
-    def is_home(self) -> bool: ...
-    def close(self) -> None: ...
-
-
-MakeSession = Callable[[str, bool], Session]
-"""A new one for a codec; and whether a picture is to come as soon as it can."""
-
-Key = tuple[str, bool, bytes]
-"""Codec, low latency, parameters: sessions are exchangeable where these are the same, for each is made for one form of
-picture."""
 
 
 class Pool:
@@ -95,7 +35,7 @@ class Pool:
 
     def __init__(
         self,
-        card: Card,
+        card: Capability,
         make: MakeSession,
         make_target: Callable[[int, int], Target],
         surfaces: int,
@@ -123,7 +63,7 @@ class Pool:
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
         context = stream.codec_context
         codec, size = context.name, (context.width, context.height)
-        if reason := self.card.why_not(codec, *size, pixel_format(stream)):
+        if reason := self.card.unsupported_reason(codec, *size, pixel_format(stream)):
             raise UnsuitableError(reason)
         cost = decoder_bytes(codec, *size, self._surfaces, low_latency=low_latency)
         self._reserve(cost)

@@ -12,10 +12,10 @@ import av
 
 from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
-from daemon.sources.nvdec.card import Card, Limits
-from daemon.sources.nvdec.memory import decoder_bytes
+from daemon.sources.nvdec.capability import Capability, SizeLimits
+from daemon.sources.nvdec.costs import decoder_bytes
 from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, NvdecError, Parsed, Picture, caps
-from daemon.sources.nvdec.pool import Shown
+from daemon.sources.nvdec.port import Shown
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
 from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
 from detectors.port import DeviceImage
@@ -45,15 +45,15 @@ class Engines:
         # With several sessions to a thread, each with pictures under way, few threads keep all engines at work.
         self.threads = ceil(_THREADS_PER_ENGINE * max(1, caps("h264").engines))
 
-    def card(self) -> Card:
+    def card(self) -> Capability:
         """What they can do."""
         found = {name: caps(name) for name in CODECS}
         limits = {
-            name: Limits((row.width_min, row.height_min), (row.width_max, row.height_max))
+            name: SizeLimits((row.width_min, row.height_min), (row.width_max, row.height_max))
             for name, row in found.items()
             if row.supported
         }
-        return Card(max((row.engines for row in found.values()), default=0), limits)
+        return Capability(max((row.engines for row in found.values()), default=0), limits)
 
     def session(self, codec: str, *, low_latency: bool, surfaces: int) -> Session:
         """A new one, for the calling thread."""
@@ -69,7 +69,7 @@ class Engines:
 
 
 class Session:
-    """See `daemon.sources.nvdec.pool.Session`.
+    """See `daemon.sources.nvdec.port.Session`.
 
     A picture is copied from the decoder's memory in this session's stream, and given back to the decoder when a later
     one finds that copy done: so nobody waits for it. For one that is not decoded yet its thread sleeps, as long as most

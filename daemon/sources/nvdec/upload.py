@@ -1,53 +1,94 @@
-"""Pictures of one size that the CPU has decoded, on their way to the GPU."""
+"""What the CPU decodes where there is a GPU: the thread that has decoded a picture also brings it there.
+
+Otherwise lanes would, and all pictures of a batch would wait for it; and the bus would carry BGR, twice as much.
+"""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
+import structlog
 from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
 
-from daemon.errors import DecodeError, PoisonedError
-from daemon.sources.nvdec.surfaces import Memory, Surfaces
-from daemon.sources.nvdec.uploading import interleave
-from detectors.cuda import CudaError, Device, PinnedBuffer, Stream
-from detectors.port import DeviceImage
+from daemon.sources.decode import SoftwareDecoder, bgr_of
+from daemon.sources.nvdec.costs import picture_bytes
+from daemon.sources.nvdec.port import Target
+from detectors.port import DetectorError, Image
+
+log = structlog.get_logger(__name__)
+_FULL_RANGE = "yuvj420p"
+_LAYOUTS = ("yuv420p", _FULL_RANGE)
+_BT709 = 1  # AVCOL_SPC_BT709
+_JPEG = 2  # AVCOL_RANGE_JPEG
 
 
-class Upload:
-    """See `daemon.sources.nvdec.uploading.Target`."""
+class UploadingDecoder(SoftwareDecoder):
+    """See `daemon.sources.decode.Decoder`. Pictures that are not 8-bit 4:2:0, or larger than there is room for, stay
+    in host memory.
 
-    def __init__(self, device: Device, memory: Memory, count: int, width: int, height: int) -> None:
-        self._device = device
-        device.use()
-        with ExitStack() as undo:
-            self._surfaces = Surfaces(memory, count, width, height)
-            undo.callback(self._surfaces.close)
-            self._pinned = PinnedBuffer(self._surfaces.bytes)
-            undo.callback(self._pinned.close)
-            self._stream = Stream()
-            undo.callback(self._stream.close)
-            undo.callback(self._stream.synchronize)
-            self._undo = undo.pop_all()
-        self._rows = self._pinned.view((self._surfaces.bytes // self._surfaces.pitch, self._surfaces.pitch), np.uint8)
+    Args:
+        most: bytes of a picture that there is room for.
+        make: a target for a width and height; it may raise DetectorError.
+        bury: takes a target that is not used any more, and closes it when it is home.
+        on_close: gives the room back.
+    """
 
-    def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
-        lease = self._surfaces.take()
-        surface = lease.place
-        try:
-            self._device.use()  # which thread serves a source may change
-            self._stream.synchronize()  # the picture before has left
-            interleave(frame, self._rows)
-            self._stream.send(surface.pointer, self._pinned)
-            surface.event.record(self._stream)
-        except CudaError as error:
-            raise PoisonedError(str(error)) if error.sticky else DecodeError(str(error)) from error
-        return self._surfaces.image(lease, bt709, full_range)
-
-    @property
-    def is_home(self) -> bool:
-        return self._surfaces.is_home
+    def __init__(
+        self,
+        most: int,
+        make: Callable[[int, int], Target],
+        bury: Callable[[Target], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self._most, self._make, self._bury, self._on_close = most, make, bury, on_close
+        self._target: Target | None = None
+        self._size = (0, 0)
+        self._closed = False
 
     def close(self) -> None:
-        self._device.use()
-        self._undo.close()
+        if not self._closed:
+            self._closed = True
+            self._retire()
+            self._on_close()
+
+    def _load(self, frame: VideoFrame) -> Image:
+        name, size = frame.format.name, (frame.width, frame.height)
+        if name not in _LAYOUTS or picture_bytes(*size) > self._most:
+            return bgr_of(frame)
+        if self._target is None or self._size != size:
+            self._retire()
+            try:
+                self._target, self._size = self._make(*size), size
+            except DetectorError as error:
+                log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
+                self._most = 0
+                return bgr_of(frame)
+        full_range = name == _FULL_RANGE or frame.color_range == _JPEG
+        return self._target.put(frame, frame.colorspace == _BT709, full_range)
+
+    def _retire(self) -> None:
+        target, self._target = self._target, None
+        if target:
+            self._bury(target)
+
+
+def interleave(frame: VideoFrame, rows: npt.NDArray[np.uint8]) -> None:
+    """A planar picture as NV12.
+
+    Args:
+        rows: (height + half of it, pitch) uint8, where it is to be.
+    """
+    width, height = frame.width, frame.height
+    luma, *chroma = (_pixels(plane) for plane in frame.planes)
+    rows[:height, :width] = luma
+    for offset, plane in enumerate(chroma):
+        rows[height:, offset : 2 * plane.shape[1] : 2] = plane
+
+
+def _pixels(plane: VideoPlane) -> npt.NDArray[np.uint8]:
+    """(height, width) uint8, where FFmpeg has them."""
+    raw = np.frombuffer(plane, np.uint8)  # type: ignore[call-overload]
+    return np.asarray(raw[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)[:, : plane.width])

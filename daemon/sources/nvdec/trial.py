@@ -1,6 +1,6 @@
-"""What a GPU's decoder can do, asked in a process of its own, which may crash.
+"""What a GPU's decoder can do is asked in a process of its own, which may crash.
 
-python -m daemon.sources.nvdec.card DEVICE
+`python -m daemon.sources.nvdec.trial DEVICE` is that process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import msgspec
 
 from daemon.sources.decode import UnsuitableError
+from daemon.sources.nvdec.capability import Capability
 
 _PATIENCE_S = 30
 # Two pictures in H.264: ffmpeg -f lavfi -i testsrc2=size=320x192:rate=30 -frames:v 2 -c:v libx264 -crf 48 -bf 0
@@ -26,48 +27,9 @@ _PICTURES = base64.b64decode(
     "9DXgPUFHG4QyAofMOGYGRf+B36HjQkiIOVmSQp83XVDQHX/7aAbUwXyoY7WO4ZGGS+oc2j8AhnaGLIwm5ju3s1KedkNzTlzqujqrm/I1lV5kC7JO"
     "c/9vSQqRt7/lOcKZ1Z6xn2G6jYuJMZ0uAbDsHMzZw9tZTLiwDP9r3eFzN1Og"
 )
-_EIGHT_BIT_420 = (None, "yuv420p", "yuvj420p", "nv12")
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """Smallest and largest picture of a codec, width and height, pixels."""
-
-    least: tuple[int, int]
-    most: tuple[int, int]
-
-
-class Card(msgspec.Struct, frozen=True):
-    """One GPU's decoder.
-
-    Attributes:
-        engines: that decode side by side.
-        codecs: those it decodes as 8-bit 4:2:0, by FFmpeg's name.
-        refusal: why it is to decode nothing, None if it may.
-    """
-
-    engines: int
-    codecs: dict[str, Limits]
-    refusal: str | None = None
-
-    def why_not(self, codec: str, width: int, height: int, pixel_format: str | None) -> str | None:
-        """Why such a stream cannot be decoded, None if it can. A size of 0 is not known yet."""
-        if self.refusal:
-            return self.refusal
-        limits = self.codecs.get(codec)
-        if limits is None:
-            return f"the GPU does not decode {codec}, but {', '.join(self.codecs) or 'nothing'}"
-        if pixel_format not in _EIGHT_BIT_420:
-            return f"{pixel_format}: only 8-bit 4:2:0 is taken from the GPU's decoder"
-        (least_width, least_height), (most_width, most_height) = limits.least, limits.most
-        if width and not (least_width <= width <= most_width and least_height <= height <= most_height):
-            return (
-                f"{width}x{height}: the GPU decodes {codec} from {least_width}x{least_height} to "
-                f"{most_width}x{most_height}"
-            )
-        return None
-
-
-def ask(device: int) -> Card:
+def ask(device: int) -> Capability:
     """Try the decoder of a GPU: one picture, in a process that may crash.
 
     Raises:
@@ -82,7 +44,7 @@ def ask(device: int) -> Card:
     if done.returncode:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
         raise UnsuitableError(f"the GPU's decoder failed its trial ({ended}): {lines[-1] or 'without a word'}")
-    return msgspec.json.decode(lines[-1], type=Card)
+    return msgspec.json.decode(lines[-1], type=Capability)
 
 
 def _main(device: int) -> int:

@@ -1,7 +1,9 @@
-"""What decoding a source takes of the GPU's memory, before it is taken.
+"""What decoding a source costs: the GPU's memory, and a share of its decoding engines.
 
-The driver's part is of one H200 with driver 580 (`lookout bench part decode`, and `bench run` with 150 to 240 sources):
-so many pictures of the coded size. How it grows with what is kept was seen in H.264 only.
+Measured on one H200 with seven engines, driver 580 (`lookout bench part decode`, and `bench run` with 150 to 240
+sources). Memory is so many pictures of the coded size; its growth with the pictures kept was measured with H.264 only.
+Speed is that of 1080p H.264 at 4 Mbit/s with B-frames, and of HEVC at 1.5 Mbit/s. Other generations differ, and high
+bit rates take longer; a codec that was not measured is taken for H.264.
 """
 
 from __future__ import annotations
@@ -12,6 +14,11 @@ _KEPT = {"h264": 5, "hevc": 8}
 _BESIDE = {"h264": 7.0, "hevc": 11.5}  # what else a decoder takes
 _PICTURES = {"vp9": 20.5, "av1": 20.5, "mjpeg": 8.0}  # in all
 _AHEAD = 6.4  # more where pictures may wait in the decoder
+_PIXELS_PER_S = {"h264": 4_800 * 1920 * 1080 / 7, "hevc": 9_150 * 1920 * 1080 / 7}
+
+SESSIONS = 270
+"""That one GPU has room for at once, with memory to spare: 288 in one process, 279 in four, 271 in eight, whatever the
+codec, size and latency. Beyond, the driver says that it is out of memory. Of an H200; no other card was asked."""
 
 
 def picture_bytes(width: int, height: int) -> int:
@@ -32,3 +39,8 @@ def decoder_bytes(
     else:
         pictures = _PICTURES.get(codec, max(_PICTURES.values()))
     return round((pictures + (0 if low_latency else _AHEAD) + surfaces) * picture_bytes(width, height))
+
+
+def engine_pixels_per_s(codec: str) -> float:
+    """Of one engine."""
+    return _PIXELS_PER_S.get(codec, _PIXELS_PER_S["h264"])
