@@ -24,7 +24,7 @@ from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
-from daemon.pipeline.lane import keep_of
+from daemon.pipeline.stages import filter_of
 from daemon.publish.publisher import try_endpoint
 from daemon.redact import printable
 from daemon.sources.decode import NVDEC, Hardware, NoHardware, Offer
@@ -224,7 +224,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
             return None
         undo.callback(detector.close)
         for source in config.active:
-            keep_of(source, detector.info.labels, defaults_of(config))
+            filter_of(source, detector.info.labels, defaults_of(config))
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

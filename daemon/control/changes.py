@@ -21,8 +21,8 @@ from daemon.control.plan import options_of
 from daemon.control.reload import Change, defaults_of, difference, is_same_model, least_confidence
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
-from daemon.pipeline.lane import Keep
 from daemon.pipeline.lanes import Generation, Lanes
+from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
 from daemon.system.context import Context
 from daemon.system.opening import Opening
@@ -218,7 +218,7 @@ class Changes(threading.Thread):
         new: Config,
         change: Change,
         captures: Sequence[AnyCapture],
-        filters: dict[str, Keep],
+        filters: dict[str, BoxFilter],
         adopted: Generation | None,
     ) -> None:
         """From here on nothing is refused."""

@@ -8,7 +8,7 @@ import msgspec
 
 from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
-from daemon.pipeline.lane import Defaults
+from daemon.pipeline.stages import Defaults
 
 _HOT = ("sources", "model")
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import structlog
 
-from daemon.config import SourceConfig
-from daemon.errors import ConfigError
 from daemon.messages import Model
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
+from daemon.pipeline.stages import Stage
 from daemon.system.context import Context
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
@@ -49,7 +46,7 @@ class LaneThread(threading.Thread):
 
     Args:
         name: of the lane.
-        filters: what each source wants of what is found; others may change it.
+        stages: what is done with the detections, in order.
         retired: when it is set the lane takes no more batches: others do.
         on_end: called when the lane is closed.
 
@@ -63,7 +60,7 @@ class LaneThread(threading.Thread):
         self,
         name: str,
         detector: Detector,
-        filters: Mapping[str, Keep],
+        stages: Sequence[Stage],
         pipeline: Pipeline,
         retired: Stop,
         on_end: Callable[[], None],
@@ -71,7 +68,7 @@ class LaneThread(threading.Thread):
         super().__init__(name=f"lane-{name}", daemon=True)
         info = detector.info
         self._served = Served(Model(info.name, info.digest, info.precision, info.backend), info.labels)
-        self._detector, self._filters, self._to = detector, filters, pipeline
+        self._detector, self._stages, self._to = detector, stages, pipeline
         self._retired, self._on_end = retired, on_end
         self.ready, self.go = Stop(), Stop()
         self.failure: str | None = None
@@ -111,21 +108,22 @@ class LaneThread(threading.Thread):
         if not frames:
             return
         taken = self._to.context.clock.monotonic_ns()
-        wanted = [self._filters.get(frame.info.source) for frame in frames]  # a source may go while it is looked at
+        infos = [frame.info for frame in frames]
         try:
             found, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
                 return  # the time to stop was over: the frames are counted
-            kept = [keep(seen) if keep else seen for keep, seen in zip(wanted, self._plausible(found))]
-            for frame, seen in zip(frames, kept):
+            found = self._plausible(found)
+            for stage in self._stages:
+                found = stage(infos, found)
+            for frame, seen in zip(frames, found):
                 self._to.look(frame, seen, lane, self._served.labels)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
             board.release(batch)  # where another model has taken over, its lanes go on with these sources
             raise
-        rows = zip(frames, kept)
-        self._to.outbox.put([Result(frame.info, found, taken, times, self._served) for frame, found in rows])
+        self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         board.release(batch)
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
@@ -149,60 +147,3 @@ class LaneThread(threading.Thread):
                 lane.close()
         except Exception:
             log.exception("a lane cannot be closed", lane=self.name)
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What a source gets that asks for nothing of its own.
-
-    Attributes:
-        confidence: weaker boxes are left out.
-        floor: the detector gives none that are weaker.
-        most: boxes a picture, the strongest.
-    """
-
-    confidence: float
-    floor: float
-    most: int
-
-
-@dataclass(frozen=True)
-class Keep:
-    """A source's own wishes: a higher threshold, some labels only. NMS is class-wise and greedy by confidence, so
-    filtering after it gives what filtering before would; as long as there are no more boxes than the detector gives.
-
-    Attributes:
-        confidence: weaker boxes are left out, None where the detector gives none.
-        classes: (c,) bool, which class ids to keep, or None for all.
-        most: of what is left, so many are kept, the strongest.
-    """
-
-    confidence: float | None
-    classes: npt.NDArray[np.bool_] | None
-    most: int
-
-    def __call__(self, detections: Detections) -> Detections:
-        wanted = detections
-        if self.classes is not None:
-            wanted = wanted[self.classes[wanted.class_id]]
-        if self.confidence is not None:
-            wanted = wanted[wanted.confidence >= self.confidence]
-        return wanted if len(wanted) <= self.most else wanted[: self.most]
-
-
-def keep_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults) -> Keep:
-    """What a source wants of a model with these labels.
-
-    Raises:
-        ConfigError: a label the model does not have.
-    """
-    classes = None
-    if source.labels is not None:
-        unknown = sorted(set(source.labels) - set(labels))
-        if unknown:
-            raise ConfigError(
-                f"sources, id {source.id}: the model has no label {unknown[0]!r}; it has {', '.join(labels)}"
-            )
-        classes = np.array([label in source.labels for label in labels])
-    confidence = defaults.confidence if source.confidence is None else source.confidence
-    return Keep(confidence if confidence > defaults.floor else None, classes, defaults.most)

@@ -9,7 +9,8 @@ from contextlib import suppress
 import structlog
 
 from daemon.config import SourceConfig
-from daemon.pipeline.lane import Defaults, Keep, LaneThread, Pipeline, keep_of
+from daemon.pipeline.lane import LaneThread, Pipeline
+from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.system import heap
 from daemon.system.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
@@ -41,7 +42,7 @@ class Generation:
         pipeline: Pipeline,
     ) -> None:
         self._detector, self._defaults = detector, defaults
-        self._filters = self.filters_of(sources)
+        self._filter = FilterStage(self.filters_of(sources))
         self._retired = Stop()
         self._lock = threading.Lock()
         self._started = False
@@ -49,7 +50,7 @@ class Generation:
         names = [f"{lane}.{number}" if number else str(lane) for lane in range(detector.info.lanes)]
         self._left = len(names)  # lanes that have not ended
         self.threads = [
-            LaneThread(name, detector, self._filters, pipeline, self._retired, self._on_lane_end) for name in names
+            LaneThread(name, detector, [self._filter], pipeline, self._retired, self._on_lane_end) for name in names
         ]
 
     @property
@@ -118,21 +119,21 @@ class Generation:
         """Wait for the detector to be closed, for so many seconds at most; returns whether it is."""
         return self.closed.wait(seconds)
 
-    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep]:
-        """What these sources want of this model.
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, BoxFilter]:
+        """The filters of these sources for this model.
 
         Raises:
             ConfigError: a label the model does not have.
         """
         labels = self._detector.info.labels
-        return {source.id: keep_of(source, labels, self._defaults) for source in sources}
+        return {source.id: filter_of(source, labels, self._defaults) for source in sources}
 
-    def update_filters(self, filters: dict[str, Keep]) -> None:
-        """What these sources want from here on."""
-        self._filters.update(filters)
+    def update_filters(self, filters: dict[str, BoxFilter]) -> None:
+        """Use these from here on."""
+        self._filter.update(filters)
 
     def forget(self, source: str) -> None:
-        self._filters.pop(source, None)
+        self._filter.forget(source)
 
     def _on_lane_end(self) -> None:
         with self._lock:
@@ -233,11 +234,11 @@ class Lanes:
             if self._stopped:
                 fresh.retire()
 
-    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, Keep]:
+    def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, BoxFilter]:
         """See `Generation.filters_of`."""
         return self._now.filters_of(sources)
 
-    def update_filters(self, filters: dict[str, Keep]) -> None:
+    def update_filters(self, filters: dict[str, BoxFilter]) -> None:
         self._now.update_filters(filters)
 
     def forget(self, source: str) -> None:

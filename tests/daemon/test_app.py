@@ -16,7 +16,7 @@ from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
 from daemon.messages import Detections
 from daemon.monitoring.health import PART_FAILED
-from daemon.pipeline.lane import Defaults, keep_of
+from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, Image, StageTimes
@@ -93,10 +93,12 @@ def test_a_source_has_its_own_threshold_and_labels() -> None:
     defaults = Defaults(0.25, 0.1, 2)
     found = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.5, 0.2], np.float32), np.array([1, 0, 1], np.int32))
     labels = ("person", "car")
-    assert keep_of(low, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9, 0.5])  # the strongest
-    assert keep_of(cars, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9])
+    assert filter_of(low, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9, 0.5])  # the strongest
+    assert filter_of(cars, labels, defaults)(found).confidence.tolist() == pytest.approx([0.9])
     weak = Found(np.zeros((3, 4), np.float32), np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 0, 1], np.int32))
-    assert keep_of(cars, labels, defaults)(weak).confidence.tolist() == pytest.approx([0.7])  # though two are stronger
+    assert filter_of(cars, labels, defaults)(weak).confidence.tolist() == pytest.approx(
+        [0.7]
+    )  # though two are stronger
 
 
 def test_the_last_figures_add_up() -> None:

@@ -24,9 +24,10 @@ from daemon.monitoring.monitor import Monitor, Subject
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.pipeline.lane import Keep, LaneThread, Pipeline
+from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
+from daemon.pipeline.stages import BoxFilter, FilterStage
 from daemon.sources.port import Picture
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -132,7 +133,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
         raise RuntimeError("a picture of no size")
 
     pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append), look)
-    lane = LaneThread("0", FakeDetector(Options(Path("none"))), {}, pipeline, Stop(), lambda: None)
+    lane = LaneThread("0", FakeDetector(Options(Path("none"))), (), pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
     lane.go.set()
@@ -163,9 +164,9 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
-    filters = {"cam": Keep(2.0, None, 100)}
+    stage = FilterStage({"cam": BoxFilter(2.0, None, 100)})
     pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append))
-    lane = LaneThread("0", _Looks(filters.clear), filters, pipeline, Stop(), lambda: None)
+    lane = LaneThread("0", _Looks(lambda: stage.forget("cam")), [stage], pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
     board.close()
@@ -174,7 +175,6 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     (row,) = outbox.take(8, 0)
     assert isinstance(row, Result)
     assert len(row.detections) == 0
-    assert filters == {}
     assert failures == []
 
 

@@ -73,7 +73,7 @@ class Simulation:
         # Any time but none: how much of it passes is said by `service`.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
         pipeline = Pipeline(board, outbox, self.ledger, context)
-        self._lane = LaneThread("0", detector, {}, pipeline, Stop(), lambda: None)
+        self._lane = LaneThread("0", detector, (), pipeline, Stop(), lambda: None)
         self._detecting = detector.lane()
         # The time at which to go on, a number that decides between equals, and the capture.
         self._waiting: list[tuple[int, int, Capture]] = []

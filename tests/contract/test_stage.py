@@ -1,0 +1,103 @@
+"""What every stage promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from daemon.messages import FrameClock
+from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
+from detectors.detections import Detections, nothing
+
+_SOURCES = ("street", "yard", "hall")
+
+
+def _filters() -> Stage:
+    """Of two sources; the third wants all."""
+    cars = np.array([False, True, True])
+    return FilterStage({"street": BoxFilter(0.5, cars, 3), "yard": BoxFilter(None, None, 1)})
+
+
+STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters}
+
+
+@pytest.fixture(params=list(STAGES))
+def make(request: pytest.FixtureRequest) -> Callable[[], Stage]:
+    return STAGES[request.param]
+
+
+def _frame(source: str, seq: int) -> FrameInfo:
+    at_ns = seq * 100_000_000
+    return FrameInfo(source, "session", seq, at_ns, at_ns, at_ns, FrameClock("arrival"), 0, 640, 360)
+
+
+def _batch(size: int, seed: int) -> tuple[list[FrameInfo], list[Detections]]:
+    """Frames of all sources, with up to eight boxes each, the strongest first."""
+    random = np.random.default_rng(seed)
+    frames, found = [], []
+    for number in range(size):
+        corners = random.uniform(0, 300, (random.integers(8), 2)).astype(np.float32)
+        confidence = -np.sort(-random.uniform(0.1, 1, len(corners)).astype(np.float32))
+        xyxy = np.concatenate((corners, corners + 20), axis=1)
+        found.append(Detections(xyxy, confidence, random.integers(0, 3, len(corners)).astype(np.int32)))
+        frames.append(_frame(_SOURCES[number % 3], number // 3))
+    return frames, found
+
+
+def _rows(found: Sequence[Detections]) -> list[list[list[float]]]:
+    return [np.column_stack((one.xyxy, one.confidence, one.class_id)).tolist() for one in found]
+
+
+def test_each_frame_has_one_result_in_its_place(make: Callable[[], Stage]) -> None:
+    frames, found = _batch(9, 1)
+    results = make()(frames, found)
+    assert len(results) == len(frames)
+    for before, after in zip(_rows(found), _rows(results)):
+        assert [row for row in before if row in after] == after  # in the same order, nothing new
+
+
+def test_an_empty_batch_and_pictures_of_nothing_are_fine(make: Callable[[], Stage]) -> None:
+    stage = make()
+    assert list(stage([], [])) == []
+    assert [len(one) for one in stage([_frame("street", 0)], [nothing()])] == [0]
+
+
+def test_the_detector_s_own_results_are_not_changed(make: Callable[[], Stage]) -> None:
+    frames, found = _batch(9, 2)
+    before = _rows(found)
+    make()(frames, found)
+    assert _rows(found) == before
+
+
+def test_batches_may_be_cut_anywhere(make: Callable[[], Stage]) -> None:
+    frames, found = _batch(12, 3)
+    whole, cut = make(), make()
+    parts = [cut(frames[begin : begin + 5], found[begin : begin + 5]) for begin in (0, 5, 10)]
+    assert _rows(whole(frames, found)) == _rows([one for part in parts for one in part])
+
+
+def test_a_source_does_not_see_the_others(make: Callable[[], Stage]) -> None:
+    frames, found = _batch(12, 4)
+    together = make()(frames, found)
+    for source in _SOURCES:
+        own = [number for number, frame in enumerate(frames) if frame.source == source]
+        alone = make()([frames[number] for number in own], [found[number] for number in own])
+        assert _rows(alone) == _rows([together[number] for number in own])
+
+
+def test_the_last_frame_of_a_source_that_is_removed_is_filtered() -> None:
+    """A thousand others may have gone since."""
+    stage = FilterStage({"street": BoxFilter(2.0, None, 100)})
+    for number in range(1000):
+        stage.update({f"other-{number}": BoxFilter(None, None, 100)})
+        stage.forget(f"other-{number}")
+        if number == 0:
+            stage.forget("street")
+    frames, found = _batch(1, 7)
+    assert frames[0].source == "street"
+    assert [len(one) for one in stage(frames, found)] == [0]
+    stage.update({"street": BoxFilter(None, None, 100)})  # it comes back, and wants all
+    assert _rows(stage(frames, found)) == _rows(found)
