@@ -38,6 +38,7 @@ from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.publish.publisher import Publisher
+from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.decode import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
@@ -142,7 +143,8 @@ class App:
         if config.http.enabled:
             self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
-        self.publisher = Publisher(config.publisher, self._outbox, self.ledger, instance, self._context)
+        self._zeromq = ZeroMqSink(config.publisher, self._clock)
+        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._context)
         undo.callback(self.publisher.stop, 0.0)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
@@ -183,7 +185,7 @@ class App:
     @property
     def endpoint(self) -> str:
         """Where subscribers connect."""
-        return self.publisher.endpoint
+        return self._zeromq.endpoint
 
     @property
     def model(self) -> ModelInfo:
@@ -495,7 +497,7 @@ class App:
         Raises:
             ConfigError: one cannot be read.
         """
-        renewals = [self.publisher.renew_clients(), *([access.renew(new.http)] if access else [])]
+        renewals = [self._zeromq.renew_clients(), *([access.renew(new.http)] if access else [])]
 
         def renew() -> None:
             for each in renewals:
@@ -511,7 +513,7 @@ class App:
     def _await_audience(self) -> None:
         patience = self._config.publisher.wait_for_subscriber_s
         until = self._clock.monotonic_ns() + round(patience * 1e9)
-        while not self.publisher.audience.wait(_POLL_S if patience else 0) and not self._stop.is_set:
+        while not self.publisher.has_subscribers.wait(_POLL_S if patience else 0) and not self._stop.is_set:
             if self._clock.monotonic_ns() >= until:
                 if patience:
                     log.warning("nobody subscribed in time: starting without", seconds=patience)

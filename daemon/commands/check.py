@@ -25,7 +25,7 @@ from daemon.http import open_http
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
-from daemon.publish.publisher import try_endpoint
+from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
 from daemon.sources.decode import NVDEC, Hardware, NoHardware, Offer
 from daemon.sources.factory import make_source

@@ -35,8 +35,8 @@ def bench() -> Iterator[Bench]:
 @pytest.fixture
 def friend(bench: Bench) -> Iterator[Subscriber]:
     """Has subscribed before anybody else comes, and has its place."""
-    with Subscriber(bench.publisher.endpoint) as subscriber:
-        assert bench.publisher.audience.wait(30)
+    with Subscriber(bench.sink.endpoint) as subscriber:
+        assert bench.publisher.has_subscribers.wait(30)
         yield subscriber
 
 
@@ -50,7 +50,7 @@ def _held(bench: Bench) -> int:
 
 
 def test_who_subscribes_and_unsubscribes_without_end_is_cut_off(bench: Bench, friend: Subscriber) -> None:
-    peer = shaken_hands(bench.publisher.endpoint)
+    peer = shaken_hands(bench.sink.endpoint)
     flood = (subscription(b"a") + subscription(b"a", ends=True)) * 8192
 
     def send() -> None:
@@ -68,7 +68,7 @@ def test_who_subscribes_and_unsubscribes_without_end_is_cut_off(bench: Bench, fr
 
 
 def test_who_holds_more_subscriptions_than_anybody_needs_is_cut_off(bench: Bench, friend: Subscriber) -> None:
-    peer = shaken_hands(bench.publisher.endpoint)
+    peer = shaken_hands(bench.sink.endpoint)
     with suppress(OSError):
         peer.sendall(b"".join(subscription(b"%d" % number) for number in range(10_000)))
     assert is_cut_off(peer)
@@ -78,7 +78,7 @@ def test_who_holds_more_subscriptions_than_anybody_needs_is_cut_off(bench: Bench
 
 def test_cutting_off_takes_no_descriptor(bench: Bench, friend: Subscriber) -> None:
     """Connections that have taken all are cut off when there is none left."""
-    peer = shaken_hands(bench.publisher.endpoint)
+    peer = shaken_hands(bench.sink.endpoint)
     with no_descriptors(), suppress(OSError):
         peer.sendall(b"".join(subscription(b"%d" % number) for number in range(10_000)))
         assert is_cut_off(peer)
@@ -90,7 +90,7 @@ def test_whoever_comes_again_and_again_is_cut_off_by_the_address(bench: Bench, f
     """Each connection asks for less than one may; together they ask for more than an address may."""
     cut = False
     for _ in range(200):
-        peer = shaken_hands(bench.publisher.endpoint)
+        peer = shaken_hands(bench.sink.endpoint)
         peer.settimeout(0.3)
         with suppress(OSError):
             peer.sendall(b"".join(subscription(b"%d" % number) for number in range(1900)))
@@ -102,7 +102,7 @@ def test_whoever_comes_again_and_again_is_cut_off_by_the_address(bench: Bench, f
 
 def test_as_many_as_a_large_daemon_has_topics_are_let_in(bench: Bench) -> None:
     """Three kinds of 256 sources, one by one."""
-    with shaken_hands(bench.publisher.endpoint) as peer:
+    with shaken_hands(bench.sink.endpoint) as peer:
         peer.sendall(b"".join(subscription(b"%d/" % number) for number in range(768)))
         wait_until(lambda: _held(bench) == 768, "all are held")
     wait_until(lambda: _held(bench) == 0, "none is left when it goes")
@@ -110,9 +110,9 @@ def test_as_many_as_a_large_daemon_has_topics_are_let_in(bench: Bench) -> None:
 
 def test_idle_connections_make_room_for_subscribers(bench: Bench, friend: Subscriber) -> None:
     """Those that are longest there go first; whoever has subscribed stays."""
-    idle = [shaken_hands(bench.publisher.endpoint) for _ in range(3 * _MOST)]
+    idle = [shaken_hands(bench.sink.endpoint) for _ in range(3 * _MOST)]
     assert all(is_cut_off(peer) for peer in idle[: 2 * _MOST])
-    with Subscriber(bench.publisher.endpoint) as late:
+    with Subscriber(bench.sink.endpoint) as late:
         wait_until(lambda: _held(bench) == 2, "who comes then is let in")
         assert _is_served(bench, friend)
         assert isinstance(late.receive(30), Detections)
@@ -123,10 +123,10 @@ def test_idle_connections_make_room_for_subscribers(bench: Bench, friend: Subscr
 def test_there_are_only_so_many_subscribers(bench: Bench, friend: Subscriber) -> None:
     peers: list[socket.socket] = []
     for number in range(_MOST - 1):
-        peers.append(shaken_hands(bench.publisher.endpoint))
+        peers.append(shaken_hands(bench.sink.endpoint))
         peers[-1].sendall(subscription(b"detections/"))
         wait_until(lambda most=number + 2: _held(bench) == most, "it has subscribed")  # type: ignore[misc]
-    assert is_cut_off(shaken_hands(bench.publisher.endpoint))
+    assert is_cut_off(shaken_hands(bench.sink.endpoint))
     assert _is_served(bench, friend)
     for peer in peers:
         peer.close()
@@ -135,10 +135,10 @@ def test_there_are_only_so_many_subscribers(bench: Bench, friend: Subscriber) ->
 def test_no_memory_is_taken_for_what_a_peer_announces(bench: Bench, friend: Subscriber) -> None:
     """A message of a gigabyte, before and after the handshake."""
     gigabyte = (1 << 30).to_bytes(8, "big")
-    after = shaken_hands(bench.publisher.endpoint)
+    after = shaken_hands(bench.sink.endpoint)
     after.sendall(b"\x02" + gigabyte + b"\x01")
     assert is_cut_off(after)
-    before = socket.create_connection(("127.0.0.1", int(bench.publisher.endpoint.rpartition(":")[2])), timeout=30)
+    before = socket.create_connection(("127.0.0.1", int(bench.sink.endpoint.rpartition(":")[2])), timeout=30)
     before.sendall(GREETING + b"NULL".ljust(20, b"\x00") + bytes(32) + b"\x06" + gigabyte)
     assert is_cut_off(before)
     assert _is_served(bench, friend)
@@ -154,6 +154,6 @@ def test_a_path_in_use_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is in use; is another Lookout running\? Stop it"):
         Bench(config)
     with Subscriber(config.endpoint) as subscriber:
-        assert bench.publisher.audience.wait(30)
+        assert bench.publisher.has_subscribers.wait(30)
         assert _is_served(bench, subscriber)
     bench.publisher.stop(5)

@@ -18,6 +18,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.publish.curve import new_pair
 from daemon.publish.publisher import Publisher
+from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found
 from detectors.port import StageTimes
 from tests.support.context import context_of
@@ -35,7 +36,8 @@ class Bench:
         self.failures: list[str] = []
         clock = SystemClock()
         context = context_of(clock, self.failures.append)
-        self.publisher = Publisher(config, self.outbox, self.ledger, "run-1", context)
+        self.sink = ZeroMqSink(config, clock)
+        self.publisher = Publisher([self.sink], self.outbox, self.ledger, "run-1", context)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)
@@ -57,8 +59,8 @@ def bench() -> Iterator[Bench]:
 
 def test_a_result_arrives_as_a_message(bench: Bench) -> None:
     bench.publisher.start()
-    with Subscriber(bench.publisher.endpoint, sources=["cam"]) as subscriber:
-        assert bench.publisher.audience.wait(30)
+    with Subscriber(bench.sink.endpoint, sources=["cam"]) as subscriber:
+        assert bench.publisher.has_subscribers.wait(30)
         bench.outbox.put([bench.result(0, "cam1")])
         bench.outbox.put([bench.result(4)])
         message = subscriber.receive(30)
@@ -74,8 +76,8 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
 def test_a_reason_tells_no_password(bench: Bench) -> None:
     """Whichever library has put a URL into its words."""
     bench.publisher.start()
-    with Subscriber(bench.publisher.endpoint, kinds=("status",)) as subscriber:
-        assert bench.publisher.audience.wait(30)
+    with Subscriber(bench.sink.endpoint, kinds=("status",)) as subscriber:
+        assert bench.publisher.has_subscribers.wait(30)
         bench.publisher.announce("cam", None, "down", "OSError: rtsp://me:hunter2@192.0.2.1/x says no")
         (*_, status) = receive_until(subscriber, lambda message: isinstance(message, Status))
     assert isinstance(status, Status)
@@ -88,12 +90,12 @@ def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
     bench.publisher.start()
     bench.outbox.put([bench.result(0)])
     bench.outbox.flush(5)
-    with Subscriber(bench.publisher.endpoint) as subscriber:
-        assert bench.publisher.audience.wait(30)
+    with Subscriber(bench.sink.endpoint) as subscriber:
+        assert bench.publisher.has_subscribers.wait(30)
         bench.outbox.put([bench.result(1)])
         assert subscriber.receive(30) is not None
         assert subscriber.lost == {}
-        bench.publisher._index[b"detections/cam/"] += 3  # as if three had been left out at the high-water mark
+        bench.publisher._build._index[b"detections/cam/"] += 3  # as if three had been left out at the high-water mark
         bench.outbox.put([bench.result(5)])
         assert subscriber.receive(30) is not None
         assert subscriber.lost == {"detections/cam/": 3}
@@ -103,7 +105,7 @@ def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
     bench.publisher.start()
     bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
     bench.outbox.flush(5)
-    with Subscriber(bench.publisher.endpoint, kinds=["status"]) as subscriber:
+    with Subscriber(bench.sink.endpoint, kinds=["status"]) as subscriber:
         message = subscriber.receive(30)
     assert isinstance(message, Status)
     assert (message.state, message.reason, message.retry_in_s) == ("down", "unplugged", 3.0)
@@ -122,7 +124,7 @@ def test_a_full_outbox_drops_and_counts() -> None:
 
 def test_a_port_in_use_is_told(bench: Bench) -> None:
     with pytest.raises(ConfigError, match="another Lookout"):
-        Bench(PublisherConfig(endpoint=bench.publisher.endpoint))
+        Bench(PublisherConfig(endpoint=bench.sink.endpoint))
 
 
 def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None:
@@ -133,11 +135,11 @@ def test_curve_lets_in_who_knows_the_key_and_nobody_else(tmp_path: Path) -> None
     bench.publisher.start()
     try:
         with (
-            Subscriber(bench.publisher.endpoint, server_key=public) as friend,
-            Subscriber(bench.publisher.endpoint) as plain,
-            Subscriber(bench.publisher.endpoint, server_key="0" * 40) as stranger,
+            Subscriber(bench.sink.endpoint, server_key=public) as friend,
+            Subscriber(bench.sink.endpoint) as plain,
+            Subscriber(bench.sink.endpoint, server_key="0" * 40) as stranger,
         ):
-            assert bench.publisher.audience.wait(30)
+            assert bench.publisher.has_subscribers.wait(30)
             bench.outbox.put([bench.result(0)])
             assert receive_until(friend, lambda message: isinstance(message, Detections))
             assert plain.receive(0.5) is None

@@ -66,18 +66,13 @@ def test_only_those_on_the_list_are_let_in(guarded: Lookout, keys: Path) -> None
 def test_an_empty_list_and_a_wrong_key_are_said(keys: Path, tmp_path: Path) -> None:
     from daemon.clock import SystemClock
     from daemon.config import CurveConfig, PublisherConfig
-    from daemon.pipeline.ledger import Ledger
-    from daemon.pipeline.outbox import Outbox
-    from daemon.publish.publisher import Publisher
-    from tests.support.context import context_of
+    from daemon.publish.zeromq import ZeroMqSink
 
-    ledger = Ledger(["cam"])
     for clients, words in ((tmp_path, "holds no .key file"), (tmp_path / "none", "is not a folder")):
         curve = CurveConfig(secret_key_file=keys / "lookout.key_secret", clients=clients)
         config = PublisherConfig(endpoint="tcp://127.0.0.1:*", curve=curve)
-        outbox, clock = Outbox(1, ledger, lossless=False), SystemClock()
         with pytest.raises(ConfigError, match=words):
-            Publisher(config, outbox, ledger, "x", context_of(clock, lambda _: None))
+            ZeroMqSink(config, SystemClock())
     with pytest.raises(ConfigError, match="holds no secret"):
         Subscriber("tcp://127.0.0.1:1", server_key=keys / "lookout.key", secret_key=keys / "friend.key")
 

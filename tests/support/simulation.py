@@ -23,6 +23,7 @@ from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.publish.publisher import Publisher
+from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.port import Source
 from daemon.sources.synthetic import SyntheticSource
 from daemon.system.stop import Stop
@@ -68,7 +69,7 @@ class Simulation:
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         context = context_of(self.clock)
-        self._publisher = Publisher(endpoint, outbox, self.ledger, "run", context)
+        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", context)
         board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
         # Any time but none: how much of it passes is said by `service`.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)

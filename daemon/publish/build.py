@@ -1,0 +1,113 @@
+"""Results become messages, and messages are numbered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby, islice
+
+import msgspec
+import numpy as np
+
+from daemon.clock import Clock
+from daemon.messages import Detection, ImageSize, Latency, Message, Metrics, Status, topic
+from daemon.messages import Detections as DetectionsMessage
+from daemon.pipeline.ledger import MOST_GONE, Ledger
+from daemon.pipeline.outbox import Report, Result
+from daemon.publish.audience import matching
+from detectors.detections import Detections
+
+
+class MessageBuilder:
+    """Numbers the messages of each topic, and remembers the last status of each source.
+
+    Args:
+        instance: id of the daemon's run.
+    """
+
+    def __init__(self, instance: str, ledger: Ledger, clock: Clock) -> None:
+        self._instance, self._ledger, self._clock = instance, ledger, clock
+        self._topics: dict[str, bytes] = {}  # of each source's detections
+        self._index: Counter[bytes] = Counter()
+        self._last_status: dict[bytes, Status] = {}
+        self._gone: dict[str, None] = {}  # removed sources whose counters are kept, the longest removed first
+
+    def detections(self, result: Result, boxes: list[Detection]) -> tuple[bytes, DetectionsMessage]:
+        """The message of one frame, and its topic. Its total latency ends now."""
+        frame, times = result.frame, result.times
+        name = self._topics.get(frame.source) or self._topics.setdefault(
+            frame.source, topic("detections", frame.source)
+        )
+        message = DetectionsMessage(
+            instance=self._instance,
+            source=frame.source,
+            session=frame.session,
+            seq=frame.seq,
+            index=self._next_index(name),
+            pts=frame.pts,
+            captured_at=frame.captured_at,
+            clock=frame.clock,
+            image=ImageSize(frame.width, frame.height, frame.pixel_aspect),
+            model=result.served.model,
+            detections=boxes,
+            latency=Latency(
+                decode=frame.decode,
+                wait=result.taken - frame.captured_ns,
+                preprocess=times.preprocess,
+                infer=times.infer,
+                postprocess=times.postprocess,
+                total=self._clock.monotonic_ns() - frame.captured_ns,
+            ),
+            dropped=self._ledger.totals(frame.source),
+        )
+        return name, message
+
+    def report(self, report: Report) -> Message | None:
+        """A status or metrics message with its number; None where a source is gone, of which nothing is sent."""
+        message = report.message
+        if message is None:
+            self._last_status.pop(report.topic, None)
+            self._gone[report.source] = None
+            self._forget_oldest()
+            return None
+        if isinstance(message, Status):
+            self._last_status[report.topic] = message
+            self._gone.pop(message.source, None)
+        return self._numbered(report.topic, message)
+
+    def last_statuses(self, prefixes: Collection[bytes]) -> list[tuple[bytes, Message]]:
+        """What newcomers are told: the last status of each source whose topic begins with one of these."""
+        names = matching([*self._last_status], prefixes)
+        return [(name, self._numbered(name, self._last_status[name])) for name in names]
+
+    def _numbered(self, name: bytes, message: Status | Metrics) -> Message:
+        return msgspec.structs.replace(message, index=self._next_index(name))  # structs are frozen
+
+    def _next_index(self, name: bytes) -> int:
+        index = self._index[name]
+        self._index[name] = index + 1
+        return index
+
+    def _forget_oldest(self) -> None:
+        """Counters of the longest removed sources, beyond those that are kept for one that comes back."""
+        while len(self._gone) > MOST_GONE:
+            source = next(iter(self._gone))
+            del self._gone[source]
+            self._topics.pop(source, None)
+            for kind in ("detections", "status"):
+                self._index.pop(topic(kind, source), None)
+
+
+def boxes_of(results: Sequence[Result]) -> Iterator[list[Detection]]:
+    """The boxes of each frame as they go on the wire; rounded for all frames at once, which costs half as much."""
+    for served, group in groupby(results, key=lambda result: result.served):  # another model may take over in between
+        yield from _rounded([result.detections for result in group], served.labels)
+
+
+def _rounded(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
+    corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
+    confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
+    classes = np.concatenate([one.class_id for one in found]).tolist()
+    boxes = map(Detection, [labels[class_id] for class_id in classes], classes, confidences, corners)
+    for one in found:
+        yield list(islice(boxes, len(one)))

@@ -1,0 +1,233 @@
+"""The PUB socket.
+
+It is an XPUB, which subscribers cannot tell from a PUB. It shows the daemon each subscription: a late subscriber is told
+the state of each source, and a replay can wait until somebody listens.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+import zmq
+import zmq.auth
+from zmq.auth.thread import ThreadAuthenticator
+
+from daemon.clock import Clock
+from daemon.config import PublisherConfig
+from daemon.errors import ConfigError
+from daemon.messages import Message, encoder
+from daemon.publish.audience import Audience, in_use
+from daemon.publish.curve import secret_key
+
+log = structlog.get_logger(__name__)
+_AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart
+_MOST_BYTES = 4096  # of a message that comes in; libzmq allocates what a peer announces, before it knows who that is
+_LINGER_MS = 1000
+_NO_KEYS = "{} holds no .key file"
+_IN_USE = "is another Lookout running? Stop it, or choose another endpoint"
+_SILENT = logging.getLogger("lookout.gate")  # a peer that is turned away is not for an operator
+_SILENT.setLevel(logging.CRITICAL)
+
+
+class ZeroMqSink:
+    """Implements `daemon.publish.port.Sink`.
+
+    Binds in the constructor, so that a port in use is known before anything slow starts.
+
+    Attributes:
+        endpoint: where subscribers connect.
+
+    Raises:
+        ConfigError: the endpoint cannot be bound, or its keys cannot be read.
+    """
+
+    def __init__(self, config: PublisherConfig, clock: Clock) -> None:
+        self._config = config
+        self._encode = encoder(config.encoding)
+        self._encoded: list[tuple[bytes, bytes]] = []  # topic and message
+        self._closed = False
+        self._zmq = zmq.Context()
+        self._gate: ThreadAuthenticator | None = None
+        try:
+            self._gate = _gate(self._zmq, config)
+            self._socket = _bind(self._zmq, config)
+        except BaseException:
+            if self._gate:
+                self._gate.stop()
+            self._zmq.term()
+            raise
+        self._put = _sender(self._socket)
+        self._audience = Audience(self._socket, clock, config.max_subscribers)
+        self._let_in: set[str] | None = None  # keys, since they were read again
+        self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+
+    def send(self, topic: bytes, message: Message) -> None:
+        self._encoded.append((topic, self._encode(message)))
+        if len(self._encoded) >= _AT_ONCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """To the socket. XPUB never blocks: at the high-water mark it leaves a message out for that subscriber, who
+        sees the gap in `index`."""
+        for name, payload in self._encoded:  # two calls cost half of what send_multipart does
+            self._put(name, zmq.SNDMORE)
+            self._put(payload, 0)
+        self._encoded.clear()
+
+    def newcomers(self) -> set[bytes]:
+        if self._let_in is not None:
+            let_in, self._let_in = self._let_in, None
+            self._audience.cut_off_all_but(let_in)
+        return self._audience.look()
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self._audience)
+
+    def renew_clients(self) -> Callable[[], None]:
+        """Read the keys that are let in again; what comes back lets in these and no others, from any thread.
+
+        The last key may be taken away, too: whoever had it is cut off, and nobody gets in.
+
+        Raises:
+            ConfigError: they cannot be read.
+        """
+        gate, config = self._gate, self._config
+        keys = _clients(config) if gate else {}
+        if gate and not keys:
+            log.warning("no subscriber is let in", reason=_NO_KEYS.format(_folder(config)))
+
+        def renew() -> None:
+            if gate:
+                gate.certs["*"] = keys
+                self._let_in = {key.decode() for key in keys}
+
+        return renew
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._audience.close()
+        self._socket.close(linger=_LINGER_MS)
+        if self._gate:
+            self._gate.stop()
+        self._zmq.term()
+
+
+def try_endpoint(config: PublisherConfig) -> None:
+    """Bind it, with its keys, and let go of it.
+
+    Raises:
+        ConfigError: see `ZeroMqSink`.
+    """
+    with zmq.Context() as context:
+        gate = _gate(context, config)
+        try:
+            _bind(context, config).close(linger=0)
+        finally:
+            if gate:
+                gate.stop()
+
+
+def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
+    """`socket.send`, but with the interpreter's lock held.
+
+    pyzmq gives it up for the microsecond that a send takes, and gets it back behind all threads that wait for it: with
+    150 sources 250 messages a second were all that was left. Where libzmq's own call is not found, pyzmq's will do.
+    """
+    try:
+        from zmq.backend.cython import _zmq
+
+        send = ctypes.PyDLL(_zmq.__file__).zmq_send  # found in the library that this one needs
+    except (ImportError, AttributeError, OSError):
+        return socket.send
+    send.argtypes, send.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    handle = socket.underlying
+
+    def put(data: bytes, flags: int) -> None:
+        while send(handle, data, len(data), flags) < 0:
+            error = zmq.ZMQError()
+            if error.errno != errno.EINTR:
+                raise error
+
+    return put
+
+
+def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> zmq.Socket[bytes]:
+    if in_use(config.endpoint):
+        raise ConfigError(f"publisher.endpoint: {config.endpoint} is in use; {_IN_USE}")
+    socket = _socket(context)
+    try:
+        socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscription and its end, not only the first of a topic
+        socket.setsockopt(zmq.SNDHWM, config.high_water_mark)
+        socket.setsockopt(zmq.MAXMSGSIZE, _MOST_BYTES)
+        socket.setsockopt(zmq.LINGER, _LINGER_MS)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        if config.curve:
+            secret = secret_key(config.curve)
+            socket.curve_server = True
+            socket.curve_secretkey = secret
+            socket.curve_publickey = zmq.curve_public(secret)
+        socket.bind(config.endpoint)
+    except zmq.ZMQError as error:
+        socket.close(linger=0)
+        raise ConfigError(
+            f"publisher.endpoint: cannot bind {config.endpoint}: {error.strerror}; {_advice(error)}"
+        ) from error
+    except BaseException:
+        socket.close(linger=0)
+        raise
+    return socket
+
+
+def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
+    try:
+        return context.socket(zmq.XPUB)
+    except zmq.ZMQError as error:
+        raise OSError(error.errno, f"publisher: {error.strerror}") from error
+
+
+def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
+    """Lets subscribers in by their keys; None where no list of them is given."""
+    if config.curve is None or config.curve.clients is None:
+        return None
+    keys = _clients(config)
+    if not keys:
+        reason = _NO_KEYS.format(config.curve.clients)
+        raise ConfigError(f"publisher.curve.clients: {reason}, so that nobody could subscribe")
+    gate = ThreadAuthenticator(context, log=_SILENT)
+    gate.allow_any = False
+    gate.certs["*"] = keys
+    gate.start()
+    return gate
+
+
+def _clients(config: PublisherConfig) -> dict[bytes, bool]:
+    """The public keys that are let in, as Z85.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
+    clients = _folder(config)
+    if clients is None:
+        return {}
+    try:
+        return dict(zmq.auth.load_certificates(clients))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"publisher.curve.clients: {clients} is not a folder of .key files: {error}") from error
+
+
+def _folder(config: PublisherConfig) -> Path | None:
+    return config.curve.clients if config.curve else None
+
+
+def _advice(error: zmq.ZMQError) -> str:
+    if error.errno == zmq.EADDRINUSE:
+        return _IN_USE
+    return "choose an address of this machine"
