@@ -43,11 +43,11 @@ from daemon.sources.decode import NVDEC, NoHardware, Offer
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
 from daemon.system.affinity import Affinity
-from daemon.system.context import Context
 from daemon.system.gpus import name_visible
 from daemon.system.limits import Limits
 from daemon.system.mps import Mps
 from daemon.system.opening import Opening
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import allow_many_files, tune_the_interpreter
 from detectors.factory import gpus, open_detector, passed_over
@@ -120,7 +120,7 @@ class App:
         self.ledger = Ledger([source.id for source in config.active])
         self.snapshots = Snapshots()
         self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
-        self._context = Context(self._clock, self.health.watchdog, self.health.fail, self._limits)
+        self._runtime = Runtime(self._clock, self.health.watchdog, self.health.fail, self._limits)
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self._http: HttpServer | None = None
         self._mps: Mps | None = None
@@ -144,7 +144,7 @@ class App:
             self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
         self._zeromq = ZeroMqSink(config.publisher, self._clock)
-        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._context)
+        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
@@ -155,7 +155,7 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._context, self.snapshots.look)
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.look)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -163,7 +163,7 @@ class App:
         offer = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(offer, detector))
         captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
-        self.sources = SourceManager(config, offer, make_source, captured, self._context)
+        self.sources = SourceManager(config, offer, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
         undo.callback(self.sources.hardware.close)
         self.monitor = self._make_monitor(instance, admission, sinks)
@@ -176,7 +176,7 @@ class App:
             open_detector,
             try_model if usual else None,
             partial(self._renew_secrets, access),
-            self._context,
+            self._runtime,
         )
         if self._http and access:
             self._offer_http(self._http, access)
@@ -443,7 +443,7 @@ class App:
         return Monitor(
             self._config.monitor,
             subject,
-            self._context,
+            self._runtime,
             sinks,
             admission.learn,
             Affinity(lambda: self.pids).look if affine else lambda _: None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,33 @@ GPU_FILES = (
 )
 
 
+# Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
+LAYERS = (
+    ("errors", "clock", "appending", "redact", "messages", "validation"),
+    ("config", "client"),
+    ("log",),
+    ("system",),
+    ("sources",),
+    ("pipeline",),
+    ("capture",),
+    ("publish",),
+    ("monitoring",),
+    ("control",),
+    ("http",),
+    ("app",),
+    ("commands",),
+    ("bench",),
+    ("cli",),
+    ("__main__",),
+)
+
+
 def _imports(path: Path) -> Iterator[str]:
+    """Modules; for `from package import name` both, because the name may be a module."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield node.module or ""
+            yield from (f"{node.module}.{name.name}" for name in node.names)
         elif isinstance(node, ast.Import):
             yield from (name.name for name in node.names)
 
@@ -52,6 +75,60 @@ def test_imports_go_one_way(path: Path) -> None:
     if _name(path).startswith(("daemon/cli.py", "daemon/commands/")):
         forbidden = ()
     assert [name for name in _imports(path) if name.partition(".")[0] in forbidden] == []
+
+
+def _module(path: Path) -> str:
+    return _name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _first_circle(arrows: Mapping[str, set[str]]) -> list[str]:
+    """Names, each of which has an arrow to the next and the last to the first; empty where there is none."""
+    done: set[str] = set()
+
+    def walk(name: str, above: list[str]) -> list[str]:
+        if name in above:
+            return above[above.index(name) :]
+        if name in done:
+            return []
+        circle = next(filter(None, (walk(other, [*above, name]) for other in sorted(arrows.get(name, ())))), [])
+        done.add(name)
+        return circle
+
+    return next(filter(None, (walk(name, []) for name in sorted(arrows))), [])
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """Neither at once nor later, in a function or for types alone."""
+    modules = {_module(path): path for path in FILES}
+    arrows = {
+        name: {other for other in _imports(path) if other in modules and other != name and not _is_package(other)}
+        for name, path in modules.items()
+    }
+    assert _first_circle(arrows) == []
+
+
+def _is_package(module: str) -> bool:
+    return (ROOT / module.replace(".", "/")).is_dir()
+
+
+def test_packages_import_downwards() -> None:
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    found: dict[str, set[str]] = {}
+    for path in FILES:
+        package, _, rest = _module(path).partition(".")
+        if package == "daemon" and rest:
+            own = rest.partition(".")[0]
+            others = {name.split(".")[1] for name in _imports(path) if name.startswith("daemon.")} & level.keys()
+            found.setdefault(own, set()).update(others - {own})
+    assert found.keys() == level.keys()
+    upwards = [(own, other) for own, others in found.items() for other in others if level[other] >= level[own]]
+    assert [row for row in upwards if level[row[0]] != level[row[1]]] == []
+    assert _first_circle(found) == []
+
+
+def test_circles_are_found() -> None:
+    assert _first_circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert _first_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=_name)

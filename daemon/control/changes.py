@@ -24,8 +24,8 @@ from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lanes import Generation, Lanes
 from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
-from daemon.system.context import Context
 from daemon.system.opening import Opening
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend
 from detectors.port import Detector, DetectorError, Options
@@ -77,13 +77,13 @@ class Changes(threading.Thread):
         open_detector: OpenDetector,
         try_model: TryModel | None,
         renew_secrets: RenewSecrets,
-        context: Context,
+        runtime: Runtime,
     ) -> None:
         super().__init__(name="changes", daemon=True)
         self.config = config
         self._sources, self._lanes = sources, lanes
         self._open_detector, self._try_model, self._renew_secrets = open_detector, try_model, renew_secrets
-        self._context, self._clock = context, context.clock
+        self._runtime, self._clock = runtime, runtime.clock
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for its model
         self._left: list[Opening[Generation]] = []  # given up, and not at an end
@@ -144,7 +144,7 @@ class Changes(threading.Thread):
             self._give_up(request, StoppingError())
 
     def run(self) -> None:
-        with self._context.watchdog.pulse(self.name, vital=False) as pulse:
+        with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
             while not self._stopping.is_set:
                 pulse.rest()
                 request = self._next()
@@ -236,7 +236,7 @@ class Changes(threading.Thread):
                 self._sources.begin(captures)
                 self.config = new
         except Exception as error:
-            self._context.on_failure(f"a change broke off half way: {type(error).__name__}: {error}")
+            self._runtime.on_failure(f"a change broke off half way: {type(error).__name__}: {error}")
             raise
         log.info("reloaded", **change.words)
 

@@ -25,7 +25,7 @@ from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.sources.decode import Hardware, NoHardware, Offer
 from daemon.sources.port import Source
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -69,11 +69,11 @@ class SourceManager:
         offer: Offer | NoHardware,
         make_source: MakeSource,
         sinks: DaemonSinks,
-        context: Context,
+        runtime: Runtime,
     ) -> None:
         self._config, self._offer, self._make_source = config, offer, make_source
-        self._sinks, self._context = sinks, context
-        self._clock, self._limits = context.clock, context.limits
+        self._sinks, self._runtime = sinks, runtime
+        self._clock, self._limits = runtime.clock, runtime.limits
         self._stop = Stop()
         self._lock = threading.Lock()
         self._changing = 0
@@ -84,7 +84,7 @@ class SourceManager:
             self._worker_config(),
             lambda sources: processes_of(config, sources, on_gpu=not isinstance(offer, NoHardware)),
             sinks,
-            context,
+            runtime,
         )
         self._crew: Crew | None = None
         self.captures: list[AnyCapture] = [self.make(source) for source in config.active]
@@ -145,7 +145,7 @@ class SourceManager:
             if self._stop.is_set or self._crew:
                 return
             here = [capture for capture in self.captures if isinstance(capture, Capture)]
-            self._crew = Crew(here, self.hardware.threads, self._clock, self._context.on_failure, self.hardware.use)
+            self._crew = Crew(here, self.hardware.threads, self._clock, self._runtime.on_failure, self.hardware.use)
             self._crew.start()
             self._begin_remote(self.captures)
 
@@ -262,7 +262,7 @@ class SourceManager:
                 try:
                     self._pool.start()
                 except RuntimeError as error:
-                    self._context.on_failure(f"no thread can be started for capture processes: {error}")
+                    self._runtime.on_failure(f"no thread can be started for capture processes: {error}")
 
     def _ask_to_end(self, capture: AnyCapture) -> None:
         if isinstance(capture, RemoteCapture):

@@ -21,7 +21,7 @@ from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentile
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
 from daemon.system import heap, systemd
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
 
@@ -89,13 +89,13 @@ class Monitor(threading.Thread):
         self,
         config: MonitorConfig,
         subject: Subject,
-        context: Context,
+        runtime: Runtime,
         sinks: Sequence[RowSink] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
         on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
-        self._config, self._subject, self._context, self._clock = config, subject, context, context.clock
+        self._config, self._subject, self._runtime, self._clock = config, subject, runtime, runtime.clock
         self._ledger, self._sources = subject.ledger, subject.sources
         self._on_report, self._on_turn = on_report, on_turn
         frames = config.frames_file
@@ -124,7 +124,7 @@ class Monitor(threading.Thread):
         tick = min(_TICK_S, self._config.interval_s)
         try:
             self._subject.gpu.start()
-            with self._context.watchdog.pulse(self.name) as pulse:
+            with self._runtime.watchdog.pulse(self.name) as pulse:
                 while not self._clock.wait(self._ending, tick):
                     self._turn()
                     pulse.beat()
@@ -132,7 +132,7 @@ class Monitor(threading.Thread):
                 self.report()
         except Exception as error:
             log.exception("monitor failed")
-            self._context.on_failure(f"monitor failed: {error}")
+            self._runtime.on_failure(f"monitor failed: {error}")
         finally:
             self._close()
 

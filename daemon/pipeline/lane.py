@@ -15,7 +15,7 @@ from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.pipeline.stages import Stage
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
 from detectors.port import Detector, DetectorError, Lane
@@ -37,7 +37,7 @@ class Pipeline:
     board: FrameBoard
     outbox: Outbox
     ledger: Ledger
-    context: Context
+    runtime: Runtime
     look: Look = lambda _frame, _found, _lane, _labels: None
 
 
@@ -86,7 +86,7 @@ class LaneThread(threading.Thread):
             log.exception("detector failed", lane=self.name)
             self.failure = f"{self.name} failed: {error}"
             if self.go.is_set and not self._retired.is_set:
-                self._to.context.on_failure(self.failure)
+                self._to.runtime.on_failure(self.failure)
         finally:
             self.ready.set()
             if lane:
@@ -94,7 +94,7 @@ class LaneThread(threading.Thread):
             self._on_end()
 
     def _serve(self, lane: Lane) -> None:
-        with self._to.context.watchdog.pulse(self.name) as pulse:
+        with self._to.runtime.watchdog.pulse(self.name) as pulse:
             while not (self._retired.is_set or self._to.board.drained):
                 self.run_once(lane)
                 pulse.beat()
@@ -107,7 +107,7 @@ class LaneThread(threading.Thread):
         frames = batch.frames
         if not frames:
             return
-        taken = self._to.context.clock.monotonic_ns()
+        taken = self._to.runtime.clock.monotonic_ns()
         infos = [frame.info for frame in frames]
         try:
             found, times = lane.detect([frame.image for frame in frames])

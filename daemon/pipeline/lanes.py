@@ -167,7 +167,7 @@ class Lanes:
         defaults: Defaults,
         pipeline: Pipeline,
     ) -> None:
-        self._pipeline, self._context = pipeline, pipeline.context
+        self._pipeline, self._runtime = pipeline, pipeline.runtime
         self._made = 0
         self._now = Generation(0, detector, sources, defaults, pipeline)
         self._retired: list[Generation] = []
@@ -195,7 +195,7 @@ class Lanes:
             generation = self._now
             generation.go()
             generation.start()
-        generation.wait_ready(stop, self._context.limits.lane_start)
+        generation.wait_ready(stop, self._runtime.limits.lane_start)
 
     def prepare(
         self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
@@ -213,7 +213,7 @@ class Lanes:
         fresh = Generation(number, detector, sources, defaults, self._pipeline)
         try:
             fresh.start()
-            fresh.wait_ready(stop, self._context.limits.lane_start)
+            fresh.wait_ready(stop, self._runtime.limits.lane_start)
         except BaseException:
             fresh.retire()
             raise
@@ -253,6 +253,6 @@ class Lanes:
 
     def join(self, seconds: float) -> bool:
         """Wait for all detectors to be closed, for so many seconds at most; returns whether they are."""
-        until = self._context.clock.monotonic_ns() + round(seconds * 1e9)
+        until = self._runtime.clock.monotonic_ns() + round(seconds * 1e9)
         rows = (*self._retired, self._now)
-        return all(row.join((until - self._context.clock.monotonic_ns()) / 1e9) for row in rows)
+        return all(row.join((until - self._runtime.clock.monotonic_ns()) / 1e9) for row in rows)

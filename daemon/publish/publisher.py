@@ -13,7 +13,7 @@ from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.publish.build import MessageBuilder, boxes_of
 from daemon.publish.port import Sink
 from daemon.redact import scrub
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -34,11 +34,11 @@ class Publisher(threading.Thread):
         has_subscribers: set as long as there is a subscription.
     """
 
-    def __init__(self, sinks: Sequence[Sink], outbox: Outbox, ledger: Ledger, instance: str, context: Context) -> None:
+    def __init__(self, sinks: Sequence[Sink], outbox: Outbox, ledger: Ledger, instance: str, runtime: Runtime) -> None:
         super().__init__(name="publisher", daemon=True)
         self._sinks, self._outbox, self._ledger, self._instance = sinks, outbox, ledger, instance
-        self._context, self._clock = context, context.clock
-        self._build = MessageBuilder(instance, ledger, context.clock)
+        self._runtime, self._clock = runtime, runtime.clock
+        self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
         self._ending = Stop()
         self.has_subscribers = threading.Event()
@@ -87,7 +87,7 @@ class Publisher(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self._context.watchdog.pulse(self.name) as pulse:
+            with self._runtime.watchdog.pulse(self.name) as pulse:
                 while not self._ending.is_set:
                     if self.run_once(_IDLE_S) and not self._outbox.lossless:
                         self._clock.wait(self._ending, _EVERY_S)
@@ -96,7 +96,7 @@ class Publisher(threading.Thread):
                     pulse.beat()  # what is left
         except Exception as error:
             log.exception("publisher failed")
-            self._context.on_failure(f"publisher failed: {error}")
+            self._runtime.on_failure(f"publisher failed: {error}")
         finally:
             self._close()
 

@@ -1,7 +1,7 @@
 """The PUB socket.
 
-It is an XPUB, which subscribers cannot tell from a PUB. It shows the daemon each subscription: a late subscriber is told
-the state of each source, and a replay can wait until somebody listens.
+It is an XPUB, which subscribers cannot tell from a PUB. It shows the daemon each subscription: a late subscriber is
+told the state of each source, and a replay can wait until somebody listens.
 """
 
 from __future__ import annotations

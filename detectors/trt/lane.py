@@ -6,21 +6,44 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
+from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Graph, Module, Stream
 from detectors.detections import Detections
-from detectors.heads import Floats
-from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, at_hand
+from detectors.heads import Floats, Head
+from detectors.port import DetectorError, Fetch, HostImage, Image, Options, StageTimes, at_hand
 from detectors.trt import kernels, seam
 from detectors.trt.fetching import Fetcher
-from detectors.trt.memory import batch_sizes
-from detectors.trt.staging import Batch, Boxes, H, Stage
+from detectors.trt.memory import Needs, batch_sizes
+from detectors.trt.staging import Batch, Boxes, Copiers, H, Stage
 
-if TYPE_CHECKING:
-    from detectors.trt.detector import TrtDetector
+
+class Loaded(Protocol):
+    """What lanes share of an engine that is loaded; `detectors.trt.detector.TrtDetector` is one.
+
+    Attributes:
+        input, output: names of the engine's tensors.
+        output_shape: without the batch.
+        dynamic: batches of all sizes up to `max_batch`; otherwise of that one.
+        preprocess, postprocess: kernels.
+    """
+
+    device: Device
+    options: Options
+    head: Head
+    needs: Needs
+    copiers: Copiers
+    preprocess: Module
+    postprocess: Module
+    input: str
+    output: str
+    output_shape: tuple[int, ...]
+    max_batch: int
+    dynamic: bool
+
+    def make_context(self) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -45,9 +68,9 @@ class TrtLane:
         sizes: of batches; None for all that the detector may take.
     """
 
-    def __init__(self, detector: TrtDetector, sizes: Sequence[int] | None = None) -> None:
-        self._detector = detector
-        sizes = sizes or (batch_sizes(detector.max_batch) if detector.dynamic else [detector.max_batch])
+    def __init__(self, loaded: Loaded, sizes: Sequence[int] | None = None) -> None:
+        self._loaded = loaded
+        sizes = sizes or (batch_sizes(loaded.max_batch) if loaded.dynamic else [loaded.max_batch])
         with ExitStack() as undo:
             self._undo = undo
             self._stream = self._keep(Stream())
@@ -63,23 +86,23 @@ class TrtLane:
 
     def _allocate(self, most: int) -> None:
         """For batches of up to so many."""
-        detector, needs = self._detector, self._detector.needs
+        loaded, needs = self._loaded, self._loaded.needs
         self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
         self._input = self._keep(DeviceBuffer(needs.input(most)))
         self._raw = self._keep(DeviceBuffer(needs.output(most)))
         self._activations = self._keep(DeviceBuffer(needs.activations))
-        self._batch = Batch(most, needs.frame, detector.head.spec, detector.copiers, self._keep)
+        self._batch = Batch(most, needs.frame, loaded.head.spec, loaded.copiers, self._keep)
         self._boxes = Boxes(
-            detector.postprocess,
-            detector.head,
-            detector.output_shape,
-            detector.options.wanted,
+            loaded.postprocess,
+            loaded.head,
+            loaded.output_shape,
+            loaded.options.wanted,
             most,
             self._raw,
             self._batch.places,
             self._keep,
         )
-        self._fetcher = self._keep(Fetcher(detector.device, detector.preprocess))
+        self._fetcher = self._keep(Fetcher(loaded.device, loaded.preprocess))
         self._contexts: dict[int, Any] = {}
         self._undo.callback(self._release_contexts)
 
@@ -113,7 +136,7 @@ class TrtLane:
     def raw(self, image: Image) -> Floats:
         """What the model gives for one picture, without the batch dimension; slow, for a look at the model."""
         size = self._next[1]
-        output = np.empty(self._detector.output_shape, np.float32)
+        output = np.empty(self._loaded.output_shape, np.float32)
         self._batch.fill([image], size, self._stream)
         self._graphs[size].preprocess.launch(self._stream)
         self._graphs[size].infer.launch(self._stream)
@@ -161,13 +184,13 @@ class TrtLane:
 
     def _make_context(self, size: int) -> None:
         """In `_contexts` alone: an error's traceback must not keep it beyond what it was made from."""
-        detector, spec = self._detector, self._detector.head.spec
-        self._contexts[size] = detector.make_context()
+        loaded, spec = self._loaded, self._loaded.head.spec
+        self._contexts[size] = loaded.make_context()
         if self._contexts[size] is None:
             raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
         seam.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
-        taken = self._contexts[size].set_input_shape(detector.input, (size, 3, spec.height, spec.width))
-        for name, buffer in ((detector.input, self._input), (detector.output, self._raw)):
+        taken = self._contexts[size].set_input_shape(loaded.input, (size, 3, spec.height, spec.width))
+        for name, buffer in ((loaded.input, self._input), (loaded.output, self._raw)):
             taken = taken and self._contexts[size].set_tensor_address(name, buffer.pointer)
         if not taken:
             raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
@@ -184,10 +207,10 @@ class TrtLane:
         return graph
 
     def _preprocess(self, size: int, stream: Stream) -> None:
-        spec = self._detector.head.spec
+        spec = self._loaded.head.spec
         arguments = (self._batch.pictures, np.uint64(self._input.pointer), *kernels.preprocess_constants(spec))
-        name = "preprocess_f16" if self._detector.needs.half else "preprocess_f32"
-        self._detector.preprocess.launch(name, *kernels.preprocess_grid(spec, size), stream, arguments)
+        name = "preprocess_f16" if self._loaded.needs.half else "preprocess_f32"
+        self._loaded.preprocess.launch(name, *kernels.preprocess_grid(spec, size), stream, arguments)
 
     def _infer(self, size: int, stream: Stream) -> None:
         if not self._contexts[size].execute_async_v3(stream.handle):

@@ -21,8 +21,8 @@ from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found
 from detectors.port import StageTimes
-from tests.support.context import context_of
 from tests.support.daemon import receive_until
+from tests.support.runtime import runtime_of
 
 SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("dog", "cat"))
 
@@ -35,9 +35,9 @@ class Bench:
         self.outbox = Outbox(100, self.ledger, lossless=False)
         self.failures: list[str] = []
         clock = SystemClock()
-        context = context_of(clock, self.failures.append)
+        runtime = runtime_of(clock, self.failures.append)
         self.sink = ZeroMqSink(config, clock)
-        self.publisher = Publisher([self.sink], self.outbox, self.ledger, "run-1", context)
+        self.publisher = Publisher([self.sink], self.outbox, self.ledger, "run-1", runtime)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)

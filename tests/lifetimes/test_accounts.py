@@ -36,8 +36,8 @@ from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
-from tests.support.context import context_of
 from tests.support.daemon import receive_until
+from tests.support.runtime import runtime_of
 
 _SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("thing",))
 _NOTHING = FakeLane(1.0, 0.0, lambda _: None)
@@ -75,7 +75,7 @@ def test_a_report_throws_no_rows_away() -> None:
     quiet, no_gpu = Quiet(), GpuReader(lambda: NoGpu("none"), clock)
     outbox = Outbox(8, ledger, lossless=False)
     subject = Subject(ledger, quiet, quiet, outbox, ProcessProbe(list), no_gpu, "run")  # type: ignore[arg-type]
-    monitor = Monitor(MonitorConfig(), subject, context_of(clock), [seen.append])
+    monitor = Monitor(MonitorConfig(), subject, runtime_of(clock), [seen.append])
     monitor.report()
     ledger.captured("cam")
     ledger.published(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))
@@ -132,7 +132,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     def look(_frame: Frame, _found: object, _lane: object, _labels: object) -> None:
         raise RuntimeError("a picture of no size")
 
-    pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append), look)
+    pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append), look)
     lane = LaneThread("0", FakeDetector(Options(Path("none"))), (), pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
@@ -165,7 +165,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
     stage = FilterStage({"cam": BoxFilter(2.0, None, 100)})
-    pipeline = Pipeline(board, outbox, ledger, context_of(clock, failures.append))
+    pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append))
     lane = LaneThread("0", _Looks(lambda: stage.forget("cam")), [stage], pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))

@@ -22,7 +22,7 @@ from tests.lifetimes.cameras import camera, make
 from tests.lifetimes.parts import Said
 from tests.lifetimes.rig import wait_until
 from tests.support.clock import ManualClock
-from tests.support.context import context_of
+from tests.support.runtime import runtime_of
 
 
 class End:
@@ -45,7 +45,7 @@ class End:
             log=LogConfig(),
         )
         sinks = DaemonSinks(self.board, self.ledger, self.said, Admission(), lambda _: None)
-        self.worker = Worker(0, [self.capture], config, sinks, context_of(self.clock), on_gpu=False)
+        self.worker = Worker(0, [self.capture], config, sinks, runtime_of(self.clock), on_gpu=False)
 
     def turn_until(self, done: Callable[[], bool], what: str) -> None:
         def look() -> bool:

@@ -30,7 +30,7 @@ from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
 from detectors.port import Options
 from tests.support.clock import ManualClock
-from tests.support.context import context_of
+from tests.support.runtime import runtime_of
 
 _OUTBOX = 1000
 
@@ -68,12 +68,12 @@ class Simulation:
         self._begin, self._before = self.clock.monotonic_ns(), self.ledger.counts()
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
-        context = context_of(self.clock)
-        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", context)
+        runtime = runtime_of(self.clock)
+        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", runtime)
         board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
         # Any time but none: how much of it passes is said by `service`.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
-        pipeline = Pipeline(board, outbox, self.ledger, context)
+        pipeline = Pipeline(board, outbox, self.ledger, runtime)
         self._lane = LaneThread("0", detector, (), pipeline, Stop(), lambda: None)
         self._detecting = detector.lane()
         # The time at which to go on, a number that decides between equals, and the capture.

@@ -20,7 +20,7 @@ from daemon.capture.processes.worker import Worker
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
 from daemon.sources.decode import NoHardware
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -51,11 +51,11 @@ class WorkerPool(threading.Thread):
     """
 
     def __init__(
-        self, config: WorkerConfig, processes: Callable[[int], int], sinks: DaemonSinks, context: Context
+        self, config: WorkerConfig, processes: Callable[[int], int], sinks: DaemonSinks, runtime: Runtime
     ) -> None:
         super().__init__(name="capture-workers", daemon=True)
         self._config, self._processes = config, processes
-        self._sinks, self._context = sinks, context
+        self._sinks, self._runtime = sinks, runtime
         self._offer = config.offer
         self._workers: list[Worker] = []
         self._made = 0
@@ -118,7 +118,7 @@ class WorkerPool(threading.Thread):
                     self._serve()
         except Exception as error:
             log.exception("capture processes failed")
-            self._context.on_failure(f"capture processes failed: {error}")
+            self._runtime.on_failure(f"capture processes failed: {error}")
         finally:
             for worker in self._workers:
                 worker.abandon()
@@ -128,8 +128,8 @@ class WorkerPool(threading.Thread):
     def _serve(self) -> None:
         """Until it is stopped and all processes have ended, or are given up."""
         stopped, until_ns = False, 0
-        clock = self._context.clock
-        with self._context.watchdog.pulse(self.name) as pulse:
+        clock = self._runtime.clock
+        with self._runtime.watchdog.pulse(self.name) as pulse:
             while not (stopped and all(worker.done for worker in self._workers)):
                 while self._orders:
                     self._orders.popleft()()
@@ -140,7 +140,7 @@ class WorkerPool(threading.Thread):
                 if stopped and not any(worker.has_process for worker in self._workers):
                     self.ended.set()
                 if self._given_up:
-                    until_ns = until_ns or clock.monotonic_ns() + round(self._context.limits.worker_exit * 1e9)
+                    until_ns = until_ns or clock.monotonic_ns() + round(self._runtime.limits.worker_exit * 1e9)
                     if clock.monotonic_ns() > until_ns:
                         return
                 self._turn()
@@ -236,7 +236,7 @@ class WorkerPool(threading.Thread):
             config = replace(config, offer=offer)
         if isinstance(offer, NoHardware):
             config = replace(config, memory_bytes=_BASE_BYTES + max(_ON_CPU, len(captures)) * _SOURCE_BYTES)
-        worker = Worker(self._made, captures, config, self._sinks, self._context, on_gpu=on_gpu)
+        worker = Worker(self._made, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
         self._made += 1
         worker.mapper = self._mapper or worker.mapper
         self._workers = [*self._workers, worker]
@@ -267,7 +267,7 @@ class WorkerPool(threading.Thread):
             else:
                 self._receive(workers[fd])
         if came and self._config.live:
-            self._context.clock.wait(self._ending, _EVERY_S)
+            self._runtime.clock.wait(self._ending, _EVERY_S)
 
     def _receive(self, worker: Worker) -> None:
         try:

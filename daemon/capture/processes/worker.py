@@ -49,8 +49,8 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import Block, Borrowed, HostMapper, Mapper, view
-from daemon.system.context import Context
 from daemon.system.reaping import reap
+from daemon.system.runtime import Runtime
 from daemon.system.signals import held_back
 from detectors.port import DeviceImage, HostImage
 
@@ -129,7 +129,7 @@ class Worker:
         captures: Sequence[RemoteCapture],
         config: WorkerConfig,
         sinks: DaemonSinks,
-        context: Context,
+        runtime: Runtime,
         *,
         on_gpu: bool,
     ) -> None:
@@ -138,17 +138,17 @@ class Worker:
         self.memory = 0
         self._number, self._captures = number, {capture.number: capture for capture in captures}
         self._config, self._host, self._to = config, HostMapper(), sinks
-        self._clock, self._limits = context.clock, context.limits
+        self._clock, self._limits = runtime.clock, runtime.limits
         self._arrived: list[Frame] = []  # for the board
         self._now: _Run | None = None
         self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
         self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
         self._stopping = False
-        self._pause = context.limits.worker_pause
+        self._pause = runtime.limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
         self._short_ns: int | None = None  # monotonic time at which there was no descriptor for its memory
-        self._turned_ns = context.clock.monotonic_ns()
+        self._turned_ns = runtime.clock.monotonic_ns()
         self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
             Captured: self._on_captured,
             CapturedHere: self._on_captured_here,

@@ -11,7 +11,7 @@ from daemon.system.watchdog import Watchdog
 
 
 @dataclass(frozen=True)
-class Context:
+class Runtime:
     """One for all parts.
 
     Attributes:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from daemon.clock import Clock
-from daemon.system.context import Context
+from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 
 
-def context_of(clock: Clock, on_failure: Callable[[str], None] = pytest.fail) -> Context:
+def runtime_of(clock: Clock, on_failure: Callable[[str], None] = pytest.fail) -> Runtime:
     """A failure fails the test, unless it is wanted."""
-    return Context(clock, Watchdog(30.0, clock, lambda _: None), on_failure)
+    return Runtime(clock, Watchdog(30.0, clock, lambda _: None), on_failure)
