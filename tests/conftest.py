@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from daemon.config import PublisherConfig
 from tests.support import booted, clips, rtsp
 from tests.support.clock import ManualClock
 
@@ -104,6 +107,17 @@ def _quiet_log() -> Iterator[None]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _usual_port() -> Iterator[None]:
+    """The port that a daemon has unless told otherwise is taken: a test that forgets to tell fails by itself, and not
+    now and then, beside another; nor does a Lookout disturb that works on this machine."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # another process of this run, or a Lookout, has it
+            taken.bind(("127.0.0.1", int(PublisherConfig().endpoint.rpartition(":")[2])))
+            taken.listen()
+        yield
 
 
 @pytest.fixture(scope="session")

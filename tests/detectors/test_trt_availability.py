@@ -35,6 +35,7 @@ def test_what_is_missing_is_named(tmp_path: Path, package: str | None, said: str
     config = tmp_path / "config.yaml"
     config.write_text(
         f"model: {{path: {ROOT}/models/demo.onnx, backend: trt}}\nsources: [{{id: a, type: synthetic}}]\n"
+        "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
     )
     command = [sys.executable, "-m", "daemon", "run", "-c", str(config)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)

@@ -21,6 +21,9 @@ from tests.support.ports import free_port
 from tests.support.served import Served
 
 _STREET = {"id": "street", "type": "synthetic", "width": 64, "height": 64, "fps": 20}
+_CONFIG = (
+    "model: {{path: {model}}}\nsources: [{{id: a, type: synthetic}}]\npublisher: {{endpoint: 'tcp://127.0.0.1:*'}}\n"
+)
 _REFUSED = {
     "corners that are no number": (nan, nan, nan, nan, 0.9, 0),
     "a confidence that is no number": (1, 1, 9, 9, nan, 0),
@@ -42,7 +45,7 @@ def test_a_model_that_gives_what_no_detector_gives_is_refused(what: str, tmp_pat
     """In one line, when it is opened."""
     file = tmp_path / "config.yaml"
     model = constant_model(tmp_path / "model.onnx", _REFUSED[what])
-    file.write_text(f"model: {{path: {model}}}\nsources: [{{id: a, type: synthetic}}]\n")
+    file.write_text(_CONFIG.format(model=model))
     command = [sys.executable, "-m", "daemon", "run", "-c", str(file)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
@@ -94,7 +97,7 @@ def test_good_boxes_are_published(tmp_path: Path) -> None:
 def test_a_label_that_is_no_plain_text_is_refused(label: str, tmp_path: Path) -> None:
     model = constant_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 0), {"0": "thing", "1": label})
     file = tmp_path / "config.yaml"
-    file.write_text(f"model: {{path: {model}}}\nsources: [{{id: a, type: synthetic}}]\n")
+    file.write_text(_CONFIG.format(model=model))
     command = [sys.executable, "-m", "daemon", "run", "-c", str(file)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2

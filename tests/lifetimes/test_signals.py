@@ -147,7 +147,10 @@ def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path, number: signal
     """A named pipe that nobody writes stands for a disk, or a library, that does not answer."""
     pipe, config = tmp_path / "pipe", tmp_path / "config.yaml"
     os.mkfifo(pipe)
-    config.write_text(f"model: {{path: {pipe}}}\nsources: [{{id: street, type: synthetic}}]\n")
+    config.write_text(
+        f"model: {{path: {pipe}}}\nsources: [{{id: street, type: synthetic}}]\n"
+        "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
+    )
     process = _start(tmp_path, pipe if where == "configuration" else config)
     ends: list[int] = []
 
