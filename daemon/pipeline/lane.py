@@ -110,14 +110,14 @@ class LaneThread(threading.Thread):
         taken = self._to.runtime.clock.monotonic_ns()
         infos = [frame.info for frame in frames]
         try:
-            found, times = lane.detect([frame.image for frame in frames])
+            seen, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
                 return  # the time to stop was over: the frames are counted
-            found = self._plausible(found)
+            found = self._plausible(seen)
             for stage in self._stages:
                 found = stage(infos, found)
-            for frame, seen in zip(frames, found):
-                self._to.look(frame, seen, lane, self._served.labels)
+            for frame, one in zip(frames, found):
+                self._to.look(frame, one, lane, self._served.labels)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")

@@ -219,7 +219,7 @@ def in_use(endpoint: str) -> bool:
     return True
 
 
-def matching(names: list[bytes], prefixes: set[bytes]) -> Iterator[bytes]:
+def matching(names: Sequence[bytes], prefixes: Collection[bytes]) -> Iterator[bytes]:
     """The names that begin with one of the prefixes, in order."""
     for name in names:
         if any(name[:length] in prefixes for length in range(len(name) + 1)):

@@ -174,7 +174,7 @@ def _throughput(lanes: Sequence[TrtLane], images: Sequence[Image], seconds: floa
     stop = threading.Event()
 
     def work(number: int) -> None:
-        lanes[number]._detector.device.use()
+        lanes[number]._loaded.device.use()
         while not stop.is_set():
             lanes[number].detect(images)
             done[number] += len(images)
@@ -199,7 +199,7 @@ def _growth(lanes: Sequence[TrtLane], images: Sequence[DeviceImage], batches: in
     turns = batches // len(lanes)
 
     def work(lane: TrtLane, turn: int) -> None:
-        lane._detector.device.use()
+        lane._loaded.device.use()
         for number in range(turn):
             lane.detect(images[: 1 + number % 4])
 
