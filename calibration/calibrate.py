@@ -39,7 +39,7 @@ _RACING = 32  # pictures that speed is measured with
 
 
 @dataclass(frozen=True)
-class Wishes:
+class CalibrationConfig:
     """What to make and what it may cost.
 
     Attributes:
@@ -98,7 +98,14 @@ class Calibration:
     """
 
     def __init__(
-        self, wishes: Wishes, open_model: Open, open_cpu: Open, frames: FrameSet, energy: Energy, stage: Stage, now: str
+        self,
+        wishes: CalibrationConfig,
+        open_model: Open,
+        open_cpu: Open,
+        frames: FrameSet,
+        energy: Energy,
+        stage: Stage,
+        now: str,
     ) -> None:
         self._wishes, self._open, self._open_cpu = wishes, open_model, open_cpu
         self._frames, self._energy, self._stage, self._now = frames, energy, stage, now

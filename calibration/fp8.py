@@ -17,7 +17,7 @@ from calibration.quantize import mark
 from detectors.port import DetectorError
 
 
-def why_not() -> str | None:
+def unsupported_reason() -> str | None:
     """The reason why FP8 cannot be made, None if it can."""
     return None if find_spec("modelopt") else "FP8 is made by ModelOpt: pip install 'nvidia-modelopt[onnx]'"
 
@@ -31,7 +31,7 @@ def to_fp8(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]]) -> onnx.M
     Raises:
         DetectorError: ModelOpt is not installed, or fails.
     """
-    if reason := why_not():
+    if reason := unsupported_reason():
         raise DetectorError(reason)
     from modelopt.onnx.quantization import quantize
 

@@ -16,7 +16,7 @@ from calibration.frames import Bgr, Frames
 from calibration.matches import Matches
 from detectors.detections import Detections, plausible
 from detectors.model import sha256
-from detectors.port import Detector, DetectorError, HostImage, Options, Wanted
+from detectors.port import Detector, DetectorError, HostImage, Options, PostprocessParams
 
 Open = Callable[[Options], Detector]
 _LEAST_AP = 0.02  # below it the float model itself sees nothing of what the labels say
@@ -147,7 +147,7 @@ class Judge(ABC):
         return replace(score, interval=interval, ruling=rule(interval, self.budget), more=needed)
 
     def _look(self, options: Options) -> list[Detections]:
-        wanted = Wanted(threshold(self._confidence))
+        wanted = PostprocessParams(threshold(self._confidence))
         with closing(self._open(replace(options, wanted=wanted))) as detector, closing(detector.lane()) as lane:
             found = [lane.detect([HostImage(frame)])[0][0] for frame in self.frames]
             return list(plausible(found, len(detector.info.labels))[0])
@@ -185,7 +185,7 @@ class ByLabels(Judge):
         return Score(accuracy.ap, accuracy, self._operation(self.true.found), None)
 
     def _evaluate(self, options: Options) -> tuple[Evaluation, Matches]:
-        wanted = Wanted(0.001, 0.65, 300, multi_label=True)  # as COCO counts
+        wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)  # as COCO counts
         with closing(self._open(replace(options, wanted=wanted))) as detector:
             self._categories = self._photos.truth.categories(detector.info.labels)
             return measure(detector, self._photos.truth, self._photos.numbers)

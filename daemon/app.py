@@ -30,7 +30,7 @@ from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
 from daemon.messages import VideoFormat
 from daemon.monitoring.health import Health
-from daemon.monitoring.monitor import Monitor, RowSink, Subject
+from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.lane import Pipeline
@@ -39,7 +39,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
-from daemon.sources.decode import NVDEC, NoHardware, Offer
+from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import make_source
 from daemon.system import heap, systemd
 from daemon.system.affinity import Affinity
@@ -49,7 +49,7 @@ from daemon.system.mps import Mps
 from daemon.system.opening import Opening
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
-from daemon.system.tuning import allow_many_files, tune_the_interpreter
+from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
 from detectors.factory import gpus, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
@@ -67,7 +67,7 @@ _POLL_S = 0.05
 _SOURCES_END, _LANES_END, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
-FindHardware = Callable[[Config, ModelInfo], Offer | NoHardware]
+FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
 
 
 class App:
@@ -107,7 +107,7 @@ class App:
         make_source: MakeSource = make_source,
         find_hardware: FindHardware = hardware_of,
         open_probe: OpenProbe = open_gpu_probe,
-        sinks: Sequence[RowSink] = (),
+        sinks: Sequence[FrameStatsListener] = (),
         read: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
@@ -134,10 +134,10 @@ class App:
         open_detector: OpenDetector,
         make_source: MakeSource,
         find_hardware: FindHardware,
-        sinks: Sequence[RowSink],
+        sinks: Sequence[FrameStatsListener],
     ) -> None:
         heap.keep_little()
-        allow_many_files()  # capture processes, started from here, have it too
+        raise_nofile_limit()  # capture processes, started from here, have it too
         config, instance = self._config, secrets.token_hex(4)
         access = None
         if config.http.enabled:
@@ -155,7 +155,7 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.look)
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -236,7 +236,7 @@ class App:
         self._lanes.start(self._stop)
         self.publisher.start()
         self.monitor.start()
-        tune_the_interpreter(captures=self.sources.captures_here)
+        configure_gc_and_switch_interval(captures=self.sources.captures_here)
         self._await_audience()
         if self._stop.is_set:
             return
@@ -429,7 +429,7 @@ class App:
             patient=[source.id for source in self._config.active if source.is_patient],
         )
 
-    def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[RowSink]) -> Monitor:
+    def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[FrameStatsListener]) -> Monitor:
         affine = self.model.gpu is not None and self._config.gpu.avoid_interrupts
         subject = Subject(
             self.ledger,
@@ -446,16 +446,18 @@ class App:
             self._runtime,
             sinks,
             admission.learn,
-            Affinity(lambda: self.pids).look if affine else lambda _: None,
+            Affinity(lambda: self.pids).check if affine else lambda _: None,
         )
 
-    def _make_admission(self, offer: Offer | NoHardware, detector: Detector) -> Admission:
+    def _make_admission(self, offer: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
-        rate = measure_detector(detector, [grey if isinstance(offer, NoHardware) else detector.sample(width, height)])
+        rate = measure_detector(
+            detector, [grey if isinstance(offer, NoHardwareDecoder) else detector.sample(width, height)]
+        )
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
 
         def decoder(format: VideoFormat) -> float:
@@ -467,7 +469,7 @@ class App:
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
     def _offer_http(self, server: HttpServer, access: Access) -> None:
-        from daemon.control.source_store import Kept
+        from daemon.control.source_store import SourceStore
         from daemon.http.exposition import Exposition, Figures
         from daemon.http.routes import Parts, Routes
 
@@ -479,10 +481,10 @@ class App:
             refused=lambda: access.refused,
         )
         exposition = Exposition(self.ledger, self.sources, figures)
-        kept = Kept(http.sources_file) if http.sources_file else None
+        kept = SourceStore(http.sources_file) if http.sources_file else None
         parts = Parts(self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read)
         routes = Routes(parts, http, access)
-        self.monitor.add_sink(exposition.histograms.take)
+        self.monitor.add_sink(exposition.histograms.observe)
         server.serve(routes.starlette())
 
     # --- while it runs ---------------------------------------------------------------------------------------------

@@ -88,21 +88,21 @@ def run(config: Path) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
     from daemon.app import App
     from daemon.config import Config
-    from daemon.control.source_store import Kept, load_whole, tell_whose_sources
+    from daemon.control.source_store import SourceStore, load_whole, tell_whose_sources
     from daemon.log import logging
     from daemon.system.signals import stopping_on_signals
     from daemon.system.stop import Stop, StoppedError
-    from daemon.system.tuning import leave_no_core
+    from daemon.system.tuning import disable_core_dumps
 
     def read() -> Config:
         found = load_whole(config)
         tell_whose_sources(found)
         return found
 
-    leave_no_core()
+    disable_core_dumps()
     loaded = load_whole(config)
     if loaded.http.sources_file:
-        Kept(loaded.http.sources_file).tidy()
+        SourceStore(loaded.http.sources_file).tidy()
     stop, running, asked = Stop(), list[App](), Stop()
 
     def reload() -> None:
@@ -229,12 +229,12 @@ def evaluate(
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend, open_detector
-    from detectors.port import Options, Wanted
+    from detectors.port import Options, PostprocessParams
 
     options = Options(
         model,
         labels=labels,
-        wanted=Wanted(confidence, iou, max_detections, multi_label=True),
+        wanted=PostprocessParams(confidence, iou, max_detections, multi_label=True),
         precision=cast("Precision", precision),
         max_batch=max_batch,
         builder_level=level,
@@ -342,15 +342,15 @@ def calibrate(
     auto ends with 0 unless no lower precision passes and one of them is undecided, which is 3.
     """
     try:
-        from calibration.calibrate import Wishes
-        from daemon.commands.calibrate import Gathering
+        from calibration.calibrate import CalibrationConfig
+        from daemon.commands.calibrate import FrameSelection
         from daemon.commands.calibrate import calibrate as run_calibrate
     except ImportError as error:
         raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend
-    from detectors.port import Options, Wanted
+    from detectors.port import Options, PostprocessParams
 
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
@@ -358,13 +358,13 @@ def calibrate(
         model,
         labels=wishes["labels"],
         input_size=wishes["input_size"] or None,
-        wanted=Wanted(wishes["confidence"]),
+        wanted=PostprocessParams(wishes["confidence"]),
         max_batch=wishes["max_batch"],
         threads=wishes["threads"],
         builder_level=wishes["level"],
         cache=wishes["cache"],
     )
-    wanted = Wishes(
+    wanted = CalibrationConfig(
         options,
         wishes["precision"],
         wishes["out"],
@@ -376,7 +376,7 @@ def calibrate(
         judge_share=wishes["judge_share"],
         seed=seed,
     )
-    gathering = Gathering(origins, count, held_out, least, seconds, seed)
+    gathering = FrameSelection(origins, count, held_out, least, seconds, seed)
     with logging(LogConfig(level="warning", format="console")):
         return run_calibrate(wanted, gathering, cast("Backend", backend))
 

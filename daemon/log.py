@@ -85,7 +85,7 @@ class _Kind:
     length: int
     most: int
     count: int = 0
-    held_back: int = 0
+    signals_blocked: int = 0
 
 
 class RateLimiter:
@@ -105,12 +105,12 @@ class RateLimiter:
         if method == "debug" or "by" in event or ("source" not in event and method != "warning"):
             return event
         with self._lock:
-            row, held_back = self._row((str(event.get("event")), str(event.get("source"))))
+            row, signals_blocked = self._row((str(event.get("event")), str(event.get("source"))))
             row.count += 1
             if row.count > row.most:
-                row.held_back += 1
+                row.signals_blocked += 1
                 raise structlog.DropEvent
-        return {**event, "held_back": held_back} if held_back else event
+        return {**event, "held_back": signals_blocked} if signals_blocked else event
 
     def _row(self, key: tuple[str, str]) -> tuple[_Kind, int]:
         """The record of this kind of line, and the count of lines held back before the one that is to pass."""
@@ -120,13 +120,13 @@ class RateLimiter:
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
             row = self._kinds[key] = _Kind(now, self._window_ns, self._most)
-        held_back = 0
+        signals_blocked = 0
         if now - row.since >= row.length:
-            held_back = row.held_back
-            again = held_back and now - row.since < 2 * row.length
+            signals_blocked = row.signals_blocked
+            again = signals_blocked and now - row.since < 2 * row.length
             length, most = (min(2 * row.length, _LONGEST_NS), 1) if again else (self._window_ns, self._most)
             row = self._kinds[key] = _Kind(now, length, most)
-        return row, held_back
+        return row, signals_blocked
 
 
 class StandardError:

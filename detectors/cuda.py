@@ -125,7 +125,7 @@ class Device:
         self._context = _checked(driver.cuDevicePrimaryCtxRetain(self._device))
         with ExitStack() as undo:
             undo.callback(self.close)
-            self.use()
+            self.make_current()
             self.name = self.name_of(index)
             kinds = driver.CUdevice_attribute
             kind = (
@@ -150,7 +150,7 @@ class Device:
         free, _ = _checked(driver.cuMemGetInfo())
         return int(free)
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """Make the context current in the calling thread; each thread that uses CUDA does so once."""
         _checked(driver.cuCtxSetCurrent(self._context))
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from detectors.detections import Detections, nothing
 from detectors.letterbox import InputSpec, Letterbox
-from detectors.port import DetectorError, Wanted
+from detectors.port import DetectorError, PostprocessParams
 
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
@@ -45,7 +45,9 @@ class Head:
     classes: int | None
     spec: InputSpec
 
-    def detections(self, output: Floats, box: Letterbox, wanted: Wanted, most: int = MOST_CANDIDATES) -> Detections:
+    def detections(
+        self, output: Floats, box: Letterbox, wanted: PostprocessParams, most: int = MOST_CANDIDATES
+    ) -> Detections:
         """The boxes of one picture.
 
         Args:
@@ -159,7 +161,7 @@ class _Layout:
 
     looks: str
     match: Callable[[Shape, tuple[int, int]], int | None]
-    candidates: Callable[[Floats, Wanted, tuple[int, int]], _Candidates]
+    candidates: Callable[[Floats, PostprocessParams, tuple[int, int]], _Candidates]
     scores: Callable[[Floats], Floats]
     nms: bool = True
     centred: bool = True
@@ -190,25 +192,25 @@ def _match_yolox(shape: Shape, size: tuple[int, int]) -> int | None:
     return shape[2] - 5 if fits else None
 
 
-def _yolov5(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+def _yolov5(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     rows = output[output[:, 4] >= wanted.confidence]
     which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
     return _corners(rows[which, :4]), scores, classes
 
 
-def _yolov8(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+def _yolov8(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     columns = output[:, output[4:].max(axis=0) >= wanted.confidence]
     which, scores, classes = _pick(columns[4:].T, wanted)
     return _corners(columns[:4, which].T), scores, classes
 
 
-def _end2end(output: Floats, wanted: Wanted, _size: tuple[int, int]) -> _Candidates:
+def _end2end(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     rows = output[output[:, 4] >= wanted.confidence]
     classes = np.where(np.abs(rows[:, 5]) < 1 << 24, rows[:, 5], -1)  # as far as float32 counts
     return rows[:, :4], rows[:, 4], classes.astype(np.intp)
 
 
-def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates:
+def _yolox(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -> _Candidates:
     cells = np.flatnonzero(output[:, 4] >= wanted.confidence)
     rows = output[cells]
     which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
@@ -219,7 +221,7 @@ def _yolox(output: Floats, wanted: Wanted, size: tuple[int, int]) -> _Candidates
     return _corners(np.concatenate((centres, sizes), axis=1)), scores, classes
 
 
-def _pick(scores: Floats, wanted: Wanted) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
+def _pick(scores: Floats, wanted: PostprocessParams) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
     """Row, score and class of what reaches the threshold among scores (n, c). A row is left out where one of its scores
     is not a number."""
     reached = scores.max(axis=1) >= wanted.confidence

@@ -115,7 +115,7 @@ def cache_folder(wish: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PostprocessParams:
     """Which boxes to return.
 
     Attributes:
@@ -160,7 +160,7 @@ class Options:
     head: str = "auto"
     labels: str | None = None
     input_size: tuple[int, int] | None = None
-    wanted: Wanted = Wanted()
+    wanted: PostprocessParams = PostprocessParams()
     max_batch: int = 8
     threads: int = 0
     precision: Precision = "auto"

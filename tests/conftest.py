@@ -58,9 +58,9 @@ def _missing(thing: str) -> str | None:
     if thing == "cores":
         return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
     if thing == "booted":
-        return booted.why_not()
+        return booted.unsupported_reason()
     if thing == "rtsp":
-        return _missing("ffmpeg") or rtsp.why_not()
+        return _missing("ffmpeg") or rtsp.unsupported_reason()
     raise ValueError(f"unknown need {thing!r}")
 
 

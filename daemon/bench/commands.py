@@ -332,9 +332,9 @@ def _told(report: Report, out: Path | None, json_file: Path | None) -> int:
 
 def _words_of(case: Case) -> str:
     """A case in a line, as soon as it is known."""
-    from daemon.bench.pages import words_of
+    from daemon.bench.pages import summary_of
 
-    return words_of(case)
+    return summary_of(case)
 
 
 @contextmanager

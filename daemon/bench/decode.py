@@ -28,14 +28,14 @@ from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.trial import ask
 from daemon.system.mps import Mps
-from daemon.system.signals import leave_to_the_daemon
+from daemon.system.signals import ignore_stop_signals
 from detectors.port import DetectorError
 
 if TYPE_CHECKING:
     from daemon.sources.nvdec.session import Engines
 
 _WARM = 30  # packets of each session before the clock starts
-_PATIENCE_S = 60
+_START_TIMEOUT_S = 60
 _SETTLE_S = 0.3
 _SAMPLE_S = 0.25
 
@@ -170,7 +170,7 @@ class _Member:
 
     def _told(self) -> Any:
         try:
-            if self._pipe.poll(2 * _PATIENCE_S):
+            if self._pipe.poll(2 * _START_TIMEOUT_S):
                 return self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(_SETTLE_S)
@@ -181,7 +181,7 @@ def _serve(pipe: Connection, sessions: int, options: DecodeOptions) -> None:
     """What such a process does, until the pipe ends."""
     from daemon.sources.nvdec.session import Engines
 
-    leave_to_the_daemon()
+    ignore_stop_signals()
     try:
         clip, engines = _load(options.clip), Engines(options.device)
     except (LookoutError, DetectorError, OSError) as error:
@@ -194,7 +194,7 @@ def _serve(pipe: Connection, sessions: int, options: DecodeOptions) -> None:
             worker.start()
         problem = None
         for worker in workers:
-            if not worker.ready.wait(_PATIENCE_S) or worker.problem:
+            if not worker.ready.wait(_START_TIMEOUT_S) or worker.problem:
                 ready = sum(worker.ready.is_set() and not worker.problem for worker in workers)
                 words = worker.problem or "the decoder does not start"
                 problem = f"{options.clip}: {words}; {ready} of {sessions} sessions of a process were ready"

@@ -19,7 +19,7 @@ from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.system.gpus import name_visible
 
 _FIRST_FRAMES = 5  # of every source, before the rate is looked at
-_PATIENCE_S = 120.0
+_START_TIMEOUT_S = 120.0
 _TICK_S = 0.25
 _LOOK_S = 0.02  # for how each source is decoded, as a short recording is over soon
 
@@ -107,7 +107,7 @@ def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> War
     while True:
         counts = app.ledger.counts()
         up = sum(counts[id].published >= _FIRST_FRAMES for id in ids)
-        if up == len(ids) or monotonic() - began > _PATIENCE_S:
+        if up == len(ids) or monotonic() - began > _START_TIMEOUT_S:
             break
         pause.wait(_TICK_S)
     started, steady = monotonic(), False

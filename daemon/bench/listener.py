@@ -27,7 +27,7 @@ MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be 
 STAMP = np.dtype([("source", "<u4"), ("seq", "<u8"), ("received_ns", "<u8")])  # received_ns: CLOCK_MONOTONIC
 Stamps = npt.NDArray[np.void]
 _PACKED = Struct("<IQQ")
-_PATIENCE_S = 120.0
+_START_TIMEOUT_S = 120.0
 
 
 class _Frame(msgspec.Struct, gc=False):
@@ -56,7 +56,7 @@ class Listener:
         Raises:
             LookoutError: the process failed.
         """
-        ids = self._process.communicate(timeout=_PATIENCE_S)[0].split()
+        ids = self._process.communicate(timeout=_START_TIMEOUT_S)[0].split()
         if self._process.returncode:
             raise LookoutError("the benchmark's subscriber failed: see the log above")
         found = np.fromfile(self._stamps, STAMP)

@@ -27,7 +27,7 @@ from daemon.config import (
 from daemon.errors import DecodeError, LookoutError
 from daemon.messages import Encoding, FrameClock
 from daemon.redact import Url
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import Reader, Source
@@ -152,7 +152,7 @@ class PhasedSources:
         offsets = {source.id: chance.uniform(0, load.phase) for source in config.active}
         self.offsets: Mapping[str, float] = {} if load.until_end else offsets
 
-    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+    def __call__(self, config: SourceConfig, hardware: DecoderPool) -> Source:
         source = make_source(config, hardware)
         offset = self.offsets.get(config.id, 0.0)
         return _Phased(source, offset) if offset and getattr(config, "loop", False) else source

@@ -46,7 +46,7 @@ def page_of(report: Report) -> Page:
     return _most_page(report, report.constraints) if report.constraints else _grid_page(report)
 
 
-def words_of(case: Case) -> str:
+def summary_of(case: Case) -> str:
     """A case in a line."""
     if case.failed:
         return f"{name_of(case.load)}: {case.failed}"

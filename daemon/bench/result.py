@@ -12,7 +12,7 @@ import msgspec
 
 from daemon.bench.load import Load
 from daemon.bench.run import Run
-from daemon.commands.report.environment import Environment, found_out
+from daemon.commands.report.environment import Environment, collect_environment
 from daemon.errors import LookoutError
 from daemon.system.paths import demo_model
 
@@ -181,7 +181,7 @@ def settings_of(load: Load) -> dict[str, Any]:
 def environment_of(load: Load) -> Environment:
     """Found out now."""
     clips = [clip for clip in dict.fromkeys(load.clips) if isinstance(clip, Path)]
-    return found_out([*clips, load.model or demo_model()], load.device)
+    return collect_environment([*clips, load.model or demo_model()], load.device)
 
 
 def read(path: Path) -> Report:

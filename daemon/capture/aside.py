@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-class Aside(threading.Thread):
+class BlockingExecutor(threading.Thread):
     """Works off one thing after the other.
 
     Args:

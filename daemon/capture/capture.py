@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from daemon.capture.aside import Aside
+from daemon.capture.aside import BlockingExecutor
 from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
@@ -108,7 +108,7 @@ class Capture:
         settle_s: float = 2.0,
     ) -> None:
         self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
-        self._aside: Aside | None = None
+        self._aside: BlockingExecutor | None = None
         self.wake: Callable[[], None] = lambda: None
         self.end = Stop()
         self.fell_to_cpu = False
@@ -138,7 +138,7 @@ class Capture:
         self._decode = 0  # ns, of the picture loaded last
         self._burst_ns = self._held_ns = 0  # within which pictures belong together; see `FrameBoard.put`
         self._burst = (0, 0)  # when the last picture of one was captured, and how many there were
-        self.go_on: Callable[[], int | None] = partial(next, self.life(), None)
+        self.step: Callable[[], int | None] = partial(next, self.life(), None)
 
     @property
     def state(self) -> State:
@@ -159,7 +159,7 @@ class Capture:
         """Nothing more comes of it."""
         return self.end.is_set
 
-    def serve_by(self, wake: Callable[[], None], aside: Aside | None) -> None:
+    def serve_by(self, wake: Callable[[], None], aside: BlockingExecutor | None) -> None:
         """A thread serves it from here on.
 
         Args:
@@ -174,7 +174,7 @@ class Capture:
         self._gives_up = gives_up
         self._stop.set()
 
-    def hand_over(self) -> int | None:
+    def detach(self) -> int | None:
         """Its library does not return: it ends, should it ever, and another may go on under its name.
 
         Returns:
@@ -187,7 +187,7 @@ class Capture:
             self._disown_locked()
             return self._seq
 
-    def disown(self, reason: str | None = None) -> None:
+    def abandon(self, reason: str | None = None) -> None:
         """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
         with self._lock:
             self._say_locked("ended", reason or f"left behind: it is blocked while {self._doing}")
@@ -213,7 +213,7 @@ class Capture:
         return "reading" if self.format else "connecting"
 
     def life(self) -> Life:
-        """From the first connection to the end; to be called by `go_on`."""
+        """From the first connection to the end; to be called by `step`."""
         try:
             yield from self._connections()
             # The last frame's message comes before the word that there are no more.
@@ -351,12 +351,14 @@ class Capture:
             raise
         return reader
 
-    def _first(self, aside: Aside, reader: Reader, wish: tuple[int, float]) -> Generator[int, None, Picture | None]:
+    def _first(
+        self, aside: BlockingExecutor, reader: Reader, wish: tuple[int, float]
+    ) -> Generator[int, None, Picture | None]:
         """The first picture; None if there is none, or if it is to end before."""
         reading = yield from self._apart(aside, partial(reader.read, *wish))
         return reading.result() if reading.done() else None
 
-    def _apart(self, aside: Aside, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
+    def _apart(self, aside: BlockingExecutor, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
         """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
         answer = aside.ask(work)
         while not (answer.done() or self._stop.is_set):

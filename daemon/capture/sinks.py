@@ -49,7 +49,7 @@ class Board(Protocol):
     def is_settled(self, source: str) -> bool: ...
 
 
-class Accounts(Protocol):
+class FrameCounters(Protocol):
     """Where a frame's fate is noted: `daemon.pipeline.ledger.Ledger`, or what stands for it."""
 
     def captured(self, source: str) -> None: ...
@@ -89,7 +89,7 @@ class CaptureSinks:
     """
 
     board: Board
-    ledger: Accounts
+    ledger: FrameCounters
     announce: Announce
     admission: Admits
 

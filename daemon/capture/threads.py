@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from daemon.capture.aside import Aside
+from daemon.capture.aside import BlockingExecutor
 from daemon.capture.capture import Capture
 from daemon.clock import Bell, Clock
 from daemon.config import SourceConfig
@@ -25,7 +25,7 @@ _CLOSE_S = 5.0  # for the readers of sources that have ended to be closed
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
-class Crew:
+class CaptureThreads:
     """All threads that serve sources in one process. Safe to use from every thread.
 
     A recording that the GPU's decoder turns out not to take leaves those that share a thread for one of its own: the
@@ -98,7 +98,7 @@ class Crew:
         with self._lock:
             there = [other for thread in self._threads if thread.is_alive() for other in thread.captures]
         left = sum(other.id == capture.id for other in there) - 1
-        if self._stopped or left >= _MOST_LEFT or (seq := capture.hand_over()) is None:
+        if self._stopped or left >= _MOST_LEFT or (seq := capture.detach()) is None:
             return None
         return make(capture.config, seq)
 
@@ -155,7 +155,7 @@ class CaptureThread(threading.Thread):
     """Serves sources in the order in which they want to go on.
 
     Args:
-        use, take_out: see `Crew`.
+        use, take_out: see `CaptureThreads`.
         phase: ns; where it serves several, it wakes for their pictures at this moment of each 8 ms. Threads that wake
             at the same moments wait for each other.
         has_aside: a thread beside opens and closes readers, so that other sources need not wait for one that does.
@@ -184,7 +184,7 @@ class CaptureThread(threading.Thread):
         self._phase, self._slack = phase, _SLACK_NS if len(captures) > 1 else 1
         self._bell = Bell()
         self.wake = self._bell.ring
-        self._aside = Aside(f"{self.name}-aside", self.wake) if has_aside else None
+        self._aside = BlockingExecutor(f"{self.name}-aside", self.wake) if has_aside else None
         for capture in captures:
             capture.serve_by(self.wake, self._aside)
 
@@ -213,7 +213,7 @@ class CaptureThread(threading.Thread):
                 if self._clock.wait(self._bell, left / 1e9):
                     waiting = [(0, number, capture) for _, number, capture in waiting]
                 continue
-            following = capture.go_on()
+            following = capture.step()
             if following is None or (capture.fell_to_cpu and len(waiting) > 1 and self._take_out(self, capture)):
                 heapq.heappop(waiting)
             else:

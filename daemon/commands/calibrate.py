@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from calibration.calibrate import Calibration, Wishes
+from calibration.calibrate import Calibration, CalibrationConfig
 from calibration.frames import FrameSet, Sampler, Seen, photos
 from calibration.outcome import Outcome, Trial, exit_code
 from calibration.steering import Stage
 from daemon.clock import SystemClock, utc_text
 from daemon.commands.report import check_pages, number, write_pages
 from daemon.commands.report.calibration import page_of
-from daemon.commands.report.environment import Environment, found_out
+from daemon.commands.report.environment import Environment, collect_environment
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig, load
 from daemon.errors import DecodeError, LookoutError, SourceError
 from daemon.monitoring.probes import open_gpu_probe
@@ -38,7 +38,7 @@ _COLOURS = {"accepted": "green", "undecided": "yellow", "refused": "red"}
 
 
 @dataclass(frozen=True)
-class Gathering:
+class FrameSelection:
     """Which frames; see `lookout calibrate --help`."""
 
     origins: tuple[Path, ...]
@@ -59,7 +59,7 @@ class CalibrationReport:
     schema: str = _SCHEMA
 
 
-def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
+def calibrate(wishes: CalibrationConfig, gathering: FrameSelection, backend: Backend) -> int:
     """Run it; 0 if the precision that was asked for may be deployed, 1 if it was refused, 3 if that is undecided.
 
     Raises:
@@ -73,7 +73,7 @@ def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
     wishes = replace(wishes, backend=backend)
     if wishes.labelled:
         gathering = replace(gathering, held_out=0)
-    environment = found_out([wishes.options.path])
+    environment = collect_environment([wishes.options.path])
     console = Console(stderr=True)
     probe = open_gpu_probe()
     with _progress(console) as stage, closing(probe):
@@ -99,7 +99,7 @@ def calibrate(wishes: Wishes, gathering: Gathering, backend: Backend) -> int:
     return exit_code(outcome.trials, wishes.precision)
 
 
-def _gather(gathering: Gathering, folder: Path, stage: Stage) -> FrameSet:
+def _gather(gathering: FrameSelection, folder: Path, stage: Stage) -> FrameSet:
     """Look at every frame of every origin, keep some."""
     sources = [row for origin in gathering.origins for row in _sources(origin, gathering.seconds)]
     sampler = Sampler(gathering.count, gathering.held_out, gathering.seed)

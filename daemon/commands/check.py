@@ -27,7 +27,7 @@ from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
 from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
-from daemon.sources.decode import NVDEC, Hardware, NoHardware, Offer
+from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader
 from daemon.system.gpus import name_visible
@@ -36,7 +36,7 @@ from detectors.port import Detector, DetectorError, Image, ModelInfo
 
 _MOST_ERRORS = 100
 _ENOUGH = 10  # pictures to know what one costs
-_PATIENCE_S = 1.0  # with a slow camera
+_SLOW_CAMERA_S = 1.0  # with a slow camera
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def check(config: Config, *, ports: bool = True) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
-        offer = hardware_of(config, detector.info) if detector else NoHardware("the model cannot be opened")
+        offer = hardware_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
         hardware = offer.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
@@ -122,7 +122,7 @@ def _append_to(path: Path | None, key: str) -> None:
         raise ConfigError(f"{key}: {path} cannot be written: {error.strerror}") from error
 
 
-def open_once(config: SourceConfig, hardware: Hardware) -> Opened:
+def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
     """Connect, read a few pictures, disconnect."""
     started = monotonic()
     try:
@@ -130,7 +130,7 @@ def open_once(config: SourceConfig, hardware: Hardware) -> Opened:
             image, decode_s = _picture(reader)
             first_frame_s = monotonic() - started
             times = [decode_s]
-            while len(times) < _ENOUGH and monotonic() - started - first_frame_s < _PATIENCE_S:
+            while len(times) < _ENOUGH and monotonic() - started - first_frame_s < _SLOW_CAMERA_S:
                 with suppress(DecodeError):
                     times.append(_picture(reader, at_end=decode_s)[1])
             return Opened(config, reader.format, first_frame_s, median(times), image)
@@ -156,7 +156,11 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
 
 
 def _check_load(
-    config: Config, detector: Detector, offer: Offer | NoHardware, opened: list[Opened], console: Console
+    config: Config,
+    detector: Detector,
+    offer: DecoderBackend | NoHardwareDecoder,
+    opened: list[Opened],
+    console: Console,
 ) -> None:
     """What the sources ask for, beside what the machine can do."""
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
@@ -185,7 +189,7 @@ def _check_load(
         )
 
 
-def _demand(row: Opened, offer: Offer | NoHardware, *, on_gpu: bool) -> Demand:
+def _demand(row: Opened, offer: DecoderBackend | NoHardwareDecoder, *, on_gpu: bool) -> Demand:
     """Of a source that was opened."""
     form = row.format
     if form is None:

@@ -59,7 +59,7 @@ class Judge:
         self._labels = labels
         self.tally = Tally()
 
-    def take(self, message: Detections) -> None:
+    def add(self, message: Detections) -> None:
         scene, fps = self._scenes[message.source]
         truth = scene.truth(round((message.pts or 0) * fps / 1e9))
         known = np.array([box.xyxy for box in truth], dtype=np.float32).reshape(-1, 4)
@@ -120,9 +120,9 @@ def _follow(
         while monotonic() < until and not stop.is_set():
             message = subscriber.receive(_REFRESH_S)
             if message is not None:
-                view.take(message)
+                view.add(message)
             if isinstance(message, Detections):
-                judge.take(message)
+                judge.add(message)
                 received += 1
             if monotonic() >= due:
                 due = monotonic() + _REFRESH_S

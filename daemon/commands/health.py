@@ -17,7 +17,7 @@ from daemon.publish.curve import secret_key
 _MARGIN_S = 3.0
 
 
-def look(config: Config) -> tuple[bool, str]:
+def probe(config: Config) -> tuple[bool, str]:
     """Whether there is a sign of life, over HTTP if that is enabled, else anything that is published; in words as well.
 
     A source that is down does not make the daemon ill: its figures come all the same.

@@ -54,7 +54,7 @@ def table(subscriber: Subscriber, endpoint: str) -> int:
         while True:
             message = subscriber.receive(_REFRESH_S)
             if message is not None:
-                view.take(message)
+                view.add(message)
             if monotonic() >= due:
                 due = monotonic() + _REFRESH_S
                 live.update(view.render(subscriber), refresh=True)
@@ -78,7 +78,7 @@ class View:
         self._rows: dict[str, _Row] = {}
         self._metrics: Metrics | None = None
 
-    def take(self, message: Message) -> None:
+    def add(self, message: Message) -> None:
         if isinstance(message, Metrics):
             self._metrics = message
             return

@@ -111,7 +111,7 @@ class Admission:
         """What the daemon has measured lately: whether the decoder is as fast as was estimated."""
         with self._lock:
             asked = {name: (row.decoder, row.skip_ratio) for name, row in self._sources.items() if row.decoder}
-            if asked and self._rate.take(metrics, asked):
+            if asked and self._rate.learn(metrics, asked):
                 log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
                 self._share()
 

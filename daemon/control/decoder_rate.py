@@ -35,7 +35,7 @@ class DecoderRate:
         self._before: Metrics | None = None
         self._readings: list[float] = []
 
-    def take(self, metrics: Metrics, asked: Mapping[str, tuple[float, float]]) -> bool:
+    def learn(self, metrics: Metrics, asked: Mapping[str, tuple[float, float]]) -> bool:
         """The figures of a while.
 
         Args:

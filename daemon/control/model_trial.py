@@ -24,7 +24,7 @@ from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.system.mps import environment_outside
 from daemon.system.reaping import reap
-from daemon.system.signals import held_back, leave_to_the_daemon
+from daemon.system.signals import ignore_stop_signals, signals_blocked
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
@@ -96,7 +96,7 @@ def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
         os.write(fd, pickle.dumps(orders))
         os.lseek(fd, 0, os.SEEK_SET)
         command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
-        with held_back():
+        with signals_blocked():
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing], env=environment_outside()
             )
@@ -106,13 +106,13 @@ def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
 
 def main() -> int:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    leave_to_the_daemon()
+    ignore_stop_signals()
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         orders: _Orders = pickle.load(file)  # noqa: S301 - from the daemon, which started this
     os.nice(_NICE)
     with logging(orders.log), os.fdopen(int(sys.argv[2]), "wb") as answer:
         try:
-            _look(orders)
+            _try_picture(orders)
             error = None
         except DetectorError as failure:
             error = str(failure)
@@ -122,7 +122,7 @@ def main() -> int:
         os._exit(0)  # libraries need not be taken down in order
 
 
-def _look(orders: _Orders) -> None:
+def _try_picture(orders: _Orders) -> None:
     with closing(open_detector(orders.backend, orders.options)) as detector:
         lane = detector.lane()
         lane.detect([detector.sample(640, 360)])

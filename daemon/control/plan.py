@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
-from daemon.sources.decode import NoHardware, Offer
+from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import offer_hardware
 from daemon.sources.nvdec.costs import decoder_bytes
-from detectors.port import ModelInfo, Options, Wanted
+from detectors.port import ModelInfo, Options, PostprocessParams
 
 PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200
 _ROOM = 1024  # boxes a picture
@@ -29,7 +29,7 @@ def options_of(config: Config) -> Options:
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
-        wanted=Wanted(min([model.confidence, *wishes]), model.iou, max(_ROOM, model.max_detections)),
+        wanted=PostprocessParams(min([model.confidence, *wishes]), model.iou, max(_ROOM, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,
         precision=model.precision,
@@ -42,17 +42,19 @@ def options_of(config: Config) -> Options:
     )
 
 
-def hardware_of(config: Config, model: ModelInfo) -> Offer | NoHardware:
+def hardware_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
     """What decodes on the GPU, for lanes that take its pictures, whether a source asks for it yet or not.
 
     Raises:
         ConfigError: a source asks for it and it cannot be had.
     """
     if model.gpu is None:
-        found: Offer | NoHardware = NoHardware(f"the {model.backend} backend reads pictures in host memory")
+        found: DecoderBackend | NoHardwareDecoder = NoHardwareDecoder(
+            f"the {model.backend} backend reads pictures in host memory"
+        )
     else:
         found = offer_hardware(model.gpu, surfaces_of(config), decoding_memory(config, model))
-    if isinstance(found, NoHardware):
+    if isinstance(found, NoHardwareDecoder):
         for source in _asking(config):
             if source.decode == "nvdec":
                 raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {found.reason}")

@@ -27,7 +27,7 @@ class _File(msgspec.Struct, frozen=True):
     about: str = _HEAD
 
 
-class Kept:
+class SourceStore:
     """The file; readable by its owner alone, because URLs may hold passwords."""
 
     def __init__(self, path: Path) -> None:
@@ -97,13 +97,13 @@ def load_whole(path: Path) -> Config:
         ConfigError: one of the two cannot be read.
     """
     found = load(path)
-    return Kept(found.http.sources_file).over(found) if found.http.sources_file else found
+    return SourceStore(found.http.sources_file).over(found) if found.http.sources_file else found
 
 
 def tell_whose_sources(config: Config) -> None:
     """Log it where the configuration file's sources are not those that count."""
     file = config.http.sources_file
-    if file is not None and Kept(file).exists:
+    if file is not None and SourceStore(file).exists:
         words = "sources are those that were persisted over the API: the configuration file's are not used"
         log.warning(words, file=str(file))
 

@@ -18,21 +18,21 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.pool import WorkerPool
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
-from daemon.capture.threads import Crew
+from daemon.capture.threads import CaptureThreads
 from daemon.config import Config, SourceConfig
 from daemon.control.plan import processes_of, remote, surfaces_of
 from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
-from daemon.sources.decode import Hardware, NoHardware, Offer
+from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.port import Source
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
-MakeSource = Callable[[SourceConfig, Hardware], Source]
+MakeSource = Callable[[SourceConfig, DecoderPool], Source]
 _POLL_S = 0.05
 _LAST_S = 0.5  # that a source which was to end has where all are to
-_TRIED = NoHardware("this is only to see whether it can be made")
+_TRIED = NoHardwareDecoder("this is only to see whether it can be made")
 
 
 class AnyCapture(Protocol):
@@ -66,7 +66,7 @@ class SourceManager:
     def __init__(
         self,
         config: Config,
-        offer: Offer | NoHardware,
+        offer: DecoderBackend | NoHardwareDecoder,
         make_source: MakeSource,
         sinks: DaemonSinks,
         runtime: Runtime,
@@ -79,14 +79,14 @@ class SourceManager:
         self._changing = 0
         self._unbegun: list[Capture] = []  # the system had no thread for them
         in_workers = config.capture_processes != 0
-        self.hardware = (NoHardware("capture processes have it") if in_workers else offer).open()
+        self.hardware = (NoHardwareDecoder("capture processes have it") if in_workers else offer).open()
         self._pool = WorkerPool(
             self._worker_config(),
-            lambda sources: processes_of(config, sources, on_gpu=not isinstance(offer, NoHardware)),
+            lambda sources: processes_of(config, sources, on_gpu=not isinstance(offer, NoHardwareDecoder)),
             sinks,
             runtime,
         )
-        self._crew: Crew | None = None
+        self._crew: CaptureThreads | None = None
         self.captures: list[AnyCapture] = [self.make(source) for source in config.active]
 
     @property
@@ -145,7 +145,9 @@ class SourceManager:
             if self._stop.is_set or self._crew:
                 return
             here = [capture for capture in self.captures if isinstance(capture, Capture)]
-            self._crew = Crew(here, self.hardware.threads, self._clock, self._runtime.on_failure, self.hardware.use)
+            self._crew = CaptureThreads(
+                here, self.hardware.threads, self._clock, self._runtime.on_failure, self.hardware.make_current
+            )
             self._crew.start()
             self._begin_remote(self.captures)
 
@@ -193,16 +195,16 @@ class SourceManager:
             if not self._stop.is_set:
                 log.warning("a source does not end: left behind", source=capture.id)
             if isinstance(capture, Capture):
-                capture.disown("stopped" if self._stop.is_set else None)
+                capture.abandon("stopped" if self._stop.is_set else None)
             elif isinstance(capture, RemoteCapture):
-                self._pool.disown(capture)
+                self._pool.abandon(capture)
         self._wait_for(late, self._limits.settle)
         for capture in leaving:
             self._sinks.board.remove(capture.id)
             self._sinks.ledger.remove(capture.id)
             self._sinks.forget(capture.id)
 
-    def look_around(self, stall_after_s: float) -> None:
+    def housekeeping(self, stall_after_s: float) -> None:
         """Every second or so: say which sources have given no frame for so long, and begin anew with those that block
         for much longer; capture processes do it themselves."""
         for capture in self.captures:
@@ -230,7 +232,7 @@ class SourceManager:
                 thread.join(seconds())
         for capture in self.captures:
             if isinstance(capture, Capture) and not capture.ended:
-                capture.disown()
+                capture.abandon()
         if self._pool.ident is not None and not self._pool.ended.wait(seconds()):
             self._pool.kill()
             self._pool.ended.wait(self._limits.close)
@@ -250,7 +252,7 @@ class SourceManager:
             if isinstance(capture, Capture) and self._crew:
                 try:
                     self._crew.add(capture)
-                except SourceError as error:  # tried again at the next `look_around`
+                except SourceError as error:  # tried again at the next `housekeeping`
                     self._sinks.announce(capture.id, None, "down", str(error), None, None)
                     self._unbegun.append(capture)
 
@@ -319,6 +321,6 @@ def _cancel(captures: Sequence[AnyCapture]) -> None:
     """They have not begun, and will not."""
     for capture in captures:
         if isinstance(capture, Capture):
-            capture.disown("stopped")
+            capture.abandon("stopped")
         elif isinstance(capture, RemoteCapture):
             capture.cancel()

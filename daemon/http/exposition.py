@@ -35,7 +35,7 @@ class Histograms:
         self._sums = dict.fromkeys(STAGES, 0)
         self._lock = threading.Lock()
 
-    def take(self, rows: Rows) -> None:
+    def observe(self, rows: Rows) -> None:
         published = rows[rows["dropped"] == 0]
         with self._lock:
             for stage in STAGES:

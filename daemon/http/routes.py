@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
 from daemon.control.changes import Changes, KeepSources
-from daemon.control.source_store import Kept
+from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
@@ -38,7 +38,7 @@ from daemon.redact import Secret, scrub
 from detectors.port import DetectorError
 
 log = structlog.get_logger(__name__)
-_PATIENCE_S = 60.0  # a model may be built meanwhile; sources take seconds
+_CHANGE_TIMEOUT_S = 60.0  # a model may be built meanwhile; sources take seconds
 _SNAPSHOT_S = 5.0
 _BODY_S = 10.0
 _SNAPSHOTS = 4  # made at once
@@ -63,7 +63,7 @@ class Parts:
     health: Health
     snapshots: Snapshots
     exposition: Exposition
-    kept: Kept | None
+    kept: SourceStore | None
     read: Callable[[], Config]
 
 
@@ -203,7 +203,7 @@ class Routes:
         if self._waiting >= _WAITING:
             raise HTTPException(503, f"{_WAITING} snapshots are waited for already", {"Retry-After": "1"})
         boxes = request.query_params.get("boxes", "false").lower() in _TRUE
-        take = partial(self._to.snapshots.take, source.id, _SNAPSHOT_S, boxes=boxes)
+        take = partial(self._to.snapshots.jpeg, source.id, _SNAPSHOT_S, boxes=boxes)
         self._waiting += 1
         try:
             picture = await to_thread.run_sync(take, limiter=self._snapshots)
@@ -263,7 +263,7 @@ class Routes:
         future = self._to.changes.ask(read, reloads=reloads, keep=keep)
         future.add_done_callback(tell)
         try:
-            await asyncio.wait_for(done.wait(), _PATIENCE_S)
+            await asyncio.wait_for(done.wait(), _CHANGE_TIMEOUT_S)
             return future.result()
         except asyncio.TimeoutError as error:
             raise HTTPException(504, "it takes longer than a minute, and goes on") from error

@@ -51,7 +51,7 @@ class Snapshots:
         for request in (request for requests in waiting.values() for request in requests):
             request.done.set()
 
-    def look(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
+    def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
         """Called by lanes for each frame."""
         if not self._requests:
             return
@@ -67,7 +67,7 @@ class Snapshots:
             request.fetch, request.found, request.labels = fetch, found, labels
             request.done.set()
 
-    def take(self, source: str, timeout_s: float, *, boxes: bool) -> bytes:
+    def jpeg(self, source: str, timeout_s: float, *, boxes: bool) -> bytes:
         """A JPEG of the source's next frame.
 
         Args:

@@ -42,9 +42,9 @@ class Health:
 
     def problems(self) -> list[str]:
         """Parts without which the daemon is of no use, and that do not move, and what has failed."""
-        stuck = [str(row) for row in self.watchdog.look() if row.vital]
+        stuck = [str(row) for row in self.watchdog.stuck_parts() if row.vital]
         return [*stuck, *([self.failure] if self.failure else [])]
 
     def warnings(self) -> list[str]:
         """Parts that do not move, and that detections go on without."""
-        return [str(row) for row in self.watchdog.look() if not row.vital]
+        return [str(row) for row in self.watchdog.stuck_parts() if not row.vital]

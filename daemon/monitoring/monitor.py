@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 _TICK_S = 1.0
 _REPORTS_PER_TIDY = 5
 _CLOSE_S = 0.2  # for a reader of GPUs that does not return
-RowSink = Callable[[Rows], None]
+FrameStatsListener = Callable[[Rows], None]
 
 
 class Watched(Protocol):
@@ -46,7 +46,7 @@ class Sources(Protocol):
 
     @property
     def captures(self) -> Sequence[Watched]: ...
-    def look_around(self, stall_after_s: float) -> None:
+    def housekeeping(self, stall_after_s: float) -> None:
         """Every second or so: say which sources stall, and replace those that block for much longer."""
         ...
 
@@ -90,7 +90,7 @@ class Monitor(threading.Thread):
         config: MonitorConfig,
         subject: Subject,
         runtime: Runtime,
-        sinks: Sequence[RowSink] = (),
+        sinks: Sequence[FrameStatsListener] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
         on_turn: Callable[[int], None] = lambda _: None,
     ) -> None:
@@ -116,7 +116,7 @@ class Monitor(threading.Thread):
         else:
             self.join(timeout_s)
 
-    def add_sink(self, sink: RowSink) -> None:
+    def add_sink(self, sink: FrameStatsListener) -> None:
         """One more taker of every frame's row; before it is started."""
         self._sinks = (*self._sinks, sink)
 
@@ -143,7 +143,7 @@ class Monitor(threading.Thread):
 
     def _turn(self) -> None:
         self._drain()
-        self._sources.look_around(self._config.stall_after_s)
+        self._sources.housekeeping(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
         self._on_turn(self._clock.monotonic_ns())

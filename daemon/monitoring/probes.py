@@ -45,10 +45,10 @@ class ProcessProbe:
         Where there is no descriptor left to look with, what was seen last.
         """
         with suppress(OSError, psutil.Error):
-            self._last = self._look()
+            self._last = self._sample()
         return self._last
 
-    def _look(self) -> ProcessMetrics:
+    def _sample(self) -> ProcessMetrics:
         running = [pid for pid in self._pids() if psutil.pid_exists(pid)]
         self._known = {pid: self._known.get(pid) or psutil.Process(pid) for pid in running}
         cpu, rss, threads, files = 0.0, 0, 0, 0

@@ -23,7 +23,7 @@ from detectors.port import Detector, DetectorError, Lane
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
 
-Look = Callable[[Frame, Detections, Lane, tuple[str, ...]], None]
+OnResult = Callable[[Frame, Detections, Lane, tuple[str, ...]], None]
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Pipeline:
     """The parts that a lane takes from and hands over to.
 
     Attributes:
-        look: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
+        on_result: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
     """
 
     board: FrameBoard
     outbox: Outbox
     ledger: Ledger
     runtime: Runtime
-    look: Look = lambda _frame, _found, _lane, _labels: None
+    on_result: OnResult = lambda _frame, _found, _lane, _labels: None
 
 
 class LaneThread(threading.Thread):
@@ -117,7 +117,7 @@ class LaneThread(threading.Thread):
             for stage in self._stages:
                 found = stage(infos, found)
             for frame, one in zip(frames, found):
-                self._to.look(frame, one, lane, self._served.labels)
+                self._to.on_result(frame, one, lane, self._served.labels)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")

@@ -12,7 +12,7 @@ import resource
 import socket
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ class _Allowance:
         self._most, self._rate = most, rate
         self._left, self._at = float(most), now
 
-    def take(self, now: int) -> bool:
+    def spend(self, now: int) -> bool:
         self._left = min(self._most, self._left + (now - self._at) * self._rate / 1e9) - 1
         self._at = now
         return self._left >= 0
@@ -98,7 +98,7 @@ class Audience:
     def connections(self) -> int:
         return len(self._peers)
 
-    def look(self) -> set[bytes]:
+    def poll(self) -> set[bytes]:
         """Take note of who came, went and asked; the prefixes that were subscribed to."""
         self._note_connections()
         fresh = set()
@@ -161,7 +161,7 @@ class Audience:
             peer.subscribed = True
             peer.address, peer.key = _property(frame, "Peer-Address"), _property(frame, "User-Id")
         now = self._clock.monotonic_ns()
-        of_peer, of_address = peer.allowance.take(now), self._of_address(peer.address, now).take(now)
+        of_peer, of_address = peer.allowance.spend(now), self._of_address(peer.address, now).spend(now)
         is_let_in = self._let_in is None or peer.key in self._let_in
         if not (of_peer and of_address and is_let_in):
             self._cut_off(peer)

@@ -83,7 +83,7 @@ class ZeroMqSink:
         if self._let_in is not None:
             let_in, self._let_in = self._let_in, None
             self._audience.cut_off_all_but(let_in)
-        return self._audience.look()
+        return self._audience.poll()
 
     @property
     def subscriptions(self) -> int:

@@ -32,7 +32,7 @@ class Block(Protocol):
     def close(self) -> None: ...
 
 
-class Place(Protocol):
+class Slot(Protocol):
     """Where one picture lies, in the process that made it."""
 
     @property
@@ -40,7 +40,7 @@ class Place(Protocol):
     @property
     def offset(self) -> int: ...
     @property
-    def is_whole(self) -> bool:
+    def is_ready(self) -> bool:
         """The picture is there, to its last line."""
         ...
 
@@ -48,7 +48,7 @@ class Place(Protocol):
 class Mapper(Protocol):
     """Makes memory of another process visible in this one; used by one thread."""
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """The calling thread uses it from here on."""
         ...
 
@@ -114,7 +114,7 @@ class HostBlock:
 class HostMapper:
     """See `Mapper`."""
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """Host memory is everybody's."""
 
     def map(self, fd: int, size: int) -> HostBlock:
@@ -124,16 +124,16 @@ class HostMapper:
         """Nothing is held."""
 
 
-class HostPlace:
-    """See `Place`."""
+class HostSlot:
+    """See `Slot`."""
 
-    is_whole = True  # what is copied is there
+    is_ready = True  # what is copied is there
 
     def __init__(self, block: HostBlock, offset: int) -> None:
         self.block, self.offset = block, offset
 
 
-class Borrowed:
+class RemoteLease:
     """A place of another process, for as long as this is held; then the owner is to be told.
 
     Attributes:
@@ -152,11 +152,11 @@ class Borrowed:
 class _View:
     """Tells numpy of memory, and keeps it borrowed as long as an array looks at it."""
 
-    def __init__(self, address: int, shape: tuple[int, ...], lease: Borrowed) -> None:
+    def __init__(self, address: int, shape: tuple[int, ...], lease: RemoteLease) -> None:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": shape, "data": (address, False)}
         self._lease = lease
 
 
-def view(address: int, shape: tuple[int, ...], lease: Borrowed | None = None) -> npt.NDArray[np.uint8]:
+def view(address: int, shape: tuple[int, ...], lease: RemoteLease | None = None) -> npt.NDArray[np.uint8]:
     """An array over memory, which stays borrowed as long as the array lives."""
     return np.asarray(_View(address, shape, lease) if lease else _View(address, shape, None))  # type: ignore[arg-type]

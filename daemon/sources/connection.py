@@ -107,7 +107,7 @@ def _open(config: AvConfig, transport: Transport) -> InputContainer:
         waited = monotonic() - started
         if waited >= answer_s * 0.9:
             raise SourceError(f"no complete answer from {config.url} within {answer_s:g} s") from error
-        words = f"cannot open {config.url}: {words_of(error)}"
+        words = f"cannot open {config.url}: {message_of(error)}"
         if config.url.scheme in _RTSP and getattr(error, "errno", None) == errno.EPROTONOSUPPORT:
             other = "udp" if transport == "tcp" else "tcp"
             raise _NotOfferedError(
@@ -178,7 +178,7 @@ def _begin_of(stream: Stream) -> float:
     return 0.0 if stream.start_time is None or stream.time_base is None else float(stream.start_time * stream.time_base)
 
 
-def words_of(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """FFmpeg's own words, without the URL that PyAV adds to them."""
     words = error.strerror if isinstance(error, OSError | av.error.FFmpegError) and error.strerror else str(error)
     return scrub(words)

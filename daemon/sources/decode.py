@@ -17,7 +17,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.buffers import HostMapper, Mapper
-from daemon.sources.connection import words_of
+from daemon.sources.connection import message_of
 from detectors.port import HostImage, Image
 
 NVDEC = "nvdec"  # the name of decoders of a GPU
@@ -76,7 +76,7 @@ class Decoder(Protocol):
         ...
 
 
-class Hardware(Protocol):
+class DecoderPool(Protocol):
     """Decoders of a GPU, kept from one connection to the next.
 
     Attributes:
@@ -89,7 +89,7 @@ class Hardware(Protocol):
     @property
     def memory(self) -> int: ...
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """The calling thread looks at pictures from here on."""
         ...
 
@@ -113,7 +113,7 @@ class Hardware(Protocol):
         ...
 
 
-class Offer(Protocol):
+class DecoderBackend(Protocol):
     """Decoders of a GPU, as another process is told of them; can be pickled.
 
     Attributes:
@@ -123,11 +123,11 @@ class Offer(Protocol):
     @property
     def sessions(self) -> int | None: ...
 
-    def without_decoder(self, reason: str) -> Offer:
+    def without_decoder(self, reason: str) -> DecoderBackend:
         """The same GPU, for pictures that the CPU decodes, and why it does."""
         ...
 
-    def open(self, part: float | None = None) -> Hardware:
+    def open(self, part: float | None = None) -> DecoderPool:
         """All of it for this process; or a part for one of several, whose pictures lie where others see them.
 
         Raises:
@@ -144,7 +144,7 @@ class Offer(Protocol):
         ...
 
 
-class NoHardware:
+class NoHardwareDecoder:
     """There is none to use or to offer; the reason says why."""
 
     memory = 0
@@ -154,11 +154,11 @@ class NoHardware:
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
-    def open(self, part: float | None = None) -> NoHardware:  # noqa: ARG002
+    def open(self, part: float | None = None) -> NoHardwareDecoder:  # noqa: ARG002
         return self
 
-    def without_decoder(self, reason: str) -> NoHardware:
-        return NoHardware(reason)
+    def without_decoder(self, reason: str) -> NoHardwareDecoder:
+        return NoHardwareDecoder(reason)
 
     def mapper(self) -> Mapper:
         return HostMapper()
@@ -166,7 +166,7 @@ class NoHardware:
     def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:  # noqa: ARG002
         return 0.0, 0
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """There are no pictures."""
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
@@ -195,9 +195,9 @@ class SoftwareDecoder:
                 if isinstance(frame, VideoFrame)
             ]
         except av.error.ArgumentError as error:  # of a decoder that has refused the size, among others
-            raise DecodeError(f"{words_of(error)}; is it larger than options: max_pixels?") from error
+            raise DecodeError(f"{message_of(error)}; is it larger than options: max_pixels?") from error
         except (av.error.FFmpegError, OSError) as error:
-            raise DecodeError(words_of(error)) from error
+            raise DecodeError(message_of(error)) from error
 
     def close(self) -> None:
         """Nothing is held."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from daemon.config import AvConfig, CameraConfig, SourceConfig
-from daemon.sources.decode import Hardware, NoHardware, Offer, UnsuitableError
+from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder, UnsuitableError
 from daemon.sources.port import Source
 
 
-def make_source(config: SourceConfig, hardware: Hardware | None = None) -> Source:
+def make_source(config: SourceConfig, hardware: DecoderPool | None = None) -> Source:
     """A source that is not connected yet; what it needs is imported here."""
     if isinstance(config, AvConfig):
         from daemon.sources.ffmpeg import AvSource
@@ -22,17 +22,17 @@ def make_source(config: SourceConfig, hardware: Hardware | None = None) -> Sourc
     return SyntheticSource(config)
 
 
-def offer_hardware(device: int, surfaces: int, memory: int | None) -> Offer | NoHardware:
+def offer_hardware(device: int, surfaces: int, memory: int | None) -> DecoderBackend | NoHardwareDecoder:
     """The decoder of a GPU, or the reason why there is none.
 
     Args:
         surfaces: pictures of each source that may be on their way at once.
         memory: bytes that all sources may take, None for any.
     """
-    from daemon.sources.nvdec.offer import NvdecOffer
+    from daemon.sources.nvdec.offer import NvdecBackend
     from daemon.sources.nvdec.trial import ask
 
     try:
-        return NvdecOffer(device, ask(device), surfaces, memory)
+        return NvdecBackend(device, ask(device), surfaces, memory)
     except UnsuitableError as error:
-        return NoHardware(str(error))
+        return NoHardwareDecoder(str(error))

@@ -16,12 +16,12 @@ from daemon.config import AvConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
-from daemon.sources.decode import Decoded, Decoder, Hardware, NoHardware, SoftwareDecoder, UnsuitableError
+from daemon.sources.decode import Decoded, Decoder, DecoderPool, NoHardwareDecoder, SoftwareDecoder, UnsuitableError
 from daemon.sources.packets import Demuxer
 from daemon.sources.playlist import Playlist, is_several
 from daemon.sources.port import Picture
 from daemon.sources.rotation import turned, turns_of, upright
-from daemon.sources.skipping import CatchUp
+from daemon.sources.skipping import FrameSkipper
 from detectors.port import Image
 
 _NO_KEY = ": it has sent no key picture yet, with which decoding begins; have it send one every second or two"
@@ -31,8 +31,8 @@ _MOST_DELAYED = 32  # pictures in a decoder: 16 that H.264 may reorder, and one 
 class AvSource:
     """A URL, a file, or several files. Unless told otherwise, files are recordings, and what has a scheme is live."""
 
-    def __init__(self, config: AvConfig, hardware: Hardware | None = None) -> None:
-        self._config, self._hardware = config, hardware or NoHardware("not asked for")
+    def __init__(self, config: AvConfig, hardware: DecoderPool | None = None) -> None:
+        self._config, self._hardware = config, hardware or NoHardwareDecoder("not asked for")
         self.live = config.url.scheme not in ("", "file") if config.kind == "auto" else config.kind == "live"
         self.once = not self.live and not config.loop
         self.paced = not self.live and config.pace == "realtime"
@@ -96,7 +96,7 @@ class AvReader:
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
         self._has_begun = False  # there was a key picture
-        self._catch_up = CatchUp(demuxer.stream)
+        self._catch_up = FrameSkipper(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
         size = context.width, context.height
@@ -114,7 +114,7 @@ class AvReader:
             if packet is None:
                 return None
             got = monotonic_ns()
-            if cause := self._catch_up.leaves_out(packet, late, got - asked, undecoded):
+            if cause := self._catch_up.skip_cause(packet, late, got - asked, undecoded):
                 raise LeftOutError(f"a picture of {self._config.url} is left out", cause)
             try:
                 self._decode_packet(packet)

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from daemon.errors import DecodeError
 
 T = TypeVar("T")
-_PATIENCE_S = 5.0
+_LEASE_TIMEOUT_S = 5.0
 
 
 class Lease(Generic[T]):
@@ -18,16 +18,16 @@ class Lease(Generic[T]):
     Pictures are dropped in many places; that each of them gives back what it held could be forgotten in one.
     """
 
-    __slots__ = ("_free", "place")
+    __slots__ = ("_free", "slot")
 
-    def __init__(self, place: T, free: SimpleQueue[T]) -> None:
-        self.place, self._free = place, free
+    def __init__(self, slot: T, free: SimpleQueue[T]) -> None:
+        self.slot, self._free = slot, free
 
     def __del__(self) -> None:
-        self._free.put(self.place)  # SimpleQueue may be called from anywhere, garbage collection included
+        self._free.put(self.slot)  # SimpleQueue may be called from anywhere, garbage collection included
 
 
-class Ring(Generic[T]):
+class BufferPool(Generic[T]):
     """Places of one size."""
 
     def __init__(self, places: Sequence[T]) -> None:
@@ -36,20 +36,20 @@ class Ring(Generic[T]):
         for place in places:
             self._free.put(place)
 
-    def take(self) -> Lease[T]:
+    def acquire(self) -> Lease[T]:
         """One that nobody reads any more.
 
         Raises:
             DecodeError: all are held, for longer than anybody should.
         """
         try:
-            return Lease(self._free.get(timeout=_PATIENCE_S), self._free)
+            return Lease(self._free.get(timeout=_LEASE_TIMEOUT_S), self._free)
         except Empty:
             raise DecodeError(
-                f"all {len(self._all)} places for pictures are held by lanes, for {_PATIENCE_S:g} s"
+                f"all {len(self._all)} places for pictures are held by lanes, for {_LEASE_TIMEOUT_S:g} s"
             ) from None
 
-    def take_now(self) -> Lease[T] | None:
+    def try_acquire(self) -> Lease[T] | None:
         """The same without waiting; None if all are held."""
         try:
             return Lease(self._free.get_nowait(), self._free)
@@ -57,7 +57,7 @@ class Ring(Generic[T]):
             return None
 
     @property
-    def is_home(self) -> bool:
+    def all_free(self) -> bool:
         """Nobody holds any."""
         return self._free.qsize() == len(self._all)
 

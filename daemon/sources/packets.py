@@ -20,7 +20,7 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.connection import connect, words_of
+from daemon.sources.connection import connect, message_of
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, which begins with microseconds since 1970
 _KEPT_BYTES = 64 << 20  # of a looped recording that is read once and kept in memory
@@ -69,7 +69,7 @@ class Demuxer:
             waited = monotonic() - started
             if waited >= self._config.read_timeout_s * 0.9:
                 raise SourceError(f"no data from {self._config.url} for {waited:.1f} s") from error
-            raise SourceError(f"{self._config.url} broke off: {words_of(error)}") from error
+            raise SourceError(f"{self._config.url} broke off: {message_of(error)}") from error
         if packet is None and self.live:
             raise SourceError(f"{self._config.url} ended the stream; if it is a recording, set kind: recording")
         if packet is not None and self.live:

@@ -19,7 +19,7 @@ _LOOK = 128  # pictures
 _PERIODS = 4  # from one key picture to the next
 
 
-class CatchUp:
+class FrameSkipper:
     """First pictures that no other needs, the more of them the later it is. Where that does not do, because there are
     too few, everything up to the next key picture, which needs no other, and which is fresh, as far as there is more.
 
@@ -48,17 +48,17 @@ class CatchUp:
         context = stream.codec_context
         self._bitstream = Bitstream(context.name, context.extradata)
         self._now = now
-        self._late, self._very_late, self._fresh = _Lasting(), _Lasting(), _Lasting()
+        self._late, self._very_late, self._fresh = _Debounce(), _Debounce(), _Debounce()
         self._watched = False  # the last packet was
         self._behind = False
         self._to_key: Cause | None = None  # why everything up to a key picture is left out
         self._mean, self._asked = 0.0, 0  # ns late, and when
         self._owed = 0.0  # pictures to leave out
         self._disposable, self._seen = 0.0, 0  # share of the last pictures that no other needed, and how many these are
-        self._tail = _Tail()
+        self._tail = _GopTail()
         self._backlog = _Backlog(stream.time_base)
 
-    def leaves_out(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
+    def skip_cause(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
         """To be asked for each packet once, in order.
 
         Args:
@@ -140,7 +140,7 @@ class CatchUp:
         return True
 
 
-class _Tail:
+class _GopTail:
     """The last pictures before a key picture.
 
     It is expected after the longest of the last few periods: one that comes sooner leaves something owed, where one
@@ -201,7 +201,7 @@ class _Backlog:
         return made > 2 * passed
 
 
-class _Lasting:
+class _Debounce:
     """Something that holds or does not.
 
     Attributes:

@@ -48,7 +48,7 @@ class Affinity:
         self._looked: int | None = None  # monotonic ns
         self.avoided: frozenset[int] = frozenset()
 
-    def look(self, now_ns: int) -> None:
+    def check(self, now_ns: int) -> None:
         """Count, and move threads if it is time to; call it every second or so.
 
         Args:

@@ -14,7 +14,7 @@ import sys
 from detectors.factory import gpus
 
 _VARIABLE = "CUDA_VISIBLE_DEVICES"
-_PATIENCE_S = 60.0
+_NAMES_TIMEOUT_S = 60.0
 
 
 def visible() -> list[str] | None:
@@ -33,7 +33,7 @@ def name_visible() -> str | None:
         return None
     command = [sys.executable, "-m", __spec__.name]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_NAMES_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"the driver does not answer: {error}"
     if done.returncode:

@@ -24,14 +24,14 @@ import structlog
 
 from daemon.system.gpus import name_visible
 from daemon.system.reaping import reap
-from daemon.system.signals import held_back, leave_to_the_daemon
+from daemon.system.signals import ignore_stop_signals, signals_blocked
 
 log = structlog.get_logger(__name__)
 
 _CONTROL = "nvidia-cuda-mps-control"
 _WHERE = "CUDA_MPS_PIPE_DIRECTORY"
 _PREFIX = "lookout-mps-"
-_PATIENCE_S = 10.0
+_START_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _QUIT_S = 3
 _SOON_S = 0.5
@@ -57,7 +57,7 @@ class Mps:
             return f"GPUs have no names: {reason}"
         folder = tempfile.mkdtemp(prefix=_PREFIX)
         command = [sys.executable, "-m", __spec__.name, folder]
-        with held_back():
+        with signals_blocked():
             self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         told = _line(self._keeper)
         if told != "ready":
@@ -87,12 +87,12 @@ def environment_outside() -> dict[str, str]:
 def _line(keeper: subprocess.Popen[str]) -> str:
     """What it says first; empty if it says nothing in time."""
     assert keeper.stdout is not None  # noqa: S101 - a pipe was asked for
-    came, _, _ = select.select([keeper.stdout], [], [], 2 * _PATIENCE_S)
+    came, _, _ = select.select([keeper.stdout], [], [], 2 * _START_TIMEOUT_S)
     return keeper.stdout.readline().strip() if came else ""
 
 
 def _keep(folder: Path) -> int:
-    leave_to_the_daemon()
+    ignore_stop_signals()
     environment = {**os.environ, _WHERE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     pause = threading.Event()
     servers: list[psutil.Process] = []
@@ -107,7 +107,7 @@ def _keep(folder: Path) -> int:
         try:
             waited = 0.0
             while not (folder / "control").exists():
-                if control.poll() is not None or waited > _PATIENCE_S:
+                if control.poll() is not None or waited > _START_TIMEOUT_S:
                     sys.stdout.write(f"{_CONTROL} ended with {control.poll()}\n")
                     return 1
                 pause.wait(_POLL_S)

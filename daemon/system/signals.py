@@ -22,8 +22,8 @@ _END = b"\0"  # no signal has this number
 
 
 @contextmanager
-def held_back() -> Iterator[None]:
-    """Within, this thread starts processes that `leave_to_the_daemon` from their first moment on."""
+def signals_blocked() -> Iterator[None]:
+    """Within, this thread starts processes that `ignore_stop_signals` from their first moment on."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_ALL)
     try:
         yield
@@ -31,7 +31,7 @@ def held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def leave_to_the_daemon() -> None:
+def ignore_stop_signals() -> None:
     """In a process of the daemon's: terminals and service managers signal it too, but it ends when the daemon does."""
     for number in _FOR_ALL:
         signal.signal(number, signal.SIG_IGN)

@@ -14,7 +14,7 @@ from daemon.errors import LookoutError
 _FEWEST_FILES = 24  # for one drawn source
 
 
-def tune_the_interpreter(*, captures: bool = True) -> None:
+def configure_gc_and_switch_interval(*, captures: bool = True) -> None:
     """For many threads that each do little for a frame.
 
     The collector: what is there now stays, and what a frame makes has no cycles; looking through it all holds up every
@@ -38,13 +38,13 @@ def name_threads() -> None:
             Path(f"/proc/self/task/{thread.native_id}/comm").write_text(thread.name[:15])
 
 
-def leave_no_core() -> None:
+def disable_core_dumps() -> None:
     """A core holds passwords and keys; who needs one raises the limit of the process that runs, with prlimit(1)."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
 
 
-def allow_many_files() -> None:
+def raise_nofile_limit() -> None:
     """As many as may be had: a source that the GPU decodes takes about six, and 1,024 is a common limit.
 
     Raises:

@@ -119,7 +119,7 @@ class Watchdog(threading.Thread):
 
     def check(self) -> bool:
         """Look, and tell of what is stuck; whether a vital part is."""
-        stuck = self.look()
+        stuck = self.stuck_parts()
         vital = [row for row in stuck if row.vital]
         for row in vital:
             self._on_stuck(row)
@@ -130,7 +130,7 @@ class Watchdog(threading.Thread):
         self._told &= {row.part for row in stuck}
         return bool(vital)
 
-    def look(self) -> list[Stuck]:
+    def stuck_parts(self) -> list[Stuck]:
         """The parts that are stuck now."""
         now = self._clock.monotonic_ns()
         if now - self._looked_ns > _PAUSED_NS:

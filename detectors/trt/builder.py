@@ -23,7 +23,7 @@ import tensorrt as trt
 
 from detectors.cuda import Device
 from detectors.port import DetectorError
-from detectors.trt import seam
+from detectors.trt import compat
 from detectors.trt.engine import Build, Built, Progress, locked, write_whole
 from detectors.trt.recipe import Recipe
 
@@ -133,19 +133,19 @@ def main() -> None:
 def _build(order: _Order, on_progress: Callable[[str], None]) -> Built:
     recipe, logger = order.recipe, _Logger()
     maker = trt.Builder(logger)
-    network = seam.make_network(trt, maker)
+    network = compat.make_network(trt, maker)
     parser = trt.OnnxParser(network, logger)
-    if not _parse(parser, order.onnx, in_graph=recipe.precision != "fp32" and seam.is_strongly_typed(trt)):
+    if not _parse(parser, order.onnx, in_graph=recipe.precision != "fp32" and compat.is_strongly_typed(trt)):
         words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
         raise DetectorError(f"{recipe.builder} cannot read {order.onnx}: {words}")
     config = maker.create_builder_config()
     config.builder_optimization_level = recipe.level
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
-    seam.set_tactics(trt, config)
-    seam.share_profiles(trt, config)
-    seam.limit_streams(config)
-    seam.watch(trt, config, on_progress)
-    road = seam.set_precision(trt, config, network, recipe.precision)
+    compat.set_tactics(trt, config)
+    compat.share_profiles(trt, config)
+    compat.limit_streams(config)
+    compat.watch(trt, config, on_progress)
+    road = compat.set_precision(trt, config, network, recipe.precision)
     if recipe.dynamic:
         config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
     timings = Path(order.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")

@@ -29,12 +29,12 @@ from detectors.port import (
     Options,
     cache_folder,
 )
-from detectors.trt import kernels, seam
+from detectors.trt import compat, kernels
 from detectors.trt.engine import EngineStore
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest
-from detectors.trt.staging import Copiers, H
+from detectors.trt.staging import H, HostCopyPool
 from detectors.verdict import note
 
 try:
@@ -111,7 +111,7 @@ class TrtDetector:
             watch.lap("engine")
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             threads = options.threads or min(_COPIERS, os.cpu_count() or 1)
-            self.copiers = _kept(Copiers(self.device, threads), undo)
+            self.copiers = _kept(HostCopyPool(self.device, threads), undo)
             self._try(model)
             watch.lap("trial")
             self._samples: dict[tuple[int, int], DeviceImage] = {}
@@ -134,18 +134,18 @@ class TrtDetector:
         )
 
     def lane(self) -> TrtLane:
-        self.device.use()
+        self.device.make_current()
         return TrtLane(self)
 
     def make_context(self) -> Any:
         """An execution context without memory for its activations; None where there is no memory for the rest of it."""
-        return seam.make_context(trt, self.engine)
+        return compat.make_context(trt, self.engine)
 
     def layers(self, runs: int = 50) -> list[Layer]:
         """The engine's layers, and what each takes of a full batch of zeros."""
         from detectors.trt.layers import Times, inspect, with_times
 
-        self.device.use()
+        self.device.make_current()
         context, times = self.engine.create_execution_context(), Times()
         if context is None:
             raise DetectorError("no memory for another execution context")
@@ -171,7 +171,7 @@ class TrtDetector:
 
     def place(self, picture: HostImage) -> DeviceImage:
         """A picture as a decoder would leave it on the GPU, but for an odd last row or column; kept until `close`."""
-        self.device.use()
+        self.device.make_current()
         bgr = picture.bgr[: picture.height // 2 * 2, : picture.width // 2 * 2]
         height, width = bgr.shape[:2]
         planes = np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2YUV_I420)).reshape(-1)
@@ -184,7 +184,7 @@ class TrtDetector:
         return DeviceImage(placed.pointer, placed.pointer + luma.nbytes, width, width, height, bt709=False)
 
     def _sample(self, width: int, height: int) -> DeviceImage:
-        self.device.use()
+        self.device.make_current()
         pitch = width + width % 2  # a row of chroma has whole pairs
         picture = _kept(DeviceBuffer(pitch * (height + (height + 1) // 2)), self._undo)
         with closing(Stream()) as stream:
@@ -194,7 +194,7 @@ class TrtDetector:
 
     def close(self) -> None:
         try:
-            self.device.use()  # in whichever thread the last lane ended
+            self.device.make_current()  # in whichever thread the last lane ended
         finally:
             self._undo.close()
 
@@ -236,17 +236,17 @@ class TrtDetector:
 
     def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
         self.engine: Any = None  # of another batch size, before there are two
-        recipe = model.recipe(options, self.device, seam.version_of(trt))
+        recipe = model.recipe(options, self.device, compat.version_of(trt))
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
-        self.engine, self.manifest = store.obtain(options.path, recipe, build, self._deserialize)
+        self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
         self.input, self.output = self._tensors()
         self.output_shape = self._output_shape(model.size)
         shape = (1, *self.output_shape)
         self.head: Head = recognise([(self.output, shape)], model.size, model.metadata, options.head)
         self.needs = Needs(
             weights=self.manifest.plan_bytes,
-            activations=seam.context_bytes(self.engine),
+            activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
             spec=self.head.spec,
             half=self.engine.get_tensor_dtype(self.input) == trt.float16,
@@ -294,7 +294,7 @@ def available(device: int = 0) -> str:
     Raises:
         BackendUnavailableError: something is missing; says what.
     """
-    version = seam.version_of(trt)
+    version = compat.version_of(trt)
     doubt = "" if version.startswith(_RUN) else f" (checked against its bindings, never run: {_RUN} was)"
     return f"{Device.name_of(device)}, TensorRT {version}{doubt}"
 

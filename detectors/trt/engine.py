@@ -73,7 +73,7 @@ class Entry:
 
 
 class EngineStore:
-    """A folder of engines. Everything but `obtain` needs neither a GPU nor TensorRT.
+    """A folder of engines. Everything but `get_or_build` needs neither a GPU nor TensorRT.
 
     Args:
         heartbeat_s: while a build takes long, the log says so that often.
@@ -82,7 +82,7 @@ class EngineStore:
     def __init__(self, folder: Path, heartbeat_s: float = 10.0) -> None:
         self.folder, self._heartbeat_s = folder, heartbeat_s
 
-    def obtain(
+    def get_or_build(
         self, onnx: Path, recipe: Recipe, build: Build, load: Callable[[bytes], _T | None]
     ) -> tuple[_T, Manifest]:
         """The engine of a recipe: from the folder, or built and put there.

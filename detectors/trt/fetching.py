@@ -130,7 +130,7 @@ class Fetched:
             if self._picture is None:
                 if slot.closed:
                     raise DetectorError("the model was changed while the picture was on its way: ask again")
-                self._device.use()
+                self._device.make_current()
                 slot.event.synchronize()
                 self._picture = HostImage(slot.pinned.view(self._shape, np.uint8).copy())
             return self._picture

@@ -14,10 +14,10 @@ from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Graph, Module
 from detectors.detections import Detections
 from detectors.heads import Floats, Head
 from detectors.port import DetectorError, Fetch, HostImage, Image, Options, StageTimes, at_hand
-from detectors.trt import kernels, seam
+from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
 from detectors.trt.memory import Needs, batch_sizes
-from detectors.trt.staging import Batch, Boxes, Copiers, H, Stage
+from detectors.trt.staging import Batch, Boxes, H, HostCopyPool, Stage
 
 
 class Loaded(Protocol):
@@ -34,7 +34,7 @@ class Loaded(Protocol):
     options: Options
     head: Head
     needs: Needs
-    copiers: Copiers
+    copiers: HostCopyPool
     preprocess: Module
     postprocess: Module
     input: str
@@ -188,7 +188,7 @@ class TrtLane:
         self._contexts[size] = loaded.make_context()
         if self._contexts[size] is None:
             raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
-        seam.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
+        compat.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
         taken = self._contexts[size].set_input_shape(loaded.input, (size, 3, spec.height, spec.width))
         for name, buffer in ((loaded.input, self._input), (loaded.output, self._raw)):
             taken = taken and self._contexts[size].set_tensor_address(name, buffer.pointer)

@@ -9,7 +9,7 @@ import onnx
 from detectors.cuda import Device
 from detectors.model import input_size, quantised, read, sha256
 from detectors.port import DetectorError, Options
-from detectors.trt import seam
+from detectors.trt import compat
 from detectors.trt.recipe import Recipe
 
 
@@ -62,9 +62,9 @@ class ModelFile:
         )
 
 
-def _precision(options: Options, integers: str | None) -> seam.Precision:
+def _precision(options: Options, integers: str | None) -> compat.Precision:
     if options.precision == "auto":
-        return cast("seam.Precision", integers or "fp16")
+        return cast("compat.Precision", integers or "fp16")
     if options.precision != integers and (integers or options.precision in ("int8", "fp8")):
         what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
         raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from detectors.trt import seam
+from detectors.trt import compat
 from detectors.verdict import Verdict
 
 VERSION = 2
-"""Of what Lookout itself makes of a model (`half.py`, `seam.py`, `builder.py`): engines of another are built anew."""
+"""Of what Lookout itself makes of a model (`half.py`, `compat.py`, `builder.py`): engines of another are built anew."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Recipe:
     builder: str
     gpu: str
     architecture: str
-    precision: seam.Precision
+    precision: compat.Precision
     max_batch: int
     input_size: tuple[int, int]
     level: int

@@ -17,7 +17,7 @@ from detectors.cuda import Device, DeviceBuffer, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
 from detectors.heads import MOST_CANDIDATES, Head
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DeviceImage, HostImage, Image, Wanted
+from detectors.port import DeviceImage, HostImage, Image, PostprocessParams
 from detectors.trt import kernels
 from detectors.trt.memory import CAPACITY
 
@@ -48,7 +48,7 @@ class Batch:
         copiers: threads that copy host pictures.
     """
 
-    def __init__(self, most: int, frame: int, spec: InputSpec, copiers: Copiers, keep: Keep) -> None:
+    def __init__(self, most: int, frame: int, spec: InputSpec, copiers: HostCopyPool, keep: Keep) -> None:
         self._spec, self._copiers = spec, copiers
         self._slots = [keep(_Slot(frame)) for _ in range(most)]
         pictures, places = most * kernels.PICTURE.itemsize, most * kernels.PLACEMENT.itemsize
@@ -141,7 +141,7 @@ class _Slot:
         self._bytes = self.pinned.view((size,), np.uint8)
 
 
-class Copiers:
+class HostCopyPool:
     """Threads that bring host pictures into pinned memory, shared by all lanes: one alone is slower than the bus.
 
     Args:
@@ -171,7 +171,7 @@ class Copiers:
 
     def _copy(self, slot: _Slot, image: HostImage, part: slice, stream: Stream) -> None:
         if not hasattr(self._own, "ready"):
-            self._device.use()
+            self._device.make_current()
             self._own.ready = True
         slot.copy(image, part, stream)
 
@@ -198,7 +198,7 @@ class Boxes:
         module: Module,
         head: Head,
         shape: tuple[int, ...],
-        wanted: Wanted,
+        wanted: PostprocessParams,
         most: int,
         raw: DeviceBuffer,
         places: np.uint64,

@@ -21,7 +21,7 @@ from detectors.cuda import Device, DeviceBuffer, Stream
 from detectors.heads import Floats
 from detectors.model import read
 from detectors.port import DetectorError, Options, cache_folder
-from detectors.trt import seam
+from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.detector import Logger
 from detectors.trt.engine import EngineStore
@@ -67,9 +67,9 @@ class _Engine:
 
     def load(self, device: Device, options: Options) -> None:
         self._runtime, store = trt.Runtime(Logger()), EngineStore(cache_folder(options.cache) / "engines")
-        recipe = ModelFile(options).recipe(options, device, seam.version_of(trt))
+        recipe = ModelFile(options).recipe(options, device, compat.version_of(trt))
         build = builder(store.folder, options.device)
-        self._engine, _ = store.obtain(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
+        self._engine, _ = store.get_or_build(options.path, recipe, build, self._runtime.deserialize_cuda_engine)
 
     def run(self, pixels: Floats) -> dict[str, Floats]:
         self._context = self._engine.create_execution_context()

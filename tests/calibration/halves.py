@@ -30,7 +30,7 @@ from calibration.matches import Matches
 from calibration.quantize import METHODS, load, observe, quantize
 from detectors.cpu.detector import CpuDetector
 from detectors.half import to_half
-from detectors.port import HostImage, Options, Wanted
+from detectors.port import HostImage, Options, PostprocessParams
 
 BUDGET = 0.01
 MODELS = ("yolov5n", "yolov8n")
@@ -91,7 +91,7 @@ def files(data: Path, name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 def matches_of(data: Path, name: str) -> dict[str, Matches]:
     """What each file of a model finds on the shared photos."""
     truth = Truth(data / "images" / "val", data / "images" / "val.json")
-    wanted = Wanted(0.001, 0.65, 300, multi_label=True)
+    wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for label, path in files(data, name, Path(folder)):

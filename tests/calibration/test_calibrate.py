@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 
 from calibration.agreement import compare
 from calibration.bootstrap import Ruling
-from calibration.calibrate import Calibration, Wishes
+from calibration.calibrate import Calibration, CalibrationConfig
 from calibration.evaluate import Truth
 from calibration.frames import FrameSet
 from calibration.graph import Graph, quantised_layers
@@ -35,7 +35,7 @@ from daemon.sources.scene import Scene
 from detectors.detections import Detections
 from detectors.factory import open_detector
 from detectors.half import kept_of, to_half
-from detectors.port import Detector, DetectorError, Options, Precision, Wanted
+from detectors.port import Detector, DetectorError, Options, PostprocessParams, Precision
 from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
@@ -372,7 +372,7 @@ def _ruling_on_wrong(
     made = folder / "wrong.onnx"
     quantised = load(model)
     onnx.save(quantize(quantised, observe(quantised, pixels).ranges("minmax")), made)
-    options = Options(model, labels=None if model == DEMO_MODEL else "coco", wanted=Wanted(0.25))
+    options = Options(model, labels=None if model == DEMO_MODEL else "coco", wanted=PostprocessParams(0.25))
     truth = Truth(*labelled)
     photos = Photos(truth, range(len(truth.paths)))
     judge = ByLabels(lambda options: open_detector("cpu", options), options, photos, 0.01)
@@ -492,7 +492,7 @@ class _Elsewhere:
         return open_detector("cpu", replace(options, path=path, precision="auto"))
 
 
-def _calibration(folder: Path, streets: tuple[Path, Path], elsewhere: _Elsewhere, wishes: Wishes) -> Outcome:
+def _calibration(folder: Path, streets: tuple[Path, Path], elsewhere: _Elsewhere, wishes: CalibrationConfig) -> Outcome:
     """Of frames that are taken by the command, and of a backend that is not."""
     assert _calibrate(DEMO_MODEL, _config(folder), folder / "out", "--precision", "fp8") == 1  # takes the frames
     frames = msgspec.json.decode((folder / "out" / "frames" / "manifest.json").read_bytes(), type=FrameSet)
@@ -513,8 +513,8 @@ def test_mending_is_steered_by_the_backend_that_will_run_the_model(
     """The CPU finds nothing wrong with a layer that is wrong elsewhere: it goes back to float all the same."""
     layer = Graph(load(DEMO_MODEL)).weighted[1].name
     elsewhere = _Elsewhere(tmp_path / "elsewhere", layer)
-    options = Options(DEMO_MODEL, max_batch=2, threads=1, wanted=Wanted(0.25), cache=tmp_path / "cache")
-    wishes = Wishes(options, "int8", tmp_path, None, "minmax", max_ap_drop=0.05, most_float=1.0)
+    options = Options(DEMO_MODEL, max_batch=2, threads=1, wanted=PostprocessParams(0.25), cache=tmp_path / "cache")
+    wishes = CalibrationConfig(options, "int8", tmp_path, None, "minmax", max_ap_drop=0.05, most_float=1.0)
     outcome = _calibration(tmp_path, few_streets, elsewhere, wishes)
     trial = outcome.trials[1]
     assert (trial.ruling, outcome.chosen) == ("accepted", "int8")
@@ -528,8 +528,8 @@ def test_mending_is_steered_by_the_backend_that_will_run_the_model(
 def test_a_backend_that_converts_reads_in_the_file_what_to_keep(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
     model = _planted(tmp_path, lambda model: _scaled(model, 1e6))
     elsewhere = _Elsewhere(tmp_path / "elsewhere", "")
-    options = Options(model, max_batch=2, threads=1, wanted=Wanted(0.25), cache=tmp_path / "cache")
-    outcome = _calibration(tmp_path, few_streets, elsewhere, Wishes(options, "fp16", tmp_path))
+    options = Options(model, max_batch=2, threads=1, wanted=PostprocessParams(0.25), cache=tmp_path / "cache")
+    outcome = _calibration(tmp_path, few_streets, elsewhere, CalibrationConfig(options, "fp16", tmp_path))
     assert outcome.trials[1].ruling == "accepted"
     made = onnx.load(tmp_path / "out" / "planted.fp16.onnx")
     assert made.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT

@@ -22,8 +22,8 @@ from detectors.port import (
     Image,
     ModelInfo,
     Options,
+    PostprocessParams,
     StageTimes,
-    Wanted,
     at_hand,
 )
 from tests.support.daemon import DEMO_MODEL
@@ -84,7 +84,9 @@ def test_what_does_not_fit_is_told(
 
 def test_some_of_the_photos_are_those_alone(streets: tuple[Path, Path]) -> None:
     truth = Truth(*streets)
-    with closing(open_detector("cpu", Options(DEMO_MODEL, wanted=Wanted(0.001, 0.65), max_batch=1))) as detector:
+    with closing(
+        open_detector("cpu", Options(DEMO_MODEL, wanted=PostprocessParams(0.001, 0.65), max_batch=1))
+    ) as detector:
         whole, matches = measure(detector, truth)
         some, own = measure(detector, truth, [1, 2, 5])
     assert (whole.images, some.images, some.boxes) == (8, 3, 15)

@@ -12,11 +12,13 @@ import pytest
 from daemon.sources.scene import Scene
 from detectors.detections import Detections
 from detectors.factory import availability, open_detector
-from detectors.port import Detector, HostImage, Options, Wanted
+from detectors.port import Detector, HostImage, Options, PostprocessParams
 from tests.support.daemon import DEMO_MODEL
 
 BACKENDS = [row.backend for row in availability() if row.available] + ["fake"]
-OPTIONS = Options(DEMO_MODEL, wanted=Wanted(0.4), max_batch=4, builder_level=0)  # an engine takes long enough to build
+OPTIONS = Options(
+    DEMO_MODEL, wanted=PostprocessParams(0.4), max_batch=4, builder_level=0
+)  # an engine takes long enough to build
 SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080)]
 
 

@@ -65,18 +65,18 @@ def test_every_thread_leaves_a_busy_core_and_comes_back_when_it_is_quiet(
     process: int, cores: list[int], irqs: Irqs
 ) -> None:
     affinity = Affinity(lambda: [process], share=2, irqs=irqs.folder)
-    affinity.look(0)
+    affinity.check(0)
     irqs.add("nvidia", cores[1], 30_000)
     irqs.add("nvidia\n", cores[1], 26_500)
-    affinity.look(1 * _S)  # too early to tell
+    affinity.check(1 * _S)  # too early to tell
     assert affinity.avoided == set()
-    affinity.look(5 * _S)
+    affinity.check(5 * _S)
     assert _of_threads(process) == [set(cores) - {cores[1]}] * 4
     irqs.add("nvidia", cores[1], 6_000)  # 1,200/s: below what made it busy, but not quiet
-    affinity.look(10 * _S)
+    affinity.check(10 * _S)
     assert affinity.avoided == {cores[1]}
     irqs.add("nvidia", cores[1], 100)
-    affinity.look(15 * _S)
+    affinity.check(15 * _S)
     assert _of_threads(process) == [set(cores)] * 4
 
 
@@ -85,19 +85,19 @@ def test_what_moves_is_followed_and_of_many_busy_cores_only_the_busiest_are_avoi
 ) -> None:
     affinity = Affinity(lambda: [process], share=len(cores), irqs=irqs.folder)
     for turn, (most, less) in enumerate([cores[:2], cores[1::-1]], 1):
-        affinity.look((turn - 1) * 5 * _S)
+        affinity.check((turn - 1) * 5 * _S)
         irqs.add("nvidia", most, 50_000)
         irqs.add("nvidia", less, 20_000)
-        affinity.look(turn * 5 * _S)
+        affinity.check(turn * 5 * _S)
         assert _of_threads(process) == [set(cores) - {most}] * 4
 
 
 def test_a_thread_that_somebody_else_keeps_to_a_core_stays_there(process: int, cores: list[int], irqs: Irqs) -> None:
     os.sched_setaffinity(process, cores[:1])
     affinity = Affinity(lambda: [process, 1 << 30], share=2, irqs=irqs.folder)  # and one that has ended
-    affinity.look(0)
+    affinity.check(0)
     irqs.add("nvidia", cores[0], 50_000)
-    affinity.look(5 * _S)
+    affinity.check(5 * _S)
     moved = set(cores) - {cores[0]}
     assert sorted(map(sorted, _of_threads(process))) == sorted(map(sorted, [set(cores[:1]), moved, moved, moved]))
 
@@ -111,11 +111,11 @@ def test_other_devices_few_cores_and_a_kernel_that_does_not_tell_change_nothing(
         Affinity(lambda: [process], irqs=tmp_path / "none"),
     ]
     for affinity in asked:
-        affinity.look(0)
+        affinity.check(0)
     irqs.add("eth0\n", cores[0], 1_000_000)
-    asked[0].look(5 * _S)
+    asked[0].check(5 * _S)
     irqs.add("nvidia", cores[0], 1_000_000)
     for affinity in asked[1:]:
-        affinity.look(5 * _S)
+        affinity.check(5 * _S)
     assert _of_threads(process) == [set(cores)] * 4
     assert interrupts(tmp_path / "none") == {}

@@ -15,7 +15,7 @@ from daemon.bench.result import Constraints
 from daemon.bench.run import Run, run
 from daemon.bench.search import held, most_sources
 from daemon.errors import LookoutError
-from daemon.sources.decode import Hardware, NoHardware
+from daemon.sources.decode import DecoderPool, NoHardwareDecoder
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
@@ -106,7 +106,7 @@ def test_a_recording_that_breaks_off_is_told(tmp_path: Path, clip: Path) -> None
         run(Load((clip, cut), sources=2, until_end=True, backend="fake", lanes=1))
 
 
-def _phases(clip: Path, seed: int, hardware: Hardware) -> list[int]:
+def _phases(clip: Path, seed: int, hardware: DecoderPool) -> list[int]:
     """Times of the first pictures of three sources, ns."""
     load = Load((clip,), sources=3, seed=seed, phase=2.0)
     config = config_of(load)
@@ -124,7 +124,7 @@ def _phases(clip: Path, seed: int, hardware: Hardware) -> list[int]:
 def test_sources_of_one_clip_begin_at_moments_of_their_own(clip: Path) -> None:
     """The same moments by the same seed, whoever decodes, so that key pictures do not come together and runs can be
     compared. What comes before is given back to the decoder: it has fewer surfaces than pictures are passed over."""
-    cpu = NoHardware("not asked for")
+    cpu = NoHardwareDecoder("not asked for")
     first = _phases(clip, 0, cpu)
     assert len(set(first)) == 3
     assert first == _phases(clip, 0, cpu)

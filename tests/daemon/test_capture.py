@@ -15,7 +15,7 @@ import pytest
 
 from daemon.capture.capture import Capture
 from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
-from daemon.capture.threads import CaptureThread, Crew
+from daemon.capture.threads import CaptureThread, CaptureThreads
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
@@ -156,8 +156,8 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [Capture(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
-    assert len(Crew(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
-    assert len(Crew(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
+    assert len(CaptureThreads(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
+    assert len(CaptureThreads(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
 
 
 class Decoded(ScriptedSource):
@@ -184,7 +184,7 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
         Capture(AvConfig(id=id, url=Url("a.mkv")), source, sinks, clock, ReconnectConfig())
         for id, source in sources.items()
     ]
-    crew = Crew(captures, on_gpu, clock, pytest.fail, lambda: None)
+    crew = CaptureThreads(captures, on_gpu, clock, pytest.fail, lambda: None)
     crew.start()
     until = time.monotonic() + 60
     while crew.threads and time.monotonic() < until:
@@ -545,7 +545,7 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
         if next(steps) != 2 * (comes != "a connection"):
             return
         capture.stop()
-        capture.disown()
+        capture.abandon()
         for part in (board, ledger):
             part.remove("cam")
             part.add("cam")
@@ -593,7 +593,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     ledger = Ledger(["cam"])
     sinks = CaptureSinks(Board(["cam"], ledger, clock, depth=None, max_age_ns=10**9), ledger, announce, Admission())
     capture = make(SyntheticConfig(id="cam"), 0)
-    crew = Crew([capture], 0, clock, pytest.fail, lambda: None)
+    crew = CaptureThreads([capture], 0, clock, pytest.fail, lambda: None)
     crew.start()
     for left in range(4):
         assert inside.acquire(timeout=60)

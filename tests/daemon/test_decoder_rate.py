@@ -31,7 +31,7 @@ class Card:
         self.allowed: dict[str, Quota] = {}
         self.changes = 0
         self.busy: float | None = None  # what is said instead of what is so
-        self.leaves_out = True  # as sources do that can
+        self.skip_cause = True  # as sources do that can
         self._captured = self._late = self._limited = self._uptime = 0
         self.admission = Admission(mode, 1e6, lambda _: estimate, DecoderRate())
         for number in range(sources):
@@ -53,13 +53,13 @@ class Card:
     @property
     def load(self) -> float:
         """1 is all it can do."""
-        left_out = self.skip_ratio if self.leaves_out else 0
+        left_out = self.skip_ratio if self.skip_cause else 0
         return self.times * self.estimate * len(self.allowed) * (1 - left_out)
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds // _SECONDS):
             pictures = 30 * _SECONDS
-            limited = round(pictures * self.skip_ratio) if self.leaves_out else 0
+            limited = round(pictures * self.skip_ratio) if self.skip_cause else 0
             self._captured += pictures
             self._limited += limited
             self._uptime += _SECONDS
@@ -123,7 +123,7 @@ def test_what_cannot_be_is_not_learned(times: float, busy: float) -> None:
 def test_sources_that_can_leave_nothing_out_do_not_make_it_slower() -> None:
     """Those that can would be left with less and less."""
     card = Card(1.0, 0.012, 100)
-    card.leaves_out = False
+    card.skip_cause = False
     card.run(600)
     assert card.changes == 0
 

@@ -23,7 +23,9 @@ def cache(tmp_path: Path) -> Path:
     """Two engines, one of them last used forty days ago, and one that was set aside."""
     store = EngineStore(tmp_path / "engines")
     for recipe in (OLD, NEW):
-        store.obtain(Path("street.onnx"), recipe, lambda *_: Built(b"plan" * 300_000, "FP16 by builder flag"), bytes)
+        store.get_or_build(
+            Path("street.onnx"), recipe, lambda *_: Built(b"plan" * 300_000, "FP16 by builder flag"), bytes
+        )
     plan = store.find(OLD.key).plan
     before = plan.stat().st_mtime - 40 * DAY
     os.utime(plan, (before, before))

@@ -142,7 +142,7 @@ def test_figures_are_of_the_gpu_that_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     _shown(monkeypatch, "1")
     asked: list[str] = []
 
-    class Told(Nvml):
+    class ProcessMessage(Nvml):
         def nvmlInit(self) -> None: ...  # noqa: N802
         def nvmlShutdown(self) -> None: ...  # noqa: N802
 
@@ -150,7 +150,7 @@ def test_figures_are_of_the_gpu_that_is_seen(monkeypatch: pytest.MonkeyPatch) ->
             asked.append(name)
             return 1
 
-    monkeypatch.setitem(sys.modules, "pynvml", Told(3, set()))
+    monkeypatch.setitem(sys.modules, "pynvml", ProcessMessage(3, set()))
     with closing(open_gpu_probe()) as probe:
         assert len(probe.read() or []) == 1
     assert asked == _NAMES[1:2]

@@ -16,9 +16,9 @@ from daemon.config import AvConfig
 from daemon.errors import DecodeError, LeftOutError, SourceError
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
-from daemon.sources.leases import Ring
+from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.upload import interleave
@@ -219,7 +219,7 @@ def test_planes_are_interleaved_whatever_their_size() -> None:
 def test_what_is_asked_for_is_not_replaced(clip: Path) -> None:
     config = AvConfig(id="s", url=Url(str(clip)), decode="nvdec")
     with pytest.raises(SourceError, match=r"decode: nvdec is not possible for .*: no such card"):
-        AvSource(config, NoHardware("no such card")).open()
+        AvSource(config, NoHardwareDecoder("no such card")).open()
 
 
 def test_auto_says_why_the_cpu_decodes(clip: Path) -> None:
@@ -281,14 +281,14 @@ def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None
 
 
 def test_surfaces_come_home_by_themselves() -> None:
-    ring = Ring([1, 2])
-    first, second = ring.take(), ring.take()
+    ring = BufferPool([1, 2])
+    first, second = ring.acquire(), ring.acquire()
     assert {first.place, second.place} == {1, 2}
-    assert not ring.is_home
+    assert not ring.all_free
     del first
-    third = ring.take()
+    third = ring.acquire()
     del second, third
-    assert ring.is_home
+    assert ring.all_free
 
 
 def test_a_recording_without_parameters_ends_with_a_reason(tmp_path: Path) -> None:

@@ -94,12 +94,12 @@ def test_gpus_that_have_names_are_asked_by_them_in_their_order() -> None:
     """The driver's, not NVML's: whoever sees one of eight is told of that one alone."""
     seen: list[int] = []
 
-    class Told(Nvml):
+    class ProcessMessage(Nvml):
         def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
             seen.append(index)
             return super().nvmlDeviceGetHandleByIndex(index)
 
-    rows = NvmlProbe(Told(8, {2}), names=["GPU-5", "GPU-2"]).read()
+    rows = NvmlProbe(ProcessMessage(8, {2}), names=["GPU-5", "GPU-2"]).read()
     assert seen == [5, 2]
     assert [row.name for row in rows] == ["a card", "GPU-2"]
     assert rows[1].reasons == {"all": "Insufficient Permissions"}

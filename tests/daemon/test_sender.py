@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from daemon.capture.processes.channel import (
-    Captured,
-    CapturedHere,
     Channel,
+    DeviceFrame,
     FromCapture,
-    LeftOut,
+    HostFrame,
     NewBlock,
-    Said,
+    PictureSkipped,
+    ProcessMessage,
+    StateChanged,
     ToCapture,
-    Told,
     pair,
 )
 from daemon.capture.processes.sender import Feed, FrameSender
@@ -27,8 +27,8 @@ from daemon.errors import SourceError
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostBlock
-from daemon.sources.decode import NoHardware
-from daemon.sources.leases import Ring
+from daemon.sources.decode import NoHardwareDecoder
+from daemon.sources.leases import BufferPool
 from detectors.port import DeviceImage, HostImage
 from tests.support.descriptors import no_descriptors
 
@@ -39,7 +39,7 @@ class _Place:
     """Where a picture lies that is whole when the test says so."""
 
     def __init__(self, block: HostBlock, offset: int) -> None:
-        self.block, self.offset, self.is_whole = block, offset, True
+        self.block, self.offset, self.is_ready = block, offset, True
 
 
 class _Source:
@@ -49,17 +49,17 @@ class _Source:
         self.feed = Feed(number, sender, live=True, depth=1, places=4, asks=False)
         self._seq = 0
         self._block = HostBlock(_SIZE * 4)
-        self._ring = Ring([_Place(self._block, _SIZE * number) for number in range(4)])
+        self._buffers = BufferPool([_Place(self._block, _SIZE * number) for number in range(4)])
 
     def put(self, *, whole: bool = True) -> _Place:
-        lease = self._ring.take()
-        lease.place.is_whole = whole
-        luma = self._block.pointer + lease.place.offset
+        lease = self._buffers.acquire()
+        lease.slot.is_ready = whole
+        luma = self._block.pointer + lease.slot.offset
         image = DeviceImage(luma, luma + 32, 8, 8, 4, False, False, 0, lease)
         info = FrameInfo("cam", "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4)
         self._seq += 1
         self.feed.put(Frame(info, image))
-        return lease.place
+        return lease.slot
 
 
 class _Daemon:
@@ -68,9 +68,9 @@ class _Daemon:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    def hears(self, count: int) -> list[Told]:
+    def hears(self, count: int) -> list[ProcessMessage]:
         """That many messages, but for those of memory."""
-        heard: list[Told] = []
+        heard: list[ProcessMessage] = []
         while len(heard) < count:
             received = self._channel.receive()
             assert received is not None
@@ -82,7 +82,7 @@ class _Daemon:
 def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
     mine, theirs = pair()
     mine.settimeout(60)
-    sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
+    sender = FrameSender(Channel(theirs, ToCapture), NoHardwareDecoder("none"), SystemClock(), live=True)
     thread = Thread(target=sender.run, daemon=True)
     thread.start()
     try:
@@ -93,13 +93,13 @@ def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
         theirs.close()
 
 
-def _told(messages: list[Told]) -> list[tuple[int, object]]:
+def _told(messages: list[ProcessMessage]) -> list[tuple[int, object]]:
     return [
         (message.capture, message.info.seq)
-        if isinstance(message, (Captured, CapturedHere))
-        else (message.capture, message.seq if isinstance(message, LeftOut) else "state")
+        if isinstance(message, (DeviceFrame, HostFrame))
+        else (message.capture, message.seq if isinstance(message, PictureSkipped) else "state")
         for message in messages
-        if isinstance(message, (Captured, CapturedHere, LeftOut, Said))
+        if isinstance(message, (DeviceFrame, HostFrame, PictureSkipped, StateChanged))
     ]
 
 
@@ -113,7 +113,7 @@ def test_a_picture_that_the_gpu_still_copies_holds_up_its_own_source_alone() -> 
         quick.put()
         quick.put()
         assert _told(daemon.hears(2)) == [(1, 0), (1, 1)]
-        late.is_whole = True
+        late.is_ready = True
         assert _told(daemon.hears(4)) == [(0, 0), (0, 1), (0, 2), (0, "state")]
 
 
@@ -125,7 +125,7 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
         for _ in range(behind):
             source.put()
         sender.end()
-        late.is_whole = True
+        late.is_ready = True
         assert len(daemon.hears(1 + behind)) == 1 + behind
         thread.join(60)
         assert not thread.is_alive()

@@ -26,7 +26,7 @@ class Parts:
             self._clock.advance(1.0)
             for part in moving:
                 self.pulses[part].beat()
-            found = [row.part for row in self.watchdog.look()]
+            found = [row.part for row in self.watchdog.stuck_parts()]
         return found
 
 
@@ -44,7 +44,7 @@ def test_a_process_that_was_paused_has_no_stuck_part(parts: Parts, clock: Manual
     """Its monitor may be the first thread that runs again; from there on the others have their time."""
     parts.pass_time(5, moving=("lane-0", "publisher"))
     clock.advance(3600.0)
-    assert parts.watchdog.look() == []
+    assert parts.watchdog.stuck_parts() == []
     assert parts.pass_time(30, moving=("publisher",)) == []
     assert parts.pass_time(1, moving=("publisher",)) == ["lane-0"]
 
@@ -79,10 +79,10 @@ def test_the_place_where_a_part_hangs_is_told(clock: ManualClock) -> None:
     thread.start()
     assert inside.wait(10)
     clock.advance(4.0)
-    watchdog.look()
+    watchdog.stuck_parts()
     for _ in range(31):
         clock.advance(1.0)
-        stuck = watchdog.look()
+        stuck = watchdog.stuck_parts()
     stop.set()
     thread.join(10)
     assert [row.part for row in stuck] == ["lane-7"]

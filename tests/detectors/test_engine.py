@@ -37,8 +37,8 @@ class Maker:
     def load(self, plan: bytes) -> str | None:
         return None if plan.startswith(self.refuses) else plan.decode()
 
-    def obtain(self, recipe: Recipe = RECIPE) -> str:
-        return self.store.obtain(MODEL, recipe, self.build, self.load)[0]
+    def get_or_build(self, recipe: Recipe = RECIPE) -> str:
+        return self.store.get_or_build(MODEL, recipe, self.build, self.load)[0]
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def _only(folder: Path, ending: str) -> Path:
 
 
 def test_built_once(maker: Maker, tmp_path: Path) -> None:
-    assert maker.obtain() == maker.obtain()
+    assert maker.get_or_build() == maker.get_or_build()
     assert maker.built == 1
     manifest = json.loads(_only(tmp_path, ".json").read_text())
     assert manifest["recipe"]["gpu"] == "NVIDIA H200"
@@ -75,13 +75,13 @@ def test_built_once(maker: Maker, tmp_path: Path) -> None:
     ],
 )
 def test_another_recipe_is_another_engine(maker: Maker, change: dict[str, object]) -> None:
-    assert maker.obtain() != maker.obtain(replace(RECIPE, **change))  # type: ignore[arg-type]
+    assert maker.get_or_build() != maker.get_or_build(replace(RECIPE, **change))  # type: ignore[arg-type]
     assert maker.built == 2
 
 
 @pytest.mark.parametrize("damage", ["truncated", "tampered", "no manifest", "broken manifest"])
 def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: Path, damage: str) -> None:
-    good = maker.obtain().encode()
+    good = maker.get_or_build().encode()
     plan, manifest = _only(tmp_path, ".plan"), _only(tmp_path, ".json")
     if damage == "truncated":
         plan.write_bytes(good[:-1])
@@ -92,44 +92,44 @@ def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: P
     else:
         manifest.write_text("{")
     assert [entry.problem is None for entry in maker.store.entries()] == [False]
-    again = maker.obtain()
+    again = maker.get_or_build()
     assert again.startswith("plan 2")
     assert _only(tmp_path, ".bad").exists()
-    assert maker.obtain() == again
+    assert maker.get_or_build() == again
     assert maker.built == 2
 
 
 def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path: Path) -> None:
     """Somebody copied the folder of another machine, and renamed what did not fit."""
     other = replace(RECIPE, gpu="NVIDIA L4", builder="TensorRT 8.6.1")
-    maker.obtain(other)
+    maker.get_or_build(other)
     for path in list(tmp_path.glob(f"*{other.key}*")):
         path.rename(tmp_path / path.name.replace(other.key, RECIPE.key))
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with capture_logs() as logs:
-        assert maker.obtain().startswith("plan 2")
+        assert maker.get_or_build().startswith("plan 2")
     (reason,) = (line["reason"] for line in logs if "set aside" in line["event"])
     assert "'NVIDIA L4' is not 'NVIDIA H200'" in reason
     assert "'TensorRT 8.6.1' is not 'TensorRT 8.6.0'" in reason
 
 
 def test_an_engine_that_cannot_be_loaded_is_set_aside_and_built_again(maker: Maker, tmp_path: Path) -> None:
-    maker.obtain()
+    maker.get_or_build()
     maker.refuses = b"plan 1"
-    assert maker.obtain().startswith("plan 2")
+    assert maker.get_or_build().startswith("plan 2")
     assert _only(tmp_path, ".bad").exists()
 
 
 def test_an_engine_that_can_never_be_loaded_is_an_error_and_not_kept(maker: Maker, tmp_path: Path) -> None:
     maker.refuses = b"plan"
     with pytest.raises(DetectorError, match="cannot load what it built"):
-        maker.obtain()
+        maker.get_or_build()
     assert list(tmp_path.glob("*.plan")) == []
 
 
 def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
     """Eight at once build once."""
-    threads = [threading.Thread(target=maker.obtain) for _ in range(8)]
+    threads = [threading.Thread(target=maker.get_or_build) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -139,12 +139,12 @@ def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
 
 def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) -> None:
     """G11: while it does; when it has, its engine is loaded."""
-    maker.obtain()
+    maker.get_or_build()
     maker.store = EngineStore(tmp_path, heartbeat_s=0.2)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with capture_logs() as logs, _only(tmp_path, ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = threading.Thread(target=maker.obtain)
+        waiting = threading.Thread(target=maker.get_or_build)
         waiting.start()
         wait_until(lambda: [row for row in logs if "another process builds this engine" in row["event"]], "it is said")
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -155,16 +155,16 @@ def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) ->
 
 def test_after_a_crash_between_the_two_files_it_is_built_anew(maker: Maker, tmp_path: Path) -> None:
     """The manifest comes first: alone it is a leftover. A plan alone, which nobody vouches for, never comes to be."""
-    maker.obtain()
+    maker.get_or_build()
     _only(tmp_path, ".plan").unlink()
     assert [path.suffix for path in maker.store.leftovers()] == [".json"]
-    assert maker.obtain().startswith("plan 2")
+    assert maker.get_or_build().startswith("plan 2")
     assert list(tmp_path.glob("*.bad")) == []
 
 
 # What Lookout makes of a model. A change of these files may make other engines, which their version has to say.
-_MADE_BY = ("half.py", "trt/seam.py", "trt/builder.py")
-_KNOWN = {2: "8b1da6ed529f1e3f"}
+_MADE_BY = ("half.py", "trt/compat.py", "trt/builder.py")
+_KNOWN = {2: "71cb04750af02839"}
 
 
 def test_another_way_to_make_engines_is_another_version() -> None:
@@ -178,12 +178,12 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
         raise DetectorError("unsupported layer")
 
     with pytest.raises(DetectorError, match="unsupported layer"):
-        EngineStore(tmp_path).obtain(MODEL, RECIPE, fails, bytes.decode)
+        EngineStore(tmp_path).get_or_build(MODEL, RECIPE, fails, bytes.decode)
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
 def test_leftovers_are_what_no_engine_needs(maker: Maker, tmp_path: Path) -> None:
-    maker.obtain()
+    maker.get_or_build()
     for name in ("a.bad", "b.plan.new", "gone-fp16-0123.json"):
         (tmp_path / name).touch()
     (tmp_path / "timing-8.6.0-NVIDIA_H200.cache").touch()
@@ -191,8 +191,8 @@ def test_leftovers_are_what_no_engine_needs(maker: Maker, tmp_path: Path) -> Non
 
 
 def test_an_engine_is_found_by_the_beginning_of_its_key(maker: Maker) -> None:
-    maker.obtain()
-    maker.obtain(replace(RECIPE, level=1))
+    maker.get_or_build()
+    maker.get_or_build(replace(RECIPE, level=1))
     assert maker.store.find(RECIPE.key[:8]).manifest is not None
     with pytest.raises(DetectorError, match="2 engines"):
         maker.store.find("model")

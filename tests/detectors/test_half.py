@@ -14,7 +14,7 @@ from detectors.half import keep_in_fp32, kept_of, tail, to_half
 from detectors.heads import recognise
 from detectors.letterbox import fit, preprocess
 from detectors.matching import match
-from detectors.port import DetectorError, Wanted
+from detectors.port import DetectorError, PostprocessParams
 from tests.support.daemon import DEMO_MODEL
 
 HALF, FLOAT = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
@@ -46,7 +46,7 @@ def test_the_boxes_are_those_of_the_model(half: onnx.ModelProto) -> None:
         shape = (1, *original.run(None, {name: np.zeros((1, 3, height, width), np.float32)})[0].shape[1:])
         head = recognise([("out", shape)], (width, height), original.get_modelmeta().custom_metadata_map)
         values, box = preprocess(picture, head.spec)[None], fit(640, 360, head.spec)
-        wanted = Wanted(0.5)
+        wanted = PostprocessParams(0.5)
         full = head.detections(original.run(None, {name: values})[0][0], box, wanted)
         less = head.detections(converted.run(None, {name: values.astype(np.float16)})[0][0], box, wanted)
         assert len(match(full.xyxy, full.class_id, less.xyxy, less.class_id, 0.99)) == len(full) == len(less)

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from detectors.heads import nms, recognise
 from detectors.letterbox import InputSpec, fit, preprocess, resample
 from detectors.matching import iou_matrix
-from detectors.port import DetectorError, Wanted
+from detectors.port import DetectorError, PostprocessParams
 
 SIZE = (96, 96)
 CELLS = 12 * 12 + 6 * 6 + 3 * 3
@@ -78,7 +78,7 @@ def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
     output = _same_box_in_every_layout()[name]
     head = recognise([("o", (1, *output.shape))], SIZE, {})
     assert head.name == name
-    found = head.detections(output, fit(*SIZE, head.spec), Wanted(0.25, 0.5, 10, multi_label))
+    found = head.detections(output, fit(*SIZE, head.spec), PostprocessParams(0.25, 0.5, 10, multi_label))
     np.testing.assert_allclose(found.xyxy, [[12, 24, 28, 32]], rtol=1e-5)
     np.testing.assert_allclose(found.confidence, [0.72], rtol=1e-5)
     assert found.class_id.tolist() == [1]

@@ -9,7 +9,7 @@ import pytest
 
 from detectors import nvrtc
 from detectors.letterbox import InputSpec, fit
-from detectors.port import Wanted
+from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
     HEADS,
@@ -58,7 +58,12 @@ def test_nv12_of_another_size_is_the_same_picture(runner: CpuRunner) -> None:
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(("wanted", "of"), WANTED)
 def test_postprocess_is_the_reference(
-    runner: CpuRunner, head: str, wanted: Wanted, of: dict[str, Any], order: str, monkeypatch: pytest.MonkeyPatch
+    runner: CpuRunner,
+    head: str,
+    wanted: PostprocessParams,
+    of: dict[str, Any],
+    order: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The same boxes in the same order, down to the order of equal scores, in whichever order threads run."""
     monkeypatch.setenv("LOOKOUT_TEST_ORDER", order)
@@ -74,7 +79,7 @@ def test_the_strongest_of_too_many_are_kept(runner: CpuRunner) -> None:
     raw[0, -50:, 5] = np.linspace(0.5, 0.9, 50)
     raw[0, -50:, 0] = np.arange(50) * 12 + 10
     spec = InputSpec(640, 640)
-    task = Task(raw, "yolov5", 80, spec, [fit(640, 640, spec)], Wanted(0.001, 0.65, 300, multi_label=True))
+    task = Task(raw, "yolov5", 80, spec, [fit(640, 640, spec)], PostprocessParams(0.001, 0.65, 300, multi_label=True))
     (found,) = runner.postprocess(task)
     assert (found.confidence >= 0.5).sum() == 50
     assert found.left_out == 2 * 3 * 8400 - 8192

@@ -16,7 +16,9 @@ import pytest
 from tests.conftest import BINDINGS, ROOT
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-FILES = [ROOT / "detectors" / "trt" / name for name in ("seam.py", "builder.py", "detector.py", "lane.py", "layers.py")]
+FILES = [
+    ROOT / "detectors" / "trt" / name for name in ("compat.py", "builder.py", "detector.py", "lane.py", "layers.py")
+]
 
 # What a name in those files is; `x.name` must then be something that TensorRT's class has.
 CLASSES = {
@@ -63,7 +65,7 @@ _GIVEN = {("", _STRATEGY), (_STRATEGY, "USER_MANAGED"), ("IExecutionContext", "s
 ASKED["8"] |= {_BARE, ("IExecutionContext", "device_memory")}
 ASKED["10"] |= {_BARE, ("IExecutionContext", "device_memory"), *_GIVEN}
 ASKED["11"] |= _GIVEN
-# By getattr in seam.py: each version must have the one it is given.
+# By getattr in compat.py: each version must have the one it is given.
 NAMED = {
     "8": {("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH"), ("ICudaEngine", "device_memory_size")},
     "10": {("NetworkDefinitionCreationFlag", "STRONGLY_TYPED"), ("ICudaEngine", "device_memory_size_v2")},

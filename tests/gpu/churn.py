@@ -36,7 +36,7 @@ from daemon.errors import LookoutError, SourceError
 from daemon.log import logging
 from daemon.messages import Status, VideoFormat
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Reader, Source
 from detectors.port import DetectorError
@@ -200,7 +200,7 @@ class _Churning(threading.Thread):
         )
 
 
-def _make_breakable(config: SourceConfig, hardware: Hardware, victims: frozenset[str], flag: Path) -> Source:
+def _make_breakable(config: SourceConfig, hardware: DecoderPool, victims: frozenset[str], flag: Path) -> Source:
     """The source itself, or one that breaks."""
     source = make_source(config, hardware)
     return _Breakable(source, flag, config.id) if config.id in victims else source

@@ -23,7 +23,7 @@ from calibration.evaluate import evaluate
 from daemon.sources.scene import Scene
 from detectors.cpu.detector import CpuDetector
 from detectors.matching import match
-from detectors.port import Detector, HostImage, Options, Precision, Wanted
+from detectors.port import Detector, HostImage, Options, PostprocessParams, Precision
 from detectors.trt.detector import TrtDetector
 
 _SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080), (2560, 1440)]
@@ -51,7 +51,7 @@ def main() -> int:
 
 
 def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Namespace) -> str:
-    here = Options(path, labels=labels, wanted=Wanted(0.25), max_batch=args.max_batch)
+    here = Options(path, labels=labels, wanted=PostprocessParams(0.25), max_batch=args.max_batch)
     there = replace(here, precision=precision, builder_level=args.level, cache=args.cache)
     images = [HostImage(Scene(width, height, seed=seed).draw(7)) for seed, (width, height) in enumerate(_SIZES)]
     if args.coco:
@@ -64,7 +64,7 @@ def _one(path: Path, labels: str | None, precision: Precision, args: argparse.Na
         _lanes_agree(gpu, images[:16])
     accuracy = ""
     if args.coco:
-        strict = Wanted(0.001, 0.65, 300, multi_label=True)
+        strict = PostprocessParams(0.001, 0.65, 300, multi_label=True)
         with closing(CpuDetector(replace(here, wanted=strict, max_batch=1))) as detector:
             ap = evaluate(detector, *args.coco).ap
         with closing(TrtDetector(replace(there, wanted=strict))) as detector:

@@ -29,7 +29,7 @@ from daemon.messages import Status
 from daemon.monitoring.health import PART_FAILED
 from detectors.cuda import Device, DeviceBuffer, Module, Stream
 from detectors.nvrtc import compile_cubin
-from detectors.port import DetectorError, Options, Wanted
+from detectors.port import DetectorError, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.engine import EngineStore
 from tests.support.daemon import DEMO_MODEL
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--poison", help="run with a kernel that writes where it must not, publishing here")
     args = parser.parse_args()
-    options = Options(DEMO_MODEL, wanted=Wanted(0.4), max_batch=4, builder_level=0, cache=args.cache)
+    options = Options(DEMO_MODEL, wanted=PostprocessParams(0.4), max_batch=4, builder_level=0, cache=args.cache)
     options = replace(options, precision="fp32")
     if args.poison:
         return _poisoned(options, args.poison)

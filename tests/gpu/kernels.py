@@ -21,7 +21,7 @@ from detectors.detections import Detections
 from detectors.heads import recognise
 from detectors.letterbox import InputSpec, fit
 from detectors.nvrtc import compile_cubin
-from detectors.port import Wanted
+from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
     HEADS,
@@ -180,7 +180,7 @@ def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
     """One batch, captured as a graph and replayed, to the last bit: slots are given out by atomics, in any order."""
     raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
     spec = recognise([("out", raw.shape)], (640, 640), {}).spec
-    wanted, boxes = Wanted(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
+    wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
     run, found, kept, _ = runner.prepare_postprocess(Task(raw, "yolov8", classes, spec, boxes, wanted), stack)
     stream = Stream()
     stack.callback(stream.close)
@@ -232,7 +232,9 @@ def _time_postprocess(runner: GpuRunner, batch: int) -> float:
     spec = InputSpec(640, 640)
     with ExitStack() as stack:
         places = [fit(1920, 1080, spec)] * batch
-        run, _, kept, _ = runner.prepare_postprocess(Task(raw, "yolov8", 80, spec, places, Wanted(0.25)), stack)
+        run, _, kept, _ = runner.prepare_postprocess(
+            Task(raw, "yolov8", 80, spec, places, PostprocessParams(0.25)), stack
+        )
         took = _time(run)
         assert (kept == 1).all()
         return took

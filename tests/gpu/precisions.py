@@ -31,7 +31,7 @@ from calibration.placement import share_scales
 from calibration.quantize import Ranges, load, observe, quantize
 from detectors.cuda import Device, DeviceBuffer, Stream
 from detectors.model import quantised, sha256
-from detectors.trt import seam
+from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
 from detectors.trt.layers import Layer, Times, inspect, with_times
@@ -49,7 +49,7 @@ class Wish:
     """An engine that is wanted."""
 
     path: Path
-    precision: seam.Precision
+    precision: compat.Precision
     size: tuple[int, int]
 
     @property
@@ -174,10 +174,10 @@ class _Bench:
         sys.stdout.write("\n".join([f"\n{wish.name}", *_shares(layers)]) + "\n")
 
     def _engine(self, wish: Wish) -> Any:
-        self._device.use()
+        self._device.make_current()
         recipe = Recipe(
             onnx_sha256=sha256(wish.path.read_bytes()),
-            builder=f"TensorRT {seam.version_of(trt)}",
+            builder=f"TensorRT {compat.version_of(trt)}",
             gpu=self._device.name,
             architecture=self._device.architecture,
             precision=wish.precision,
@@ -186,7 +186,7 @@ class _Bench:
             level=self._args.level,
         )
         build = builder(self._store.folder, 0)
-        return self._store.obtain(wish.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
+        return self._store.get_or_build(wish.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
 
     def _time(self, engine: Any, size: int, undo: ExitStack) -> float:
         stream = self._kept(Stream(), undo)

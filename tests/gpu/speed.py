@@ -24,7 +24,7 @@ import structlog
 
 from daemon.sources.scene import Scene
 from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
-from detectors.port import DeviceImage, HostImage, Image, Options, Wanted
+from detectors.port import DeviceImage, HostImage, Image, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import batch_sizes
@@ -46,7 +46,9 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     pynvml.nvmlInit()
     before = _used()
-    options = Options(args.model, "auto", "coco" if "demo" not in args.model.name else None, wanted=Wanted(0.25))
+    options = Options(
+        args.model, "auto", "coco" if "demo" not in args.model.name else None, wanted=PostprocessParams(0.25)
+    )
     options = replace(options, max_batch=args.max_batch, precision=args.precision, builder_level=args.level, lanes=4)
     options = replace(options, cache=args.cache)
     lines: list[str] = []
@@ -174,7 +176,7 @@ def _throughput(lanes: Sequence[TrtLane], images: Sequence[Image], seconds: floa
     stop = threading.Event()
 
     def work(number: int) -> None:
-        lanes[number]._loaded.device.use()
+        lanes[number]._loaded.device.make_current()
         while not stop.is_set():
             lanes[number].detect(images)
             done[number] += len(images)
@@ -199,7 +201,7 @@ def _growth(lanes: Sequence[TrtLane], images: Sequence[DeviceImage], batches: in
     turns = batches // len(lanes)
 
     def work(lane: TrtLane, turn: int) -> None:
-        lane._loaded.device.use()
+        lane._loaded.device.make_current()
         for number in range(turn):
             lane.detect(images[: 1 + number % 4])
 

@@ -137,7 +137,7 @@ def test_what_a_stranger_publishes_does_nothing_to_a_terminal(capsys: pytest.Cap
     liar = _Liar(message)
     assert once(liar, "tcp://x", 1.0, as_json=False) == 0  # type: ignore[arg-type]
     view = View("tcp://x")
-    view.take(message)
+    view.add(message)
     console = Console(width=200, force_terminal=False, color_system=None)
     console.print(view.render(liar))  # type: ignore[arg-type]
     shown = capsys.readouterr().out

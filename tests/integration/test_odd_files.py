@@ -19,7 +19,7 @@ from daemon.commands.check import open_once
 from daemon.config import AvConfig
 from daemon.messages import Detections, Status
 from daemon.redact import Url
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
@@ -157,7 +157,7 @@ def _boxes(message: Detections) -> tuple[npt.NDArray[np.float32], npt.NDArray[np
     ],
 )
 def test_check_says_what_is_odd(played: Played, name: str, words: str) -> None:
-    opened = open_once(AvConfig(id="odd", url=Url(str(played.folder / name))), NoHardware("none"))
+    opened = open_once(AvConfig(id="odd", url=Url(str(played.folder / name))), NoHardwareDecoder("none"))
     assert opened.format is not None
     assert opened.format.notes == (words,)
 
@@ -165,7 +165,7 @@ def test_check_says_what_is_odd(played: Played, name: str, words: str) -> None:
 @pytest.mark.parametrize(("rotate", "size"), [(0, (WIDTH, HEIGHT)), (90, (HEIGHT, WIDTH)), (180, (WIDTH, HEIGHT))])
 def test_whoever_knows_better_says_how_to_turn(played: Played, rotate: int, size: tuple[int, int]) -> None:
     config = AvConfig(id="odd", url=Url(str(played.folder / "base.mp4")), rotate=rotate)  # type: ignore[arg-type]
-    opened = open_once(config, NoHardware("none"))
+    opened = open_once(config, NoHardwareDecoder("none"))
     assert opened.format is not None
     assert opened.image is not None
     assert (opened.format.width, opened.format.height) == (opened.image.width, opened.image.height) == size
@@ -221,5 +221,5 @@ def _loaded(reader: AvReader) -> Iterator[Image]:
 
 def test_an_empty_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("none")
-    opened = open_once(AvConfig(id="none", url=Url(str(tmp_path))), NoHardware("none"))
+    opened = open_once(AvConfig(id="none", url=Url(str(tmp_path))), NoHardwareDecoder("none"))
     assert opened.problem == f"{tmp_path} holds no recording"

@@ -16,7 +16,7 @@ import numpy as np
 from daemon.config import AvConfig, SourceConfig
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
 from detectors.port import HostImage
@@ -30,7 +30,7 @@ def camera(id: str) -> AvConfig:
     return AvConfig(id=id, url=Url("rtsp://192.0.2.1/x"), decode="cpu")
 
 
-def make(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
+def make(config: SourceConfig, hardware: DecoderPool, folder: Path) -> Source:
     """By id: `unmade` cannot be made in a capture process; `heir` leaves its process's socket to another, until the
     file HEIR goes; `lingers` closes it, and goes on, when the file LINGER is there; others are held as long as the
     file HANG-ID is there."""
@@ -53,7 +53,7 @@ class HeldMaker:
 
     folder: Path
 
-    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+    def __call__(self, config: SourceConfig, hardware: DecoderPool) -> Source:
         return make(config, hardware, self.folder)
 
     def __reduce__(self) -> tuple[Callable[[Path], HeldMaker], tuple[Path]]:

@@ -128,7 +128,7 @@ class History(RuleBasedStateMachine):
 
     @precondition(lambda self: self.rig is not None)
     @rule()
-    def go_on(self) -> None:
+    def step(self) -> None:
         """Some frames pass."""
         ledger = self.running.app.ledger
         before = sum(count.captured for count in ledger.counts().values())

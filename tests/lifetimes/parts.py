@@ -10,7 +10,7 @@ import numpy as np
 
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Picture, Source
 from daemon.system.stop import Stop
@@ -89,7 +89,7 @@ def open_probe(gate: Gate) -> Callable[[Callable[[], Iterable[int]]], Probe]:
     return lambda _pids: Probe(gate)
 
 
-class Said:
+class Announcements:
     """What is told of a source."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Maker:
     def __reduce__(self) -> tuple[type[Maker], tuple[Path]]:
         return Maker, (self._folder,)
 
-    def __call__(self, config: SourceConfig, hardware: Hardware) -> Source:
+    def __call__(self, config: SourceConfig, hardware: DecoderPool) -> Source:
         if self._making:
             self._making()
         if self._library and _is_library(config):
@@ -165,7 +165,7 @@ class Maker:
         return _remote_source(config, hardware, self._folder)
 
 
-def _remote_source(config: SourceConfig, hardware: Hardware, folder: Path) -> Source:
+def _remote_source(config: SourceConfig, hardware: DecoderPool, folder: Path) -> Source:
     """In a capture process: a camera that is held as long as the file HANG-ID is in the folder."""
     if not isinstance(config, AvConfig):
         return make_source(config, hardware)

@@ -11,18 +11,18 @@ from daemon.capture.processes.worker import Worker
 from daemon.control.changes import Changes
 from daemon.errors import StoppingError
 from daemon.pipeline.ledger import Ledger
-from daemon.sources.buffers import Borrowed
+from daemon.sources.buffers import RemoteLease
 
 
 def leaked_lease() -> None:
     """Now and then a place of a capture process is not given back."""
-    numbers, give_back = itertools.count(1), Borrowed.__del__
+    numbers, return_buffer = itertools.count(1), RemoteLease.__del__
 
-    def leak(self: Borrowed) -> None:
+    def leak(self: RemoteLease) -> None:
         if next(numbers) % 40:
-            give_back(self)
+            return_buffer(self)
 
-    Borrowed.__del__ = leak  # type: ignore[method-assign]
+    RemoteLease.__del__ = leak  # type: ignore[method-assign]
 
 
 def lost_frame() -> None:

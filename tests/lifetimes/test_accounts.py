@@ -32,7 +32,7 @@ from daemon.sources.port import Picture
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
-from tests.lifetimes.parts import Said
+from tests.lifetimes.parts import Announcements
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
@@ -62,7 +62,7 @@ class Quiet:
 
     captures: tuple[Any, ...] = ()
 
-    def look_around(self, stall_after_s: float) -> None:
+    def housekeeping(self, stall_after_s: float) -> None:
         """Nobody is there."""
 
     def metrics(self) -> PublisherMetrics:
@@ -181,15 +181,15 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
 def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
     """D18: one goes away while the other still waits."""
     snapshots, answers = Snapshots(), list[bytes]()
-    waiting = threading.Thread(target=lambda: answers.append(snapshots.take("cam", 60, boxes=False)))
+    waiting = threading.Thread(target=lambda: answers.append(snapshots.jpeg("cam", 60, boxes=False)))
     waiting.start()
     with pytest.raises(LookoutError, match="is it up"):
-        snapshots.take("cam", 0.01, boxes=False)
+        snapshots.jpeg("cam", 0.01, boxes=False)
 
     def look() -> bool:
         frame = _frame("cam", 0)
         (found,), _ = _NOTHING.detect([frame.image])
-        snapshots.look(frame, found, _NOTHING, ())
+        snapshots.on_result(frame, found, _NOTHING, ())
         return bool(answers)
 
     wait_until(look, "the other has its picture")
@@ -254,17 +254,17 @@ class _Meanwhile(float):
 
 def test_nothing_is_said_of_a_source_after_its_end() -> None:
     """The monitor looks whether it has stalled, and just then it ends."""
-    said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
+    said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
     capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
-    ending = threading.Thread(target=lambda: [None for _ in iter(capture.go_on, None)])
+    ending = threading.Thread(target=lambda: [None for _ in iter(capture.step, None)])
 
     def end() -> None:
         ending.start()
         ending.join(0.2)  # it may have to wait until the monitor has looked
 
     while "up" not in said.states:
-        capture.go_on()
+        capture.step()
     board.release(board.take(1, 0))
     clock.advance(1.0)
     capture.check_stalled(_Meanwhile(0.5, end))
@@ -275,7 +275,7 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
 
 def test_a_source_that_has_not_begun_is_not_stalled() -> None:
     """The monitor looks at one that was added just now, on a machine that has been up for a day."""
-    said, ledger, clock = Said(), Ledger(["street"]), ManualClock()
+    said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     clock.advance(86_400)
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
     capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
@@ -302,16 +302,18 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
     """Its successor of the same name, or all others, would have less for ever."""
     ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, Said(), admission), clock, ReconnectConfig())
-    disowning = threading.Thread(target=capture.disown)
+    capture = Capture(
+        STREET, _Once(), CaptureSinks(board, ledger, Announcements(), admission), clock, ReconnectConfig()
+    )
+    disowning = threading.Thread(target=capture.abandon)
 
-    def disown() -> None:
+    def abandon() -> None:
         admission.happens = lambda: None
         disowning.start()
         disowning.join(0.2)  # it may have to wait until the source has entered
 
-    admission.happens = disown
-    while capture.go_on() is not None:
+    admission.happens = abandon
+    while capture.step() is not None:
         pass
     disowning.join(60)
     had: list[Quota] = []

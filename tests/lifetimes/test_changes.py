@@ -20,7 +20,7 @@ from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.redact import Secret
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.system.limits import Limits
@@ -212,7 +212,7 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     models = Models()
     models.gate.open()
 
-    def make(config: SourceConfig, hardware: Hardware) -> Source:
+    def make(config: SourceConfig, hardware: DecoderPool) -> Source:
         if config.id == "bad":
             raise ConfigError("source 'bad': there is no such thing")
         return make_source(config, hardware)
@@ -259,7 +259,7 @@ def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp
 def test_an_error_that_is_not_foreseen_changes_nothing_either(tmp_path: Path) -> None:
     """D21, D22: such as a bug in a library, while a source is made in this process."""
 
-    def make(config: SourceConfig, hardware: Hardware) -> Source:
+    def make(config: SourceConfig, hardware: DecoderPool) -> Source:
         if config.id == "bad":
             raise RuntimeError("a bug")
         return make_source(config, hardware)
@@ -292,7 +292,7 @@ def test_a_change_over_http_while_it_stops_is_told_to_try_later(tmp_path: Path) 
     gate, port = Gate(), free_port()
     http = HttpConfig(enabled=True, port=port, token=Secret(_TOKEN))
 
-    def make(_: SourceConfig, __: Hardware) -> Source:
+    def make(_: SourceConfig, __: DecoderPool) -> Source:
         return Camera(gate)
 
     with running(tmp_path, STREET, config={"http": http}, make_source=make, limits=Limits(stop=20)) as app:

@@ -24,11 +24,11 @@ from starlette.routing import Route
 
 from daemon.app import App
 from daemon.config import HttpConfig, SourceConfig
-from daemon.control.source_store import Kept
+from daemon.control.source_store import SourceStore
 from daemon.http import routes
 from daemon.http.server import HttpServer
 from daemon.redact import Secret
-from daemon.sources.decode import Hardware
+from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
 from daemon.system.limits import Limits
@@ -59,14 +59,14 @@ class Served:
     def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[App]:
         """Whose configuration file names these sources."""
         whole = config_of(*sources, http=self.http)
-        parts = {"make_source": self._make, "read": lambda: Kept(self.file).over(whole), **more}
+        parts = {"make_source": self._make, "read": lambda: SourceStore(self.file).over(whole), **more}
         with self.client, running(folder, *sources, config={"http": self.http}, **parts) as app:
             try:
                 yield app
             finally:
                 self.making.open()
 
-    def _make(self, config: SourceConfig, hardware: Hardware) -> Source:
+    def _make(self, config: SourceConfig, hardware: DecoderPool) -> Source:
         if config.id == "garden":
             self.making()
         return make_source(config, hardware)
@@ -85,7 +85,7 @@ class Served:
 
 def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a snapshot is asked for."""
-    taking, take = threading.Event(), app.snapshots.take
+    taking, take = threading.Event(), app.snapshots.jpeg
 
     def noted(*args: Any, **more: Any) -> bytes:
         taking.set()

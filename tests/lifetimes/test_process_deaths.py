@@ -17,9 +17,9 @@ from daemon.config import LogConfig, ReconnectConfig
 from daemon.control.admission import Admission
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.ledger import CAUSES, Ledger
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from tests.lifetimes.cameras import camera, make
-from tests.lifetimes.parts import Said
+from tests.lifetimes.parts import Announcements
 from tests.lifetimes.rig import wait_until
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
@@ -29,12 +29,12 @@ class End:
     """The daemon's end of one capture process, which reads `cam` without loss; the test takes the part of lanes."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Said()
+        self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Announcements()
         self.board = FrameBoard(["cam"], self.ledger, self.clock, depth=2, max_age_ns=10**9)
         self.capture = RemoteCapture(camera("cam"), once=False)
         config = WorkerConfig(
             make_source=partial(make, folder=folder),
-            offer=NoHardware("none"),
+            offer=NoHardwareDecoder("none"),
             live=False,
             depth=2,
             places=8,

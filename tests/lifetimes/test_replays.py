@@ -170,11 +170,11 @@ def test_no_picture_is_read_after_it_is_given_back() -> None:
     """What the replay above rests on: an image keeps its place for as long as anybody holds it."""
     from collections import deque
 
-    from daemon.sources.buffers import Borrowed, HostBlock, view
+    from daemon.sources.buffers import HostBlock, RemoteLease, view
 
     home: deque[tuple[int, int]] = deque()
     block = HostBlock(64)
-    image = HostImage(view(block.pointer, (4, 4, 3), Borrowed(home, 7, 0)))
+    image = HostImage(view(block.pointer, (4, 4, 3), RemoteLease(home, 7, 0)))
     part = image.bgr[1:]
     del image
     assert not home

@@ -17,7 +17,17 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.capture.processes.channel import Answer, Channel, Failed, FromCapture, Share, Stop, ToCapture, Uses, pair
+from daemon.capture.processes.channel import (
+    AdmissionReply,
+    Channel,
+    Failed,
+    FromCapture,
+    Heartbeat,
+    Share,
+    Stop,
+    ToCapture,
+    pair,
+)
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.client import Subscriber
@@ -26,7 +36,7 @@ from daemon.config import AvConfig, Config, ModelConfig, SourceConfig
 from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.pool import Pool
 from daemon.sources.nvdec.port import Shown
 from daemon.system.limits import Limits
@@ -178,7 +188,7 @@ class Asking:
     def __init__(self) -> None:
         mine, theirs = pair()
         self.channel = Channel(mine, FromCapture)
-        self.sender = FrameSender(Channel(theirs, ToCapture), NoHardware("none"), SystemClock(), live=True)
+        self.sender = FrameSender(Channel(theirs, ToCapture), NoHardwareDecoder("none"), SystemClock(), live=True)
         self.feed = Feed(7, self.sender, live=True, depth=1, places=4, asks=True)
         self.shares: list[Quota] = []
 
@@ -194,9 +204,9 @@ def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
     second = asking.enter()
     assert not first.done()
     assert not second.done()
-    asking.feed.answered(Answer(7, 1, None))  # late, and to the first
+    asking.feed.answered(AdmissionReply(7, 1, None))  # late, and to the first
     assert not second.done()
-    asking.feed.answered(Answer(7, 2, "no room"))
+    asking.feed.answered(AdmissionReply(7, 2, "no room"))
     with pytest.raises(SourceError, match="no room"):
         second.result(0)
     asking.feed.shared(Share(7, 1, Quota(fps=5.0)))
@@ -215,7 +225,7 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
 
     def send(number: int) -> None:
         for count in range(200):
-            there.send([Uses(number * 1000 + count)] * 20)
+            there.send([Heartbeat(number * 1000 + count)] * 20)
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -255,14 +265,14 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
     end = _Reset(fileno=mine.detach())
     end.setblocking(False)
     channel, process = Channel(end, FromCapture), Channel(theirs, ToCapture)
-    process.send([Uses(1)])
+    process.send([Heartbeat(1)])
     process.send([Failed("the reason")])
     channel.send([Stop()])  # unread
     others.append(theirs)
     heard: list[object] = []
     while (received := channel.receive()) is not None:
         heard += received[0]
-    assert heard == [Uses(1), Failed("the reason")]
+    assert heard == [Heartbeat(1), Failed("the reason")]
     channel.close()
 
 
@@ -301,7 +311,7 @@ def test_cameras_that_come_later_get_the_gpus_decoder() -> None:
     info = ModelInfo("m", "d", "fp16", "trt", "yolov8", (640, 640), ("a",), 8, gpu=99)
     config = Config(model=ModelConfig(path=Path("x")), sources=[STREET])
     found = hardware_of(config, info)
-    assert isinstance(found, NoHardware)  # here; but it was asked for, and says what is wrong with it
+    assert isinstance(found, NoHardwareDecoder)  # here; but it was asked for, and says what is wrong with it
     assert "no source asks" not in found.reason
 
 

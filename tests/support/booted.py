@@ -31,7 +31,7 @@ exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --ma
 
 
 @cache
-def why_not() -> str | None:
+def unsupported_reason() -> str | None:
     """The reason a systemd cannot be booted here, None if one can."""
     if os.geteuid() != 0:
         return "booting a systemd takes root"

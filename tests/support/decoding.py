@@ -49,10 +49,10 @@ def pictures_are_copied(engines: Engines) -> None:
             assert seen == list(range(20 if low_latency else 16))
             assert len(session.drain()) == 20 - len(seen)
             assert session.needs == decoder_bytes("hevc", 1904, 1078, SURFACES, low_latency=low_latency, kept=5)
-            assert not session.is_home
+            assert not session.all_free
             while held:
                 check(*held.popleft())
-            assert session.is_home
+            assert session.all_free
 
 
 def what_is_broken_is_told(engines: Engines) -> None:

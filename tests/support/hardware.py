@@ -17,9 +17,9 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from msgspec import structs
 
-from daemon.sources.buffers import HostBlock, HostMapper, HostPlace, view
+from daemon.sources.buffers import HostBlock, HostMapper, HostSlot, view
 from daemon.sources.decode import UnsuitableError
-from daemon.sources.leases import Ring
+from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes
 from daemon.sources.nvdec.pool import Pool
@@ -44,12 +44,12 @@ class FakeSession:
     ) -> None:
         self._codec, self._low_latency, self._surfaces, self._refuse = codec, low_latency, surfaces, refuse
         self._kept = kept
-        self._ring: Ring[HostPlace] | None = None
+        self._buffers: BufferPool[HostSlot] | None = None
         self._call = self.drained = 0
         self.closed = False
         self._open()
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """Any thread may."""
 
     def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
@@ -79,13 +79,13 @@ class FakeSession:
         return decoder_bytes(self._codec, *size, self._surfaces, low_latency=self._low_latency, kept=self._kept)
 
     @property
-    def is_home(self) -> bool:
-        return self._ring is None or self._ring.is_home
+    def all_free(self) -> bool:
+        return self._buffers is None or self._buffers.all_free
 
     def close(self) -> None:
-        assert self.is_home
+        assert self.all_free
         self.closed = True
-        if self._ring:
+        if self._buffers:
             self._block.close()
 
     def _open(self) -> None:
@@ -100,39 +100,39 @@ class FakeSession:
         assert call == self._call, "the picture is overwritten by now"
         width, height = frame.width, frame.height
         size = width * height * 3 // 2
-        if self._ring is None:
+        if self._buffers is None:
             self._block = HostBlock(size * self._surfaces)
-            self._ring = Ring([HostPlace(self._block, size * number) for number in range(self._surfaces)])
-        lease = self._ring.take()
-        luma = self._block.pointer + lease.place.offset
+            self._buffers = BufferPool([HostSlot(self._block, size * number) for number in range(self._surfaces)])
+        lease = self._buffers.acquire()
+        luma = self._block.pointer + lease.slot.offset
         view(luma, (height * 3 // 2, width))[:] = frame.to_ndarray(format="nv12")
         return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
 
 
 class FakeTarget:
-    """See `daemon.sources.nvdec.port.Target`."""
+    """See `daemon.sources.nvdec.port.UploadTarget`."""
 
     def __init__(self, surfaces: int, width: int, height: int) -> None:
         self._pitch, self._height = -(-width // 2) * 2, height
         self._rows = height + -(-height // 2)
         size = self._pitch * self._rows
         self._block = HostBlock(size * surfaces)
-        self._ring = Ring([HostPlace(self._block, size * number) for number in range(surfaces)])
+        self._buffers = BufferPool([HostSlot(self._block, size * number) for number in range(surfaces)])
         self.closed = False
 
     def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
-        lease = self._ring.take()
-        luma = self._block.pointer + lease.place.offset
+        lease = self._buffers.acquire()
+        luma = self._block.pointer + lease.slot.offset
         interleave(frame, view(luma, (self._rows, self._pitch)))
         chroma = luma + self._pitch * self._height
         return DeviceImage(luma, chroma, self._pitch, frame.width, frame.height, bt709, full_range, 0, lease)
 
     @property
-    def is_home(self) -> bool:
-        return self._ring.is_home
+    def all_free(self) -> bool:
+        return self._buffers.all_free
 
     def close(self) -> None:
-        assert self.is_home
+        assert self.all_free
         self.closed = True
         self._block.close()
 
@@ -168,7 +168,7 @@ class FakeCard:
 
 @dataclass(frozen=True)
 class FakeOffer:
-    """The same for capture processes; see `daemon.sources.decode.Offer`."""
+    """The same for capture processes; see `daemon.sources.decode.DecoderBackend`."""
 
     surfaces: int = 5
     sessions: int | None = None

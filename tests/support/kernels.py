@@ -16,7 +16,7 @@ import numpy.typing as npt
 from detectors.detections import Detections
 from detectors.heads import MOST_CANDIDATES, recognise
 from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
-from detectors.port import Wanted
+from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from detectors.trt.memory import CAPACITY
 from tests.support.driver import compiled
@@ -76,7 +76,7 @@ class Task:
     classes: int
     spec: InputSpec
     boxes: Sequence[Letterbox]
-    wanted: Wanted
+    wanted: PostprocessParams
     most: int = MOST_CANDIDATES
     capacity: int = CAPACITY
 
@@ -337,7 +337,7 @@ def _spoilt(rows: npt.NDArray[np.float32], rng: np.random.Generator, columns: in
     return rows
 
 
-def check_postprocess(runner: Runner, head: str, wanted: Wanted, seed: int = 0, **more: Any) -> int:
+def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed: int = 0, **more: Any) -> int:
     """A random batch against heads.py: the same boxes in the same order; how many there were.
 
     Args:
@@ -360,14 +360,14 @@ def check_postprocess(runner: Runner, head: str, wanted: Wanted, seed: int = 0, 
 
 
 # What is wanted, and of what: each finds boxes, and each is tried on every head.
-WANTED: tuple[tuple[Wanted, dict[str, Any]], ...] = (
-    (Wanted(0.3, 0.5), {}),
-    (Wanted(0.05, 0.65, multi_label=True), {}),
-    (Wanted(0.3, 0.5, 7), {}),
-    (Wanted(0.95), {}),
-    (Wanted(0.3, 0.5), {"size": 256, "strides": (8, 16, 32, 64)}),
-    (Wanted(0.0, 0.65, multi_label=True), {"size": 320}),  # more candidates than there is room for
-    (Wanted(0.0, 0.65), {"most": 40, "capacity": 64}),
-    (Wanted(0.1, 0.65, multi_label=True), {"most": 40}),
-    (Wanted(0.05, 0.5, multi_label=True), {"most": 32, "capacity": 32}),
+WANTED: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
+    (PostprocessParams(0.3, 0.5), {}),
+    (PostprocessParams(0.05, 0.65, multi_label=True), {}),
+    (PostprocessParams(0.3, 0.5, 7), {}),
+    (PostprocessParams(0.95), {}),
+    (PostprocessParams(0.3, 0.5), {"size": 256, "strides": (8, 16, 32, 64)}),
+    (PostprocessParams(0.0, 0.65, multi_label=True), {"size": 320}),  # more candidates than there is room for
+    (PostprocessParams(0.0, 0.65), {"most": 40, "capacity": 64}),
+    (PostprocessParams(0.1, 0.65, multi_label=True), {"most": 40}),
+    (PostprocessParams(0.05, 0.5, multi_label=True), {"most": 32, "capacity": 32}),
 )

@@ -14,7 +14,7 @@ _SCRIPT = Path(__file__).with_name("rtsp_server.py")
 
 
 @cache
-def why_not() -> str | None:
+def unsupported_reason() -> str | None:
     """The reason the server cannot run here, None if it can."""
     probe = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
     try:

@@ -149,7 +149,7 @@ class Simulation:
             due, number, capture = self._waiting[0]
             if due > now:
                 return
-            following = capture.go_on()
+            following = capture.step()
             assert following is not None, "a source has come to its end"
             heapq.heapreplace(self._waiting, (following, number, capture))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from detectors.cuda import DeviceBuffer, Event, Stream
-from detectors.port import DeviceImage, HostImage, Options, Wanted
+from detectors.port import DeviceImage, HostImage, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
 from tests.support.kernels import Nv12
@@ -20,7 +20,9 @@ SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures, the last l
 
 
 def options_of(model: Path, folder: Path, **more: Any) -> Options:
-    return replace(Options(model, wanted=Wanted(0.3), max_batch=4, cache=folder, frame_size=(100, 100)), **more)
+    return replace(
+        Options(model, wanted=PostprocessParams(0.3), max_batch=4, cache=folder, frame_size=(100, 100)), **more
+    )
 
 
 @contextmanager

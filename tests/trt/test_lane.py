@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
-from detectors.port import DetectorError, DeviceImage, HostImage, Options, Wanted
+from detectors.port import DetectorError, DeviceImage, HostImage, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector, available
 from tests.support import stubbed_cuda as cuda
 from tests.support.kernels import bgr_of, noise_nv12
@@ -61,7 +61,7 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
 
 def test_as_many_boxes_as_are_wanted(toy: Path, engines: Path) -> None:
     """What NMS has looked at, and nobody wants, is not left out for want of room."""
-    options = options_of(toy, engines, wanted=Wanted(0.0, 0.99, 5, multi_label=True))
+    options = options_of(toy, engines, wanted=PostprocessParams(0.0, 0.99, 5, multi_label=True))
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for one in lane.detect(host_pictures(3))[0]:
             assert (len(one), one.left_out) == (5, 0)
@@ -105,7 +105,10 @@ def test_a_file_in_half_precision_is_taken(toy: Path, tmp_path: Path) -> None:
     pictures = host_pictures(3)
     with closing(TrtDetector(options_of(half, tmp_path))) as detector, closing(detector.lane()) as lane:
         found, _ = lane.detect(pictures)
-    with closing(CpuDetector(Options(toy, wanted=Wanted(0.3)))) as reference, closing(reference.lane()) as looking:
+    with (
+        closing(CpuDetector(Options(toy, wanted=PostprocessParams(0.3)))) as reference,
+        closing(reference.lane()) as looking,
+    ):
         expected, _ = looking.detect(pictures)
     for one, other in zip(found, expected):
         assert len(one) > 0

@@ -17,7 +17,7 @@ MOST = 64  # messages in one packet
 _PACKET_BYTES = 1 << 18
 
 
-class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message to or from a capture process."""
 
 
@@ -26,7 +26,7 @@ class Told(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # of a source that was removed arrives.
 
 
-class Captured(Told, frozen=True, tag=1):
+class DeviceFrame(ProcessMessage, frozen=True, tag=1):
     """A frame on the GPU. Its place is borrowed until it is given back.
 
     Attributes:
@@ -46,7 +46,7 @@ class Captured(Told, frozen=True, tag=1):
     turns: int
 
 
-class CapturedHere(Told, frozen=True, tag=2):
+class HostFrame(ProcessMessage, frozen=True, tag=2):
     """A frame in host memory, BGR, as `detectors.port.HostImage`. Its place is borrowed likewise."""
 
     capture: int
@@ -55,7 +55,7 @@ class CapturedHere(Told, frozen=True, tag=2):
     offset: int
 
 
-class LeftOut(Told, frozen=True, tag=3):
+class PictureSkipped(ProcessMessage, frozen=True, tag=3):
     """A picture that will not be seen."""
 
     capture: int
@@ -63,7 +63,7 @@ class LeftOut(Told, frozen=True, tag=3):
     cause: str
 
 
-class Said(Told, frozen=True, tag=4):
+class StateChanged(ProcessMessage, frozen=True, tag=4):
     """A source's state has changed; as `daemon.capture.sinks.Announce`."""
 
     capture: int
@@ -74,8 +74,8 @@ class Said(Told, frozen=True, tag=4):
     format: VideoFormat | None
 
 
-class Connected(Told, frozen=True, tag=5):
-    """A source has a connection that gives so many frames a second; it waits for `Answer`.
+class Connected(ProcessMessage, frozen=True, tag=5):
+    """A source has a connection that gives so many frames a second; it waits for `AdmissionReply`.
 
     Attributes:
         connection: number of the connection; what is said to an earlier one does not count.
@@ -87,11 +87,11 @@ class Connected(Told, frozen=True, tag=5):
     format: VideoFormat
 
 
-class Disconnected(Told, frozen=True, tag=6):
+class Disconnected(ProcessMessage, frozen=True, tag=6):
     capture: int
 
 
-class Ended(Told, frozen=True, tag=7):
+class Ended(ProcessMessage, frozen=True, tag=7):
     """Nothing more comes of a source.
 
     Attributes:
@@ -102,7 +102,7 @@ class Ended(Told, frozen=True, tag=7):
     failure: str | None
 
 
-class NewBlock(Told, frozen=True, tag=8):
+class NewBlock(ProcessMessage, frozen=True, tag=8):
     """Memory that frames will lie in; alone in its packet, with its file descriptor."""
 
     number: int
@@ -110,36 +110,46 @@ class NewBlock(Told, frozen=True, tag=8):
     device: bool
 
 
-class BlockGone(Told, frozen=True, tag=9):
+class BlockGone(ProcessMessage, frozen=True, tag=9):
     number: int
 
 
-class Uses(Told, frozen=True, tag=10):
+class Heartbeat(ProcessMessage, frozen=True, tag=10):
     """Bytes of the GPU that decoders are planned to take; told every moment, as a sign of life."""
 
     memory: int
 
 
-class Failed(Told, frozen=True, tag=11):
+class Failed(ProcessMessage, frozen=True, tag=11):
     """The process cannot go on."""
 
     reason: str
 
 
 FromCapture = (
-    Captured | CapturedHere | LeftOut | Said | Connected | Disconnected | Ended | NewBlock | BlockGone | Uses | Failed
+    DeviceFrame
+    | HostFrame
+    | PictureSkipped
+    | StateChanged
+    | Connected
+    | Disconnected
+    | Ended
+    | NewBlock
+    | BlockGone
+    | Heartbeat
+    | Failed
 )
 
 # --- to a capture process ------------------------------------------------------------------------------------------
 
 
-class Returned(Told, frozen=True, tag=1):
+class Returned(ProcessMessage, frozen=True, tag=1):
     """Places that nobody reads any more: block and offset."""
 
     places: list[tuple[int, int]]
 
 
-class Answer(Told, frozen=True, tag=2):
+class AdmissionReply(ProcessMessage, frozen=True, tag=2):
     """To `Connected`: None if the source may give frames, otherwise why not."""
 
     capture: int
@@ -147,7 +157,7 @@ class Answer(Told, frozen=True, tag=2):
     refusal: str | None
 
 
-class Share(Told, frozen=True, tag=3):
+class Share(ProcessMessage, frozen=True, tag=3):
     """What a connection has of the detector and the decoder."""
 
     capture: int
@@ -155,11 +165,11 @@ class Share(Told, frozen=True, tag=3):
     quota: Quota
 
 
-class Stop(Told, frozen=True, tag=4):
+class Stop(ProcessMessage, frozen=True, tag=4):
     """End when all sources have; they are asked to."""
 
 
-class Add(Told, frozen=True, tag=5):
+class Add(ProcessMessage, frozen=True, tag=5):
     """Another source.
 
     Attributes:
@@ -169,19 +179,19 @@ class Add(Told, frozen=True, tag=5):
     task: bytes
 
 
-class Remove(Told, frozen=True, tag=6):
+class Remove(ProcessMessage, frozen=True, tag=6):
     """A source is to end; `Ended` is the answer."""
 
     capture: int
 
 
-class Disown(Told, frozen=True, tag=7):
+class Disown(ProcessMessage, frozen=True, tag=7):
     """A source that was to end did not: nobody listens to it any more."""
 
     capture: int
 
 
-ToCapture = Returned | Answer | Share | Stop | Add | Remove | Disown
+ToCapture = Returned | AdmissionReply | Share | Stop | Add | Remove | Disown
 
 
 class NoDescriptorError(Exception):
@@ -205,7 +215,7 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._scrap = bytearray(1)
 
-    def send(self, messages: Sequence[Told], fd: int | None = None) -> bool:
+    def send(self, messages: Sequence[ProcessMessage], fd: int | None = None) -> bool:
         """Send one packet, and with it a file descriptor; False if it would have to wait and does not.
 
         Raises:
@@ -221,7 +231,7 @@ class Channel:
             return False
         return True
 
-    def receive(self) -> tuple[list[Told], int | None] | None:
+    def receive(self) -> tuple[list[ProcessMessage], int | None] | None:
         """One packet and the file descriptor in it; no messages if nothing has come; None if the other end is gone.
 
         Raises:

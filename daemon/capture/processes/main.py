@@ -23,7 +23,7 @@ import structlog
 from daemon.capture.capture import Capture
 from daemon.capture.processes.channel import (
     Add,
-    Answer,
+    AdmissionReply,
     Channel,
     Disown,
     Failed,
@@ -35,17 +35,17 @@ from daemon.capture.processes.channel import (
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import CaptureSinks
-from daemon.capture.threads import Crew
+from daemon.capture.threads import CaptureThreads
 from daemon.capture.timing import Backoff
 from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
 from daemon.errors import SourceError
 from daemon.log import logging
 from daemon.pipeline.board import PATIENT_DEPTH
-from daemon.sources.decode import Hardware, Offer
+from daemon.sources.decode import DecoderBackend, DecoderPool
 from daemon.sources.port import Source
-from daemon.system.signals import leave_to_the_daemon
-from daemon.system.tuning import tune_the_interpreter
+from daemon.system.signals import ignore_stop_signals
+from daemon.system.tuning import configure_gc_and_switch_interval
 
 log = structlog.get_logger(__name__)
 _TICK_S = 0.25
@@ -77,8 +77,8 @@ class WorkerConfig:
         memory_bytes: that it may write to at most, beside what it shares; None for any number.
     """
 
-    make_source: Callable[[SourceConfig, Hardware], Source]
-    offer: Offer
+    make_source: Callable[[SourceConfig, DecoderPool], Source]
+    offer: DecoderBackend
     live: bool
     depth: int
     places: int
@@ -94,7 +94,7 @@ class WorkerConfig:
 
 
 def main() -> int:
-    leave_to_the_daemon()
+    ignore_stop_signals()
     end = socket.socket(fileno=int(sys.argv[1]))
     end.set_inheritable(False)  # a process that a library starts must not keep it open
     channel = Channel(end, ToCapture)
@@ -138,7 +138,7 @@ class _Unmade:
 class _Worker:
     """Everything between the beginning and the end."""
 
-    def __init__(self, config: WorkerConfig, hardware: Hardware, channel: Channel, clock: Clock) -> None:
+    def __init__(self, config: WorkerConfig, hardware: DecoderPool, channel: Channel, clock: Clock) -> None:
         self._config, self._hardware, self._channel, self._clock = config, hardware, channel, clock
         self._sender = FrameSender(channel, hardware, clock, live=config.live)
         self._feeds: dict[int, Feed] = {}
@@ -147,11 +147,11 @@ class _Worker:
         self._stopping = False
         self._bell, self._ringer = os.pipe()  # rung when a source has ended
         first = [capture for task in config.tasks if (capture := self._make(task))]
-        self._crew = Crew(first, hardware.threads, clock, self._give_up, hardware.use)
+        self._crew = CaptureThreads(first, hardware.threads, clock, self._give_up, hardware.make_current)
         self._sending = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
-        tune_the_interpreter()
+        configure_gc_and_switch_interval()
         self._sending.start()
         self._crew.start()
         poller, socket = select.poll(), self._channel.socket.fileno()
@@ -242,7 +242,7 @@ class _Worker:
 
     def _look_around(self, now: int) -> None:
         """Now and then."""
-        self._sender.look_around()
+        self._sender.housekeeping()
         for number, capture in [*self._captures.items()]:
             if capture.ended:
                 self._finish(number, capture.failure)
@@ -270,7 +270,7 @@ class _Worker:
     def _obey(self, message: Any) -> None:
         if isinstance(message, Returned):
             self._sender.returned(message)
-        elif isinstance(message, Answer):
+        elif isinstance(message, AdmissionReply):
             if feed := self._feeds.get(message.capture):
                 feed.answered(message)
         elif isinstance(message, Share):
@@ -282,7 +282,7 @@ class _Worker:
             self._remove(message.capture)
         elif isinstance(message, Disown):
             if capture := self._captures.get(message.capture):
-                capture.disown()
+                capture.abandon()
         elif isinstance(message, Stop):
             self._stopping = True
             for number in [*self._unmade]:

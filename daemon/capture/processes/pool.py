@@ -19,7 +19,7 @@ from daemon.capture.processes.spare import SpareDescriptors
 from daemon.capture.processes.worker import Worker
 from daemon.capture.sinks import DaemonSinks
 from daemon.sources.buffers import Mapper
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
@@ -88,9 +88,9 @@ class WorkerPool(threading.Thread):
         """Ask one source to end; from any thread."""
         self._order(lambda: self._with(capture, Worker.remove))
 
-    def disown(self, capture: RemoteCapture) -> None:
+    def abandon(self, capture: RemoteCapture) -> None:
         """It was asked to end and has not: nothing that still comes of it counts; from any thread."""
-        self._order(lambda: self._with(capture, Worker.disown))
+        self._order(lambda: self._with(capture, Worker.abandon_capture))
 
     def stop(self) -> None:
         """Ask all sources to end. The caller waits, for `ended` and for the thread."""
@@ -112,7 +112,7 @@ class WorkerPool(threading.Thread):
     def run(self) -> None:
         try:
             with closing(self._offer.mapper()) as mapper:
-                mapper.use()
+                mapper.make_current()
                 self._mapper, self._spares = mapper, SpareDescriptors(_SPARE)
                 with closing(self._spares):
                     self._serve()
@@ -197,7 +197,7 @@ class WorkerPool(threading.Thread):
         Args:
             taken: by others.
         """
-        if isinstance(self._offer, NoHardware):
+        if isinstance(self._offer, NoHardwareDecoder):
             return []
         asking = sorted((capture for capture in captures if capture.asks_gpu), key=lambda capture: not capture.insists)
         sessions, insisting = self._offer.sessions, sum(capture.insists for capture in asking)
@@ -228,13 +228,13 @@ class WorkerPool(threading.Thread):
         offer = self._offer
         config = replace(self._config, part=part)
         if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
-            if not isinstance(offer, NoHardware):
+            if not isinstance(offer, NoHardwareDecoder):
                 full = _FULL.format(offer.sessions)
                 asked = any(capture.asks_gpu for capture in captures)
-                offer = offer.without_decoder(full) if asked else NoHardware(full)
+                offer = offer.without_decoder(full) if asked else NoHardwareDecoder(full)
                 config = replace(config, niceness=_NICE)
             config = replace(config, offer=offer)
-        if isinstance(offer, NoHardware):
+        if isinstance(offer, NoHardwareDecoder):
             config = replace(config, memory_bytes=_BASE_BYTES + max(_ON_CPU, len(captures)) * _SOURCE_BYTES)
         worker = Worker(self._made, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
         self._made += 1

@@ -14,21 +14,21 @@ import msgspec
 
 from daemon.capture.processes.channel import (
     MOST,
-    Answer,
+    AdmissionReply,
     BlockGone,
-    Captured,
-    CapturedHere,
     Channel,
     Connected,
+    DeviceFrame,
     Disconnected,
     Ended,
-    LeftOut,
+    Heartbeat,
+    HostFrame,
     NewBlock,
+    PictureSkipped,
+    ProcessMessage,
     Returned,
-    Said,
     Share,
-    Told,
-    Uses,
+    StateChanged,
 )
 from daemon.capture.sinks import ADMITTED, OnQuota
 from daemon.clock import Clock
@@ -36,9 +36,9 @@ from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.buffers import Block, HostBlock, HostPlace, view
-from daemon.sources.decode import Hardware
-from daemon.sources.leases import Lease, Ring
+from daemon.sources.buffers import Block, HostBlock, HostSlot, view
+from daemon.sources.decode import DecoderPool
+from daemon.sources.leases import BufferPool, Lease
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
 
@@ -50,18 +50,18 @@ class _Copied(msgspec.Struct, frozen=True, gc=False):
     """A frame whose picture is in shared host memory by now."""
 
     info: FrameInfo
-    lease: Lease[HostPlace]
+    lease: Lease[HostSlot]
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):
     """A message of one feed, or of the process, on its way."""
 
     feed: Feed | None
-    what: Frame | _Copied | Told
+    what: Frame | _Copied | ProcessMessage
 
 
 class Feed:
-    """One source's way to the daemon: implements `daemon.capture.sinks.Board`, `Accounts`, `Announce` and `Admits`.
+    """One source's way to the daemon: implements the protocols of `daemon.capture.sinks`.
 
     Args:
         number: of the capture.
@@ -79,8 +79,8 @@ class Feed:
         # Each counted by one thread: its own, and the one that receives.
         self._sent = self._home = 0
         self._last_ns = 0  # when the last that was sent was captured
-        self._ring: Ring[HostPlace] | None = None
-        self._ring_bytes = 0  # of a picture
+        self._buffers: BufferPool[HostSlot] | None = None
+        self._buffer_bytes = 0  # of a picture
         self._connections = itertools.count(1)
         self._connection = 0
         self._on_quota: OnQuota = lambda _: None
@@ -130,7 +130,7 @@ class Feed:
         """The daemon counts a frame when it has it, and a picture left out when it hears of it."""
 
     def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
-        self._tell(LeftOut(self.number, seq, cause))
+        self._tell(PictureSkipped(self.number, seq, cause))
 
     def announce(
         self,
@@ -141,7 +141,7 @@ class Feed:
         retry_in_s: float | None,
         format: VideoFormat | None,
     ) -> None:
-        self._tell(Said(self.number, session, state, reason, retry_in_s, format))
+        self._tell(StateChanged(self.number, session, state, reason, retry_in_s, format))
 
     def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
         self._on_quota, self._connection = on_quota, next(self._connections)
@@ -163,7 +163,7 @@ class Feed:
             self._wanted = False
             self._wake()
 
-    def answered(self, message: Answer) -> None:
+    def answered(self, message: AdmissionReply) -> None:
         if message.connection == self._connection and not self._answer.done():
             if message.refusal is None:
                 self._answer.set_result(None)
@@ -189,25 +189,25 @@ class Feed:
         return self._sent - self._home > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
 
     def _retire(self) -> None:
-        if self._ring:
-            self._sender.retire(self._ring)
-            self._ring = None
+        if self._buffers:
+            self._sender.retire(self._buffers)
+            self._buffers = None
 
-    def _tell(self, message: Told) -> None:
+    def _tell(self, message: ProcessMessage) -> None:
         """After everything that was put here before."""
         self._sender.put(_Item(self, message))
 
-    def _place_for(self, image: HostImage) -> Lease[HostPlace] | None:
+    def _place_for(self, image: HostImage) -> Lease[HostSlot] | None:
         """A copy where the daemon sees it; None if it holds all there is room for."""
         size = image.bgr.nbytes
-        if self._ring is None or self._ring_bytes != size:
+        if self._buffers is None or self._buffer_bytes != size:
             self._retire()
             block = HostBlock(size * self._places)
-            self._ring = Ring([HostPlace(block, size * number) for number in range(self._places)])
-            self._ring_bytes = size
-        lease = self._ring.take_now()
+            self._buffers = BufferPool([HostSlot(block, size * number) for number in range(self._places)])
+            self._buffer_bytes = size
+        lease = self._buffers.try_acquire()
         if lease:
-            view(lease.place.block.pointer + lease.place.offset, image.bgr.shape)[:] = image.bgr
+            view(lease.slot.block.pointer + lease.slot.offset, image.bgr.shape)[:] = image.bgr
         return lease
 
 
@@ -223,7 +223,7 @@ class FrameSender:
         clock: of all feeds.
     """
 
-    def __init__(self, channel: Channel, hardware: Hardware, clock: Clock, *, live: bool) -> None:
+    def __init__(self, channel: Channel, hardware: DecoderPool, clock: Clock, *, live: bool) -> None:
         self._channel, self._hardware, self.clock, self._live = channel, hardware, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._held_up: dict[Feed, deque[_Item]] = {}  # the first is a picture that is not whole
@@ -233,17 +233,17 @@ class FrameSender:
         self._blocks: dict[int, Block] = {}
         self._numbers: dict[int, int] = {}  # of blocks by their address
         self._made = 0
-        self._retired: list[Ring[HostPlace]] = []
+        self._retired: list[BufferPool[HostSlot]] = []
         self._lock = threading.Lock()  # for `_retired`
 
     def put(self, item: _Item) -> None:
         self._queue.put(item)
 
-    def tell(self, message: Told) -> None:
+    def tell(self, message: ProcessMessage) -> None:
         """After everything that was put here before."""
         self._queue.put(_Item(None, message))
 
-    def retire(self, ring: Ring[HostPlace]) -> None:
+    def retire(self, ring: BufferPool[HostSlot]) -> None:
         """Close a ring's memory when all its places are home."""
         with self._lock:
             self._retired.append(ring)
@@ -255,10 +255,10 @@ class FrameSender:
             feed, _ = self._outstanding.pop(place)
             feed.returned()
 
-    def look_around(self) -> None:
+    def housekeeping(self) -> None:
         """Every moment: memory that is not used any more, and what decoders take."""
         with self._lock:
-            free = [ring for ring in self._retired if ring.is_home]
+            free = [ring for ring in self._retired if ring.all_free]
             self._retired = [ring for ring in self._retired if ring not in free]
         for ring in free:
             ring.all[0].block.close()
@@ -266,19 +266,19 @@ class FrameSender:
             if block.pointer == 0:
                 del self._blocks[number]
                 self.tell(BlockGone(number))
-        self.tell(Uses(self._hardware.memory))
+        self.tell(Heartbeat(self._hardware.memory))
 
     # --- the thread that sends -------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until `end`, or until nobody receives."""
-        self._hardware.use()
+        self._hardware.make_current()
         ending = False
         try:
             while not ending or self._held_up:
-                batch: list[Told] = []
+                batch: list[ProcessMessage] = []
                 for feed in [*self._held_up]:
-                    self._let_go(feed, batch)
+                    self._flush(feed, batch)
                 if ending and not batch:
                     self._wait(_LOOK_S)
                 elif not ending:
@@ -297,7 +297,7 @@ class FrameSender:
     def _wait(self, seconds: float) -> None:
         self.clock.wait(self._pause, seconds)
 
-    def _gather(self, batch: list[Told]) -> bool:
+    def _gather(self, batch: list[ProcessMessage]) -> bool:
         """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
         waits = not batch
         if waits and self._held_up and self._live:
@@ -306,7 +306,7 @@ class FrameSender:
         try:
             item = self._queue.get(block=waits, timeout=_LOOK_S if self._held_up else None)
             while item is not None:
-                self._sort_in(item, batch)
+                self._enqueue(item, batch)
                 if len(batch) >= MOST:
                     return False
                 item = self._queue.get_nowait()
@@ -314,7 +314,7 @@ class FrameSender:
             return False
         return True
 
-    def _sort_in(self, item: _Item, batch: list[Told]) -> None:
+    def _enqueue(self, item: _Item, batch: list[ProcessMessage]) -> None:
         """Add it, unless something of its feed is to come before."""
         feed = item.feed
         if feed is None or (feed not in self._held_up and _is_whole(item)):
@@ -324,7 +324,7 @@ class FrameSender:
         else:
             self._held_up[feed] = deque([item])
 
-    def _let_go(self, feed: Feed, batch: list[Told]) -> None:
+    def _flush(self, feed: Feed, batch: list[ProcessMessage]) -> None:
         """Add what is not held up any more."""
         line = self._held_up[feed]
         while line and len(batch) < MOST and _is_whole(line[0]):
@@ -332,9 +332,9 @@ class FrameSender:
         if not line:
             del self._held_up[feed]
 
-    def _message(self, item: _Item) -> Told:
+    def _message(self, item: _Item) -> ProcessMessage:
         what, feed = item.what, item.feed
-        if isinstance(what, Told):
+        if isinstance(what, ProcessMessage):
             return what
         assert feed is not None  # noqa: S101 - frames are of feeds
         if isinstance(what, Frame):
@@ -342,12 +342,12 @@ class FrameSender:
             block, offset = self._lend(feed, image.lease, device=True)
             chroma = image.chroma - image.luma
             kind = image.bt709, image.full_range, image.turns
-            return Captured(feed.number, info, block, offset, chroma, image.pitch, *kind)
-        return CapturedHere(feed.number, what.info, *self._lend(feed, what.lease, device=False))
+            return DeviceFrame(feed.number, info, block, offset, chroma, image.pitch, *kind)
+        return HostFrame(feed.number, what.info, *self._lend(feed, what.lease, device=False))
 
     def _lend(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
         """Hold a lease until the daemon gives it back; block and offset, by which the daemon knows it."""
-        place = lease.place
+        place = lease.slot
         where = self._number(place.block, device=device), place.offset
         self._outstanding[where] = (feed, lease)
         return where
@@ -368,5 +368,5 @@ def _is_whole(item: _Item) -> bool:
     if not isinstance(item.what, Frame):
         return True
     image: Any = item.what.image
-    whole: bool = image.lease.place.is_whole
+    whole: bool = image.lease.slot.is_ready
     return whole

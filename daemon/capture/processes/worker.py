@@ -20,27 +20,27 @@ import structlog
 
 from daemon.capture.processes.channel import (
     Add,
-    Answer,
+    AdmissionReply,
     BlockGone,
-    Captured,
-    CapturedHere,
     Channel,
     Connected,
+    DeviceFrame,
     Disconnected,
     Disown,
     Ended,
     Failed,
     FromCapture,
-    LeftOut,
+    Heartbeat,
+    HostFrame,
     NewBlock,
     NoDescriptorError,
+    PictureSkipped,
+    ProcessMessage,
     Remove,
     Returned,
-    Said,
     Share,
+    StateChanged,
     Stop,
-    Told,
-    Uses,
     pair,
 )
 from daemon.capture.processes.main import Task, WorkerConfig
@@ -48,10 +48,10 @@ from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
-from daemon.sources.buffers import Block, Borrowed, HostMapper, Mapper, view
+from daemon.sources.buffers import Block, HostMapper, Mapper, RemoteLease, view
 from daemon.system.reaping import reap
 from daemon.system.runtime import Runtime
-from daemon.system.signals import held_back
+from daemon.system.signals import signals_blocked
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
@@ -91,14 +91,14 @@ class _Run:
     blocks: dict[int, Block] = field(default_factory=dict)
     home: deque[tuple[int, int]] = field(default_factory=deque)
     lent: int = 0
-    unsent: deque[Told] = field(default_factory=deque)
+    unsent: deque[ProcessMessage] = field(default_factory=deque)
     problem: str | None = None
     closed_ns: int | None = None
     killed_ns: int | None = None
     is_mourned: bool = False
 
     @property
-    def is_home(self) -> bool:
+    def all_free(self) -> bool:
         """Nobody looks at its memory."""
         return len(self.home) == self.lent
 
@@ -149,16 +149,16 @@ class Worker:
         self._idle_ns: int | None = None  # monotonic time since which it has no source
         self._short_ns: int | None = None  # monotonic time at which there was no descriptor for its memory
         self._turned_ns = runtime.clock.monotonic_ns()
-        self._handlers: Mapping[type[Told], Callable[[_Run, Any], None]] = {
-            Captured: self._on_captured,
-            CapturedHere: self._on_captured_here,
-            LeftOut: self._on_left_out,
-            Said: self._on_said,
+        self._handlers: Mapping[type[ProcessMessage], Callable[[_Run, Any], None]] = {
+            DeviceFrame: self._on_device_frame,
+            HostFrame: self._on_host_frame,
+            PictureSkipped: self._on_left_out,
+            StateChanged: self._on_state_changed,
             Connected: self._on_connected,
             Disconnected: self._on_disconnected,
             Ended: self._on_ended,
             BlockGone: self._on_block_gone,
-            Uses: self._on_uses,
+            Heartbeat: self._on_heartbeat,
             Failed: self._on_failed,
         }
 
@@ -242,7 +242,7 @@ class Worker:
         if self._now and capture.number in self._now.captures:
             self._now.unsent.append(Remove(capture.number))
 
-    def disown(self, capture: RemoteCapture) -> None:
+    def abandon_capture(self, capture: RemoteCapture) -> None:
         """It was asked to end and has not: nothing that still comes of it counts.
 
         A process that has no other source is ended, and with it the library that does not return.
@@ -330,8 +330,8 @@ class Worker:
     def turn(self) -> None:
         """Do all that is due: return places, send messages, reap processes, start the next."""
         for closed in [*self._closing]:
-            self._bury(closed)
-        for dead in [dead for dead in self._dead if dead.is_home]:
+            self._reap(closed)
+        for dead in [dead for dead in self._dead if dead.all_free]:
             self._dead.remove(dead)
             dead.release()
         self._end_broken()
@@ -377,7 +377,7 @@ class Worker:
             os.lseek(orders, 0, os.SEEK_SET)
             fds = [theirs.fileno(), orders]
             command = [sys.executable, "-m", "daemon.capture.processes.main", *map(str, fds)]
-            with held_back():
+            with signals_blocked():
                 process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
         except BaseException:
             mine.close()
@@ -418,22 +418,22 @@ class Worker:
         run.closed_ns = self._clock.monotonic_ns()
         self._now, self._short_ns, self.memory = None, None, 0
         self._closing.append(run)
-        self._bury(run)
+        self._reap(run)
 
-    def _bury(self, run: _Run) -> None:
+    def _reap(self, run: _Run) -> None:
         """See whether it has exited, kill it when that takes too long, and go on without it when even that does."""
         now, code = self._clock.monotonic_ns(), run.process.poll()
         if code is not None:
             self._closing.remove(run)
             self._dead.append(run)
-            self._mourn(run, run.problem or _words_of(code))
+            self._on_worker_lost(run, run.problem or _words_of(code))
         elif run.killed_ns is None:
             if now - (run.closed_ns or 0) > self._limits.worker_exit * 1e9:
                 run.kill(now)
         elif now - max(run.killed_ns, run.closed_ns or 0) > self._limits.worker_exit * 1e9:
-            self._mourn(run, "it cannot be ended: the system holds it")
+            self._on_worker_lost(run, "it cannot be ended: the system holds it")
 
-    def _mourn(self, run: _Run, how: str) -> None:
+    def _on_worker_lost(self, run: _Run, how: str) -> None:
         """Tell those of its sources that had not ended."""
         if run.is_mourned:
             return
@@ -474,7 +474,7 @@ class Worker:
     # --- messages --------------------------------------------------------------------------------------------------
     # Of a capture that is not known any more, frames are given back at once, and the rest is nobody's.
 
-    def _on_captured(self, run: _Run, message: Captured) -> None:
+    def _on_device_frame(self, run: _Run, message: DeviceFrame) -> None:
         info, luma = message.info, run.blocks[message.block].pointer + message.offset
         run.lent += 1
         image = DeviceImage(
@@ -486,14 +486,14 @@ class Worker:
             bt709=message.bt709,
             full_range=message.full_range,
             turns=message.turns,
-            lease=Borrowed(run.home, message.block, message.offset),
+            lease=RemoteLease(run.home, message.block, message.offset),
         )
         self._take_in(message.capture, Frame(info, image))
 
-    def _on_captured_here(self, run: _Run, message: CapturedHere) -> None:
+    def _on_host_frame(self, run: _Run, message: HostFrame) -> None:
         info, address = message.info, run.blocks[message.block].pointer + message.offset
         run.lent += 1
-        lease = Borrowed(run.home, message.block, message.offset)
+        lease = RemoteLease(run.home, message.block, message.offset)
         self._take_in(message.capture, Frame(info, HostImage(view(address, (info.height, info.width, 3), lease))))
 
     def _take_in(self, number: int, frame: Frame) -> None:
@@ -508,13 +508,13 @@ class Worker:
             self._to.board.put_all(self._arrived)
             self._arrived.clear()
 
-    def _on_left_out(self, _: _Run, message: LeftOut) -> None:
+    def _on_left_out(self, _: _Run, message: PictureSkipped) -> None:
         if capture := self._captures.get(message.capture):
             capture.seq = message.seq + 1
             self._to.ledger.captured(capture.id)
             self._to.ledger.dropped(capture.id, message.seq, message.cause)
 
-    def _on_said(self, _: _Run, message: Said) -> None:
+    def _on_state_changed(self, _: _Run, message: StateChanged) -> None:
         if not (capture := self._captures.get(message.capture)):
             return
         capture.state = message.state
@@ -541,7 +541,7 @@ class Worker:
         refusal = answer.exception()
         if refusal is not None and not isinstance(refusal, SourceError):
             raise refusal
-        run.unsent.append(Answer(number, connection, None if refusal is None else str(refusal)))
+        run.unsent.append(AdmissionReply(number, connection, None if refusal is None else str(refusal)))
 
     def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
         if capture := self._captures.get(message.capture):
@@ -565,7 +565,7 @@ class Worker:
     def _on_block_gone(self, run: _Run, message: BlockGone) -> None:
         run.blocks.pop(message.number).close()
 
-    def _on_uses(self, _: _Run, message: Uses) -> None:
+    def _on_heartbeat(self, _: _Run, message: Heartbeat) -> None:
         self.memory = message.memory
 
     def _on_failed(self, run: _Run, message: Failed) -> None:

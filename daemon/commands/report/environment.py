@@ -46,7 +46,7 @@ class Environment:
     command: list[str]
 
 
-def found_out(files: Sequence[Path], device: int = 0) -> Environment:
+def collect_environment(files: Sequence[Path], device: int = 0) -> Environment:
     """The environment of now.
 
     Args:

@@ -79,7 +79,7 @@ class NvdecDecoder:
         self._pool.release(self._cost)
         with suppress(UnsuitableError):
             if self._session:
-                self._session.use()  # another thread than the one that reads may close
+                self._session.make_current()  # another thread than the one that reads may close
             self._retire()
         self._return_retired()
 
@@ -91,7 +91,7 @@ class NvdecDecoder:
         """Another session, for these; what is still in the one before comes out."""
         shown = self._retire()
         self._key = (self._codec, self._low_latency, parameters)
-        self._session, self._is_known = self._pool.take(self._key, self._cost), False
+        self._session, self._is_known = self._pool.acquire(self._key, self._cost), False
         return shown
 
     def _account(self, needs: int) -> None:

@@ -15,8 +15,8 @@ from daemon.sources.nvdec.port import Session
 
 
 @dataclass(frozen=True)
-class NvdecOffer:
-    """Implements `daemon.sources.decode.Offer`.
+class NvdecBackend:
+    """Implements `daemon.sources.decode.DecoderBackend`.
 
     Attributes:
         device: which GPU.
@@ -30,13 +30,13 @@ class NvdecOffer:
     memory: int | None
     sessions: int | None = SESSIONS
 
-    def without_decoder(self, reason: str) -> NvdecOffer:
+    def without_decoder(self, reason: str) -> NvdecBackend:
         return replace(self, card=structs.replace(self.card, refusal=reason))
 
     def open(self, part: float | None = None) -> Pool:
-        """See `daemon.sources.decode.Offer`."""
+        """See `daemon.sources.decode.DecoderBackend`."""
         from daemon.sources.nvdec.session import Engines
-        from daemon.sources.nvdec.upload_buffers import Upload
+        from daemon.sources.nvdec.upload_buffers import UploadBuffers
 
         share = 1.0 if part is None else part
         engines = Engines(self.device, shared=part is not None)
@@ -48,11 +48,11 @@ class NvdecOffer:
         return Pool(
             self.card,
             session,
-            partial(Upload, engines.device, engines.memory, self.surfaces),
+            partial(UploadBuffers, engines.device, engines.memory, self.surfaces),
             self.surfaces,
             engines.threads,
             int(memory * share),
-            on_use=engines.device.use,
+            make_current=engines.device.make_current,
             on_close=engines.close,
         )
 
@@ -73,8 +73,8 @@ class DeviceMapper:
 
         self._index, self._device = index, Device(index)
 
-    def use(self) -> None:
-        self._device.use()
+    def make_current(self) -> None:
+        self._device.make_current()
 
     def map(self, fd: int, size: int) -> Block:
         from detectors.cuda import SharedBuffer

@@ -13,23 +13,23 @@ from daemon.sources.decode import Decoder, SoftwareDecoder, UnsuitableError, pix
 from daemon.sources.nvdec.capability import Capability
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.decoder import NvdecDecoder
-from daemon.sources.nvdec.port import Holder, Key, MakeSession, Session, Target
+from daemon.sources.nvdec.port import Holder, Key, MakeSession, Session, UploadTarget
 from daemon.sources.nvdec.upload import UploadingDecoder
 
 log = structlog.get_logger(__name__)
 
 
 class Pool:
-    """Implements `daemon.sources.decode.Hardware`; safe to use from every thread.
+    """Implements `daemon.sources.decode.DecoderPool`; safe to use from every thread.
 
     Args:
         card: what can be decoded.
         make: opens a session.
         make_target: makes room for pictures of a width and height that come from the CPU.
         surfaces: pictures of each source that may be on their way at once.
-        threads: see `Hardware`.
+        threads: see `DecoderPool`.
         limit: bytes of the GPU's memory for all sessions, None for any.
-        on_use: makes the GPU usable in the calling thread.
+        make_current: makes the GPU usable in the calling thread.
         on_close: what to release after all sessions.
     """
 
@@ -37,19 +37,19 @@ class Pool:
         self,
         card: Capability,
         make: MakeSession,
-        make_target: Callable[[int, int], Target],
+        make_target: Callable[[int, int], UploadTarget],
         surfaces: int,
         threads: int,
         limit: int | None = None,
-        on_use: Callable[[], None] = lambda: None,
+        make_current: Callable[[], None] = lambda: None,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.use = on_use
+        self.make_current = make_current
         self.card, self.threads = card, threads
         self._make_target = make_target
         self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
         self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
-        self._dying: list[Holder] = []  # to be closed when their pictures are home
+        self._closing: list[Holder] = []  # to be closed when their pictures are home
         self._reserved: list[int] = []  # what each decoder may take
         self._taken: list[int] = []  # what sessions in use take
         self._peak = 0  # decoders at once, so far
@@ -78,9 +78,9 @@ class Pool:
         except UnsuitableError as error:
             log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
             return SoftwareDecoder()
-        return UploadingDecoder(most, self._make_target, self._bury, partial(self.release, cost))
+        return UploadingDecoder(most, self._make_target, self._close_when_free, partial(self.release, cost))
 
-    def take(self, key: Key, cost: int) -> Session:
+    def acquire(self, key: Key, cost: int) -> Session:
         """An idle session, or a new one, for the calling thread.
 
         Raises:
@@ -98,7 +98,7 @@ class Pool:
             with self._lock:
                 self._taken.remove(cost)
             raise
-        session.use()
+        session.make_current()
         return session
 
     def give(self, key: Key, cost: int, session: Session) -> None:
@@ -112,7 +112,7 @@ class Pool:
         """A session that failed."""
         with self._lock:
             self._taken.remove(cost)
-        self._bury(session)
+        self._close_when_free(session)
 
     def amend(self, cost: int, needs: int) -> None:
         """A decoder, and the session that it has taken, take something else than was thought.
@@ -141,15 +141,15 @@ class Pool:
         with self._lock:
             self._peak = 0
         self._trim()
-        if self._dying:
-            log.warning("decoders left behind: somebody still holds their pictures", count=len(self._dying))
+        if self._closing:
+            log.warning("decoders left behind: somebody still holds their pictures", count=len(self._closing))
             return
         self._on_close()
 
-    def _bury(self, holder: Holder) -> None:
+    def _close_when_free(self, holder: Holder) -> None:
         """Close it when its pictures are home."""
         with self._lock:
-            self._dying.append(holder)
+            self._closing.append(holder)
         self._trim()
 
     def _reserve(self, cost: int) -> None:
@@ -175,9 +175,9 @@ class Pool:
                 len(self._idle) + len(self._taken) > self._peak
                 or (self._limit is not None and sum(self._taken) + self._idle_bytes() > self._limit)
             ):
-                self._dying.append(self._idle.pop(0)[2])
-            closing = [session for session in self._dying if session.is_home]
-            self._dying = [session for session in self._dying if session not in closing]
+                self._closing.append(self._idle.pop(0)[2])
+            closing = [session for session in self._closing if session.all_free]
+            self._closing = [session for session in self._closing if session not in closing]
         for session in closing:
             session.close()
 

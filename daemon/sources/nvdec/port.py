@@ -21,7 +21,7 @@ Shown = tuple[Load, "int | None"]
 class Session(Protocol):
     """One hardware decoder; used by one thread at a time."""
 
-    def use(self) -> None:
+    def make_current(self) -> None:
         """The calling thread uses it from here on."""
         ...
 
@@ -46,14 +46,14 @@ class Session(Protocol):
         ...
 
     @property
-    def is_home(self) -> bool:
+    def all_free(self) -> bool:
         """Nobody holds a picture of it."""
         ...
 
     def close(self) -> None: ...
 
 
-class Target(Protocol):
+class UploadTarget(Protocol):
     """Room for pictures of one size on the GPU; used by one thread at a time."""
 
     def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
@@ -65,7 +65,7 @@ class Target(Protocol):
         ...
 
     @property
-    def is_home(self) -> bool:
+    def all_free(self) -> bool:
         """Nobody holds a picture of it."""
         ...
 
@@ -76,7 +76,7 @@ class Holder(Protocol):
     """What may be closed when its pictures are home: a session, or room for pictures."""
 
     @property
-    def is_home(self) -> bool: ...
+    def all_free(self) -> bool: ...
     def close(self) -> None: ...
 
 
@@ -91,7 +91,7 @@ picture."""
 class Sessions(Protocol):
     """Lends sessions to decoders; see `daemon.sources.nvdec.pool.Pool`."""
 
-    def take(self, key: Key, cost: int) -> Session: ...
+    def acquire(self, key: Key, cost: int) -> Session: ...
     def give(self, key: Key, cost: int, session: Session) -> None: ...
     def discard(self, cost: int, session: Session) -> None: ...
     def amend(self, cost: int, needs: int) -> None: ...

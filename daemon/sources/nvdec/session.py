@@ -24,7 +24,7 @@ _THREADS_PER_ENGINE = 0.4
 _SHORTEST_S, _LONGEST_S = 0.0005, 0.03  # pauses before the first look whether a picture is done
 _SHRINKS = 0.95  # what becomes of that pause where the first look finds it done
 _STEP_S, _GROWS = 0.001, 1.5  # between others
-_PATIENCE_S = 5.0
+_DECODE_TIMEOUT_S = 5.0
 _MOST_MAPPED = 2
 
 
@@ -57,7 +57,7 @@ class Engines:
 
     def session(self, codec: str, *, low_latency: bool, surfaces: int) -> Session:
         """A new one, for the calling thread."""
-        self.device.use()
+        self.device.make_current()
         return Session(self, codec, low_latency, surfaces)
 
     def memory(self, size: int) -> DeviceBuffer | SharedBuffer:
@@ -91,8 +91,8 @@ class Session:
             self._parsed = Parsed(codec, self._stream.handle, at_once=low_latency)
             undo.pop_all()
 
-    def use(self) -> None:
-        self._engines.device.use()
+    def make_current(self) -> None:
+        self._engines.device.make_current()
 
     def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
         try:
@@ -124,14 +124,14 @@ class Session:
         return decoder_bytes(self._codec, *parsed.size, self._count, low_latency=self._low_latency, kept=parsed.kept)
 
     @property
-    def is_home(self) -> bool:
-        return self._surfaces is None or self._surfaces.is_home
+    def all_free(self) -> bool:
+        return self._surfaces is None or self._surfaces.all_free
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._engines.device.use()
+        self._engines.device.make_current()
         self._stream.synchronize()
         while self._mapped:
             self._parsed.unmap(self._mapped.popleft()[0])
@@ -144,8 +144,8 @@ class Session:
         try:
             self._wait_for(number)
             surfaces = self._surfaces or self._make_surfaces()
-            lease = surfaces.take()
-            surface = lease.place
+            lease = surfaces.acquire()
+            surface = lease.slot
             self._give_back()
             source = self._parsed.map(number)
             self._mapped.append((source[0], surface))
@@ -169,15 +169,15 @@ class Session:
         step = _STEP_S
         sleep(step)
         while not self._parsed.is_done(number):
-            if perf_counter() - self._begun > _PATIENCE_S:
-                raise DecodeError(f"the GPU has not decoded a picture in {_PATIENCE_S:g} s")
+            if perf_counter() - self._begun > _DECODE_TIMEOUT_S:
+                raise DecodeError(f"the GPU has not decoded a picture in {_DECODE_TIMEOUT_S:g} s")
             step *= _GROWS
             sleep(step)
 
     def _give_back(self) -> None:
-        while self._mapped and (self._mapped[0][1].is_whole or len(self._mapped) >= _MOST_MAPPED):
+        while self._mapped and (self._mapped[0][1].is_ready or len(self._mapped) >= _MOST_MAPPED):
             pointer, surface = self._mapped.popleft()
-            if not surface.is_whole:
+            if not surface.is_ready:
                 self._stream.synchronize()
             self._parsed.unmap(pointer)
 

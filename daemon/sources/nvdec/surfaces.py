@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from daemon.sources.leases import Lease, Ring
+from daemon.sources.leases import BufferPool, Lease
 from detectors.cuda import DeviceBuffer, Event, SharedBuffer
 from detectors.port import DeviceImage
 
@@ -24,8 +24,8 @@ class Surface:
         self.event = Event(awaited=False)
 
     @property
-    def is_whole(self) -> bool:
-        """See `daemon.sources.buffers.Place`."""
+    def is_ready(self) -> bool:
+        """See `daemon.sources.buffers.Slot`."""
         return self.event.passed
 
 
@@ -36,7 +36,7 @@ class Surfaces:
         pitch: bytes of a row.
         rows: of a picture, luma and chroma.
         bytes: of a picture; its chroma follows its luma.
-        take: see `Ring.take`.
+        acquire: see `BufferPool.acquire`.
     """
 
     def __init__(self, memory: Memory, count: int, width: int, height: int) -> None:
@@ -52,18 +52,18 @@ class Surfaces:
             for surface in surfaces:
                 undo.callback(surface.event.close)
             self._undo = undo.pop_all()
-        self._ring = Ring(surfaces)
-        self.take = self._ring.take
+        self._buffers = BufferPool(surfaces)
+        self.acquire = self._buffers.acquire
 
     def image(self, lease: Lease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
         """The picture that will lie there, once the surface's event has passed."""
-        luma, pitch, ready = lease.place.pointer, self.pitch, lease.place.event.handle
+        luma, pitch, ready = lease.slot.pointer, self.pitch, lease.slot.event.handle
         chroma = luma + pitch * self._height
         return DeviceImage(luma, chroma, pitch, self._width, self._height, bt709, full_range, ready, lease)
 
     @property
-    def is_home(self) -> bool:
-        return self._ring.is_home
+    def all_free(self) -> bool:
+        return self._buffers.all_free
 
     def close(self) -> None:
         self._undo.close()

@@ -14,7 +14,7 @@ import msgspec
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.capability import Capability
 
-_PATIENCE_S = 30
+_TRIAL_TIMEOUT_S = 30
 # Two pictures in H.264: ffmpeg -f lavfi -i testsrc2=size=320x192:rate=30 -frames:v 2 -c:v libx264 -crf 48 -bf 0
 _PICTURES = base64.b64decode(
     "AAAAAWdkAA2ssgKDNgIgAAADACAAAAeB4oVJAAAAAWjrwFksiwAAAWWIhDcpJkJBxQvU7NOflu8i63LYuA0mJa60Gjf9LodkvlfFH4ZxIDa3W4tK"
@@ -37,9 +37,9 @@ def ask(device: int) -> Capability:
     """
     command = [sys.executable, "-m", __spec__.name, str(device)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE_S, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TRIAL_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UnsuitableError(f"the GPU's decoder gave no picture within {_PATIENCE_S} s") from error
+        raise UnsuitableError(f"the GPU's decoder gave no picture within {_TRIAL_TIMEOUT_S} s") from error
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
     if done.returncode:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"

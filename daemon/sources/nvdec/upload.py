@@ -15,7 +15,7 @@ from av.video.plane import VideoPlane
 
 from daemon.sources.decode import SoftwareDecoder, bgr_of
 from daemon.sources.nvdec.costs import picture_bytes
-from daemon.sources.nvdec.port import Target
+from daemon.sources.nvdec.port import UploadTarget
 from detectors.port import DetectorError, Image
 
 log = structlog.get_logger(__name__)
@@ -32,19 +32,19 @@ class UploadingDecoder(SoftwareDecoder):
     Args:
         most: bytes of a picture that there is room for.
         make: a target for a width and height; it may raise DetectorError.
-        bury: takes a target that is not used any more, and closes it when it is home.
+        close_when_free: takes a target that is not used any more, and closes it when it is home.
         on_close: gives the room back.
     """
 
     def __init__(
         self,
         most: int,
-        make: Callable[[int, int], Target],
-        bury: Callable[[Target], None],
+        make: Callable[[int, int], UploadTarget],
+        close_when_free: Callable[[UploadTarget], None],
         on_close: Callable[[], None],
     ) -> None:
-        self._most, self._make, self._bury, self._on_close = most, make, bury, on_close
-        self._target: Target | None = None
+        self._most, self._make, self._close_when_free, self._on_close = most, make, close_when_free, on_close
+        self._target: UploadTarget | None = None
         self._size = (0, 0)
         self._closed = False
 
@@ -72,7 +72,7 @@ class UploadingDecoder(SoftwareDecoder):
     def _retire(self) -> None:
         target, self._target = self._target, None
         if target:
-            self._bury(target)
+            self._close_when_free(target)
 
 
 def interleave(frame: VideoFrame, rows: npt.NDArray[np.uint8]) -> None:

@@ -14,12 +14,12 @@ from detectors.cuda import CudaError, Device, PinnedBuffer, Stream
 from detectors.port import DeviceImage
 
 
-class Upload:
-    """See `daemon.sources.nvdec.upload.Target`."""
+class UploadBuffers:
+    """See `daemon.sources.nvdec.upload.UploadTarget`."""
 
     def __init__(self, device: Device, memory: Memory, count: int, width: int, height: int) -> None:
         self._device = device
-        device.use()
+        device.make_current()
         with ExitStack() as undo:
             self._surfaces = Surfaces(memory, count, width, height)
             undo.callback(self._surfaces.close)
@@ -32,10 +32,10 @@ class Upload:
         self._rows = self._pinned.view((self._surfaces.bytes // self._surfaces.pitch, self._surfaces.pitch), np.uint8)
 
     def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
-        lease = self._surfaces.take()
-        surface = lease.place
+        lease = self._surfaces.acquire()
+        surface = lease.slot
         try:
-            self._device.use()  # which thread serves a source may change
+            self._device.make_current()  # which thread serves a source may change
             self._stream.synchronize()  # the picture before has left
             interleave(frame, self._rows)
             self._stream.send(surface.pointer, self._pinned)
@@ -45,9 +45,9 @@ class Upload:
         return self._surfaces.image(lease, bt709, full_range)
 
     @property
-    def is_home(self) -> bool:
-        return self._surfaces.is_home
+    def all_free(self) -> bool:
+        return self._surfaces.all_free
 
     def close(self) -> None:
-        self._device.use()
+        self._device.make_current()
         self._undo.close()

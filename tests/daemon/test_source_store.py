@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.config import SyntheticConfig, source_of
-from daemon.control.source_store import Kept
+from daemon.control.source_store import SourceStore
 from daemon.errors import ConfigError
 from tests.lifetimes.running import STREET, config_of
 
@@ -19,7 +19,7 @@ _MANY = [SyntheticConfig(id=f"many-{number}", fps=1) for number in range(300)]
 
 def test_many_may_write_at_once(tmp_path: Path) -> None:
     """Whoever reads meanwhile reads the file of one of them, whole; and nothing else is left beside it."""
-    kept, config, ids = Kept(tmp_path / "sources.json"), config_of(STREET), set[tuple[str, ...]]()
+    kept, config, ids = SourceStore(tmp_path / "sources.json"), config_of(STREET), set[tuple[str, ...]]()
     kept.write(_FEW)
     failures: list[BaseException] = []
 
@@ -42,13 +42,13 @@ def test_many_may_write_at_once(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_is_said_and_leaves_the_file(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "missing" / "sources.json")
+    kept = SourceStore(tmp_path / "missing" / "sources.json")
     with pytest.raises(ConfigError, match="cannot be written: No such file or directory"):
         kept.write(_FEW)
 
 
 def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
-    kept = Kept(tmp_path / "sources.json")
+    kept = SourceStore(tmp_path / "sources.json")
     kept.write(_FEW)
     (tmp_path / ".sources.json.abc").write_text("hunter2")
     (tmp_path / "sources.json.mine").write_text("a copy")
@@ -60,7 +60,7 @@ def test_a_variable_is_written_as_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     """No password of the environment gets into the file, and the next process takes it from its own environment."""
     monkeypatch.setenv("PW", "hunter2")
     rows = {"id": "a", "type": "av", "url": "rtsp://me:${PW}@cam/1", "options": {"headers": "Key: ${PW}"}}
-    kept = Kept(tmp_path / "sources.json")
+    kept = SourceStore(tmp_path / "sources.json")
     kept.write([source_of(rows)])
     assert "hunter2" not in (tmp_path / "sources.json").read_text()
     assert kept.over(config_of(STREET)).sources == [source_of(rows)]

@@ -11,7 +11,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.skipping import CatchUp, Cause
+from daemon.sources.skipping import Cause, FrameSkipper
 from tests.support import clips
 from tests.support.clock import ManualClock
 
@@ -28,7 +28,7 @@ class Source:
         container = av.open(str(path))
         stream: VideoStream = container.streams.video[0]
         self.packets = [packet for packet in container.demux(stream) if packet.size]
-        self.catch_up = CatchUp(stream, self.clock.monotonic_ns)
+        self.catch_up = FrameSkipper(stream, self.clock.monotonic_ns)
         self.bitstream = Bitstream(stream.codec_context.name, stream.codec_context.extradata)
         self.container = container
         self.read = 0
@@ -46,14 +46,14 @@ class Source:
         rows = []
         for _ in range(count):
             self.clock.advance(every_ms / 1e3)
-            rows.append(self.leaves_out(late_ms / 1e3, waited_ms, undecoded))
+            rows.append(self.skip_cause(late_ms / 1e3, waited_ms, undecoded))
         return rows
 
-    def leaves_out(self, late_s: float, waited_ms: int = 0, undecoded: float = 0) -> bool:
+    def skip_cause(self, late_s: float, waited_ms: int = 0, undecoded: float = 0) -> bool:
         """The next."""
         packet = self.packets[self.read % len(self.packets)]
         self.read += 1
-        cause = self.catch_up.leaves_out(packet, round(late_s * 1e9), waited_ms * _MS, undecoded)
+        cause = self.catch_up.skip_cause(packet, round(late_s * 1e9), waited_ms * _MS, undecoded)
         self.causes.add(cause)
         return cause is not None
 
@@ -124,7 +124,7 @@ def test_what_has_piled_up_is_skipped_as_far_as_it_is_there(long_camera: Source,
     begun = rows.index(True)
     while rows[-1] and long_camera.read < len(long_camera.packets):
         long_camera.clock.advance(every_ms / 1e3)
-        rows.append(long_camera.leaves_out(8.0))
+        rows.append(long_camera.skip_cause(8.0))
     assert not rows[-1]
     assert long_camera.packets[len(rows) - 1].is_keyframe
     assert (len(rows) - 1 - begun) / _RATE == pytest.approx(seconds, abs=1.0)
@@ -178,8 +178,8 @@ def test_key_pictures_that_come_irregularly_leave_the_share_right(camera: Source
 def test_a_gap_that_has_begun_ends_at_a_key_picture_though_there_is_time_again(camera: Source) -> None:
     rows = camera.left_out(5, late_ms=0, every_ms=66, undecoded=0.5)
     while not rows[-1]:
-        rows.append(camera.leaves_out(0, undecoded=0.5))
-    rows += [camera.leaves_out(0) for _ in range(_RATE)]
+        rows.append(camera.skip_cause(0, undecoded=0.5))
+    rows += [camera.skip_cause(0) for _ in range(_RATE)]
     camera.longest_gap(rows)
     assert not rows[-1]
 
@@ -216,7 +216,7 @@ class Served:
         while (now := clock.monotonic_ns() / 1e9) < 40:
             turn = min(range(len(sources)), key=lambda number: due[number])
             clock.advance(max(0.0, due[turn] - now))
-            while sources[turn].leaves_out(late[turn], undecoded=undecoded):
+            while sources[turn].skip_cause(late[turn], undecoded=undecoded):
                 due[turn] += period
             clock.advance(1 / 200)
             late[turn] = max(0.0, clock.monotonic_ns() / 1e9 - due[turn])

@@ -20,7 +20,7 @@ from daemon.commands.check import open_once
 from daemon.config import AvConfig
 from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
-from daemon.sources.decode import NoHardware
+from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
 from tests.support import clips
 from tests.support.ports import free_port
@@ -214,7 +214,7 @@ def test_a_camera_without_key_pictures_is_told_of(long_clip: Path, tmp_path: Pat
     """Nothing can be decoded; `lookout check` says why."""
     clips.ffmpeg("-i", long_clip, "-c", "copy", "-bsf:v", "noise=drop=key", tmp_path / "cam.ts")
     config = AvConfig(id="s", url=Url(str(tmp_path / "cam.ts")), kind="live")
-    problem = open_once(config, NoHardware("not asked for")).problem
+    problem = open_once(config, NoHardwareDecoder("not asked for")).problem
     assert problem is not None
     assert "it has sent no key picture yet" in problem
 
