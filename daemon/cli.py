@@ -142,10 +142,10 @@ def check(config: Path, running: bool) -> int:
 @_CONFIG
 def health(config: Path) -> int:
     """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
-    from daemon.commands.health import look
+    from daemon.commands.health import probe
     from daemon.config import load
 
-    lives, words = look(load(config))
+    lives, words = probe(load(config))
     click.echo(words, err=not lives)
     return 0 if lives else 1
 

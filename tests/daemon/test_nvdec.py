@@ -283,7 +283,7 @@ def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None
 def test_surfaces_come_home_by_themselves() -> None:
     ring = BufferPool([1, 2])
     first, second = ring.acquire(), ring.acquire()
-    assert {first.place, second.place} == {1, 2}
+    assert {first.slot, second.slot} == {1, 2}
     assert not ring.all_free
     del first
     third = ring.acquire()

@@ -62,10 +62,10 @@ def what_is_broken_is_told(engines: Engines) -> None:
             [(b"e", "errors in a picture", 60.0), (b"h", "not decoded a picture in 0.01", 0.01)]
         ):
             ((broken, _),) = feed(session, kind, 0)
-            sessions._PATIENCE_S = patience_s
+            sessions._DECODE_TIMEOUT_S = patience_s
             with pytest.raises(DecodeError, match=words):
                 broken(True, False)
-            sessions._PATIENCE_S = 60.0
+            sessions._DECODE_TIMEOUT_S = 60.0
             ((good, _),) = feed(session, b"p", 0)
             check(2 * number + 1, good(True, False))
         with pytest.raises(UnsuitableError, match=r"gave up: .* changed where no parameters were seen"):
