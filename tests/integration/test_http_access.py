@@ -119,7 +119,7 @@ def test_elsewhere_only_whether_it_works_is_free(tmp_path: Path) -> None:
     gone = {"id": "gone", "type": "av", "url": f"rtsp://127.0.0.1:{free_port()}/none"}
     sources = [street("street-0"), street("street-1"), gone]
     with Served(tmp_path, {"host": "0.0.0.0"}, sources=sources) as served, served.client_with(None) as anybody:  # noqa: S104
-        assert anybody.get("/ready").json() == {"ok": True, "reasons": []}
+        wait_until(lambda: anybody.get("/ready").json() == {"ok": True, "reasons": []}, "a street is up")
         assert anybody.get("/metrics").status_code == 401
         assert anybody.get("/openapi.json").status_code == 401
         for id in ("street-0", "street-1"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 from tests.support.ports import free_port
 
 TOKEN = "a-token-that-is-long-enough"  # noqa: S105 - of these tests
@@ -32,7 +32,7 @@ class Served:
             "sources": [street("street-0"), street("street-1")],
             "model": {"path": str(DEMO_MODEL), "backend": "fake"},
             "http": {"enabled": True, "port": self.port, "token": TOKEN, **(http or {})},
-            "monitor": {"interval_s": 0.5},
+            "monitor": {"interval_s": 0.5, "stall_after_s": 60},  # a busy machine is no camera that hangs
             **config,
         }
         self.lookout = Lookout(folder, whole)
@@ -40,6 +40,7 @@ class Served:
         self.client = self.client_with(TOKEN)
         with self.lookout.subscribe() as subscriber:
             receive_until(subscriber, has_seen(1, "street-0", "street-1"))
+        wait_until(lambda: self.client.get("/startup").is_success, "it is ready")  # frames may come before
 
     def client_with(self, token: str | None) -> httpx.Client:
         """Of whoever has this token, or none."""
