@@ -28,6 +28,7 @@ _CONFIG = click.option(
     help="Configuration file.",
 )
 _ENDPOINT = "tcp://127.0.0.1:5556"
+_FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
 
 
 def main() -> NoReturn:
@@ -83,43 +84,35 @@ def cli() -> None:
 
 
 @cli.command()
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
 @_CONFIG
-def run(config: Path) -> int:
-    """Start every source, detect, publish and monitor, until SIGTERM or SIGINT."""
-    from daemon.app import App
-    from daemon.config import Config
-    from daemon.control.source_store import SourceStore, load_whole, tell_whose_sources
-    from daemon.log import logging
-    from daemon.system.signals import stopping_on_signals
-    from daemon.system.stop import Stop, StoppedError
-    from daemon.system.tuning import disable_core_dumps
+@click.option("--model", help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@click.option("--endpoint", help=f"Where subscribers connect.  [default: {_ENDPOINT}]")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the configuration that SOURCEs make, commented.")
+@click.pass_context
+def run(
+    context: click.Context,
+    sources: tuple[str, ...],
+    config: Path,
+    model: str | None,
+    endpoint: str | None,
+    save: Path | None,
+) -> int:
+    """Start every source, detect, publish and monitor, until SIGTERM or SIGINT.
 
-    def read() -> Config:
-        found = load_whole(config)
-        tell_whose_sources(found)
-        return found
+    Each SOURCE is a URL (rtsp://...), a file, a folder, a pattern, or the number of a USB camera. Without one, the
+    configuration file says what there is.
+    """
+    from daemon.commands import run as running
 
-    disable_core_dumps()
-    loaded = load_whole(config)
-    if loaded.http.sources_file:
-        SourceStore(loaded.http.sources_file).tidy()
-    stop, running, asked = Stop(), list[App](), Stop()
-
-    def reload() -> None:
-        asked.set()  # for a daemon that is still to be built
-        for app in running:
-            app.reload_file()
-
-    with stopping_on_signals(stop.set, reload), logging(loaded.log):
-        tell_whose_sources(loaded)
-        try:
-            app = App(loaded, stop=stop, read=read)
-        except StoppedError:
-            return 0
-        running.append(app)
-        if asked.is_set:
-            app.reload_file()
-        return app.run()
+    if not sources:
+        given = {"--model": model, "--endpoint": endpoint, "--save": save}
+        if alone := [name for name, value in given.items() if value is not None]:
+            raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
+        return running.run_file(config)
+    if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
+        raise LookoutError("sources come from the command line or from -c, not from both")
+    return running.run_sources(sources, model or _FIRST_MODEL, endpoint, save)
 
 
 @cli.command()
@@ -540,4 +533,60 @@ def new(folder: Path, name: str) -> int:
 
     public, secret = new_pair(folder, name)
     click.echo(f"{secret}: for publisher.curve.secret_key_file; keep it to the daemon\n{public}: for subscribers")
+    return 0
+
+
+@cli.group()
+def model() -> None:
+    """Models to detect with: a catalogue, downloads, and what a file is."""
+
+
+@model.command("list")
+def list_models() -> int:
+    """Show the models that can be fetched by name, with their licences."""
+    from rich.console import Console
+
+    from daemon.commands.model import show_catalogue
+
+    show_catalogue(Console())
+    return 0
+
+
+@model.command("get")
+@click.argument("name")
+@click.option("--to", type=click.Path(path_type=Path), help="Folder.  [default: ~/.local/share/lookout/models]")
+@click.option("--from", "mirror", metavar="URL", help="Another address that has the same file.")
+@click.option("--accept-licence", is_flag=True, help="Of a model that is not permissively licensed.")
+def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bool) -> int:
+    """Fetch the model NAME from its makers, and check it; what breaks off is resumed the next time."""
+    from rich.console import Console
+
+    from daemon.commands.model import get
+
+    get(name, Console(), folder=to, mirror=mirror, accept=accept_licence)
+    return 0
+
+
+@model.command("info")
+@click.argument("file", type=click.Path(path_type=Path))
+def show_model(file: Path) -> int:
+    """Show what FILE, an ONNX model, is taken for: layout, input, labels, precision."""
+    from rich.console import Console
+
+    from daemon.commands.model import info
+
+    info(file, Console())
+    return 0
+
+
+@model.command("export")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--size", default=640, show_default=True, type=click.IntRange(32, 4096), help="Input width and height.")
+def export_model(file: Path, size: int) -> int:
+    """Make an ONNX file of FILE, Ultralytics' .pt, with Ultralytics' own exporter: any batch size."""
+    from rich.console import Console
+
+    from daemon.commands.model import export
+
+    export(file, size, Console())
     return 0

@@ -1,0 +1,116 @@
+"""Models that are known to work here, at the addresses of those who made them.
+
+Nobody's file comes with Lookout but its own demo model: weights have licences of their own. Sizes and digests are those
+of the release files. AP is that of COCO val2017 as its makers give it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon.errors import LookoutError
+
+_YOLOX = "https://github.com/Megvii-BaseDetection/YOLOX/releases/download/0.1.1rc0"
+_YOLOV5 = "https://github.com/ultralytics/yolov5/releases/download/v7.0"
+
+
+@dataclass(frozen=True)
+class CatalogueEntry:
+    """One model file.
+
+    Attributes:
+        url: at its makers' release.
+        size: bytes.
+        licence: of the weights, by its SPDX identifier.
+        input: width and height, pixels.
+        ap: of COCO val2017, 0.50 to 0.95, percent.
+        labels: as in `model.labels`, for a file that does not hold its own; None otherwise.
+    """
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+    licence: str
+    input: tuple[int, int]
+    ap: float
+    good_for: str
+    labels: str | None = None
+
+    @property
+    def is_permissive(self) -> bool:
+        """Its licence asks nothing of a service that runs it."""
+        return self.licence in ("Apache-2.0", "MIT", "BSD-3-Clause")
+
+
+CATALOGUE = (
+    CatalogueEntry(
+        "yolox_nano",
+        f"{_YOLOX}/yolox_nano.onnx",
+        3_659_407,
+        "c789161ed43c8269fcd4e67c67eeeb4e80c622da2eb296a20bc6007bd18a0b7d",
+        "Apache-2.0",
+        (416, 416),
+        25.8,
+        "a first look, and small machines without a GPU",
+        "coco",
+    ),
+    CatalogueEntry(
+        "yolox_tiny",
+        f"{_YOLOX}/yolox_tiny.onnx",
+        20_219_662,
+        "427cc366d34e27ff7a03e2899b5e3671425c262ea2291f88bb942bc1cc70b0f7",
+        "Apache-2.0",
+        (416, 416),
+        32.8,
+        "a few cameras on a CPU",
+        "coco",
+    ),
+    CatalogueEntry(
+        "yolox_s",
+        f"{_YOLOX}/yolox_s.onnx",
+        35_858_002,
+        "c5c2d13e59ae883e6af3b45daea64af4833a4951c92d116ec270d9ddbe998063",
+        "Apache-2.0",
+        (640, 640),
+        40.5,
+        "a GPU",
+        "coco",
+    ),
+    CatalogueEntry(
+        "yolov5n",
+        f"{_YOLOV5}/yolov5n.onnx",
+        3_981_910,
+        "04f0e55c26f58d17145b36045780fe1250d5bd2187543e11568e5141d05b3262",
+        "AGPL-3.0",
+        (640, 640),
+        28.0,
+        "comparisons with other systems",
+    ),
+)
+
+
+def entry_of(name: str) -> CatalogueEntry:
+    """
+    Raises:
+        LookoutError: the catalogue has no model of this name.
+    """
+    for entry in CATALOGUE:
+        if entry.name == name:
+            return entry
+    names = ", ".join(entry.name for entry in CATALOGUE)
+    raise LookoutError(f"no model {name!r} in the catalogue: it has {names}; a file of your own needs its path")
+
+
+def models_folder() -> Path:
+    """Where downloaded models are kept: $XDG_DATA_HOME/lookout/models."""
+    home = os.environ.get("XDG_DATA_HOME") or ""
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
+    return base / "lookout" / "models"
+
+
+def path_of(entry: CatalogueEntry, folder: Path | None = None) -> Path:
+    """Where it is kept, or will be."""
+    return (folder or models_folder()) / f"{entry.name}.onnx"

@@ -1,0 +1,111 @@
+"""A file from the network: resumed where it broke off, and checked before anybody sees it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+from daemon import __version__
+from daemon.errors import LookoutError
+
+_TIMEOUT_S = 30.0  # without a byte
+_PIECE = 1 << 16
+Progress = Callable[[int], None]
+"""Told how many bytes are there by now."""
+
+
+def download(url: str, path: Path, size: int, sha256: str, progress: Progress = lambda _: None) -> None:
+    """Fetch a file of known content. Proxies are those of the environment (HTTPS_PROXY, NO_PROXY).
+
+    What came before it broke off stays beside it, and is used the next time. Two that fetch the same file at once take
+    turns: the second finds it there.
+
+    Raises:
+        LookoutError: it cannot be fetched or written, or is another file; says what to do.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(path.with_name(f".{path.name}.lock")):
+            if path.exists() and is_whole(path, size, sha256):
+                return
+            part = path.with_name(f".{path.name}.part")
+            _fetch(url, part, size, progress)
+            if not is_whole(part, size, sha256):
+                part.unlink()
+                raise LookoutError(
+                    f"{url} is not the file that is known ({size:,} bytes, SHA-256 {sha256[:12]}...): something on the "
+                    "way has changed it, or its makers have; nothing was kept"
+                )
+            part.replace(path)
+    except OSError as error:
+        raise LookoutError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def is_whole(path: Path, size: int, sha256: str) -> bool:
+    """A file has this size and digest."""
+    if path.stat().st_size != size:
+        return False
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest() == sha256
+
+
+def _fetch(url: str, part: Path, size: int, progress: Progress) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    if have > size:  # of another version
+        have = 0
+    if have == size:
+        return
+    host = urlsplit(url).hostname or url
+    request = urllib.request.Request(url, headers={"User-Agent": f"lookout/{__version__}"})  # noqa: S310 - see below
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise LookoutError(f"{url}: models come over http or https; a file needs no download")
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310
+            resumes = answer.status == http.client.PARTIAL_CONTENT
+            with part.open("ab" if resumes else "wb") as file:
+                _copy(answer, file, have if resumes else 0, size, progress)
+    except urllib.error.HTTPError as error:
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.unlink(missing_ok=True)
+        raise LookoutError(f"{host} answers {error.code} {error.reason} for {url}") from error
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise LookoutError(
+            f"cannot fetch {url}: {reason}; try again, what came is kept. Behind a proxy, set HTTPS_PROXY; without a "
+            "network, fetch it elsewhere and pass its path"
+        ) from error
+
+
+def _copy(answer: http.client.HTTPResponse, file: BinaryIO, have: int, size: int, progress: Progress) -> None:
+    progress(have)
+    while piece := answer.read(_PIECE):
+        have += len(piece)
+        if have > size:
+            raise LookoutError(f"more than the {size:,} bytes that the file has came: it is another one")
+        file.write(piece)
+        progress(have)
+    file.flush()
+    os.fsync(file.fileno())
+    if have < size:
+        raise http.client.IncompleteRead(b"", size - have)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

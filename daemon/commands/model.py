@@ -1,0 +1,148 @@
+"""`lookout model`: what there is to detect with."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from daemon.commands import catalogue
+from daemon.commands.catalogue import CatalogueEntry, entry_of, path_of
+from daemon.commands.downloads import download, is_whole
+from daemon.errors import LookoutError
+from detectors.factory import open_detector
+from detectors.port import Options
+
+_ULTRALYTICS = "AGPL-3.0: who offers a service with it must offer the service's whole source to its users"
+
+
+def show_catalogue(console: Console) -> None:
+    """A row for each model, and whether it is here."""
+    table = Table("name", "licence", "input", "AP", "MB", "good for", "here")
+    for entry in catalogue.CATALOGUE:
+        width, height = entry.input
+        here = "yes" if path_of(entry).exists() else ""
+        row = (entry.name, entry.licence, f"{width}x{height}", f"{entry.ap:.1f}", f"{entry.size / 1e6:.1f}")
+        table.add_row(*row, entry.good_for, here)
+    console.print(table)
+    console.print(
+        "`lookout model get NAME` fetches one. AP: COCO val2017, as its makers give it.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def get(
+    name: str, console: Console, *, folder: Path | None = None, mirror: str | None = None, accept: bool = False
+) -> Path:
+    """Fetch a model of the catalogue, unless it is here.
+
+    Args:
+        folder: where to, the usual one unless told.
+        mirror: another address that has the same file.
+        accept: a licence that asks something of those who use the model.
+
+    Raises:
+        LookoutError: it cannot be had; says what to do.
+    """
+    entry = entry_of(name)
+    path = path_of(entry, folder)
+    if path.exists() and is_whole(path, entry.size, entry.sha256):
+        console.print(f"{path}: it is here", highlight=False, soft_wrap=True)
+        return path
+    console.print(f"{entry.name}, licence {entry.licence}, from {mirror or entry.url}", highlight=False, soft_wrap=True)
+    if not entry.is_permissive and not accept:
+        raise LookoutError(f"{entry.name} is under {_ULTRALYTICS}; --accept-licence fetches it")
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(entry.name, total=entry.size)
+        download(
+            mirror or entry.url,
+            path,
+            entry.size,
+            entry.sha256,
+            lambda have: progress.update(task, completed=have),
+        )
+    console.print(f"{path}: {entry.size:,} bytes, SHA-256 as known", highlight=False, soft_wrap=True)
+    return path
+
+
+def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | None]:
+    """The file of a model that was named on the command line, fetched if its licence is permissive.
+
+    Raises:
+        LookoutError: there is none.
+    """
+    path = Path(name_or_path)
+    if path.exists():
+        return path, None
+    if path.suffix or len(path.parts) > 1:
+        raise LookoutError(f"model {path} does not exist; `lookout model list` shows those that can be fetched by name")
+    entry = entry_of(name_or_path)
+    kept = path_of(entry)
+    if not kept.exists():
+        get(name_or_path, console)
+    return kept, entry
+
+
+def info(path: Path, console: Console) -> None:
+    """What a model's file says of itself, and what Lookout makes of it.
+
+    Raises:
+        DetectorError: it cannot be used; says why.
+    """
+    with closing(open_detector("cpu", Options(path, max_batch=1))) as detector:
+        model = detector.info
+    table = Table(show_header=False)
+    width, height = model.input_size
+    labels = ", ".join(model.labels[:8]) + (f" and {len(model.labels) - 8} more" if len(model.labels) > 8 else "")
+    for row in (
+        ("file", f"{path}, {path.stat().st_size:,} bytes"),
+        ("digest", model.digest),
+        ("head", model.head),
+        ("input", f"{width}x{height}"),
+        ("precision", model.precision),
+        ("labels", labels),
+        *(("note", note) for note in model.notes),
+    ):
+        table.add_row(*row)
+    console.print(table)
+
+
+def export(path: Path, size: int, console: Console) -> Path:
+    """An ONNX file of Ultralytics' weights, by Ultralytics' own exporter: any batch size, opset 17.
+
+    Raises:
+        LookoutError: Ultralytics is not installed, or refuses.
+    """
+    if not path.is_file():
+        raise LookoutError(f"{path} is no file: it must be a .pt of Ultralytics")
+    if importlib.util.find_spec("ultralytics") is None:
+        raise LookoutError("the exporter is Ultralytics' own (AGPL-3.0): pip install ultralytics onnx")
+    from ultralytics import YOLO
+
+    try:
+        made = Path(YOLO(str(path)).export(format="onnx", dynamic=True, opset=17, imgsz=size, simplify=False))
+    except Exception as error:
+        raise LookoutError(f"Ultralytics cannot export {path}: {type(error).__name__}: {error}") from error
+    target = path.with_suffix(".onnx")
+    if made != target:
+        shutil.move(made, target)
+    _fix_size(target, size)
+    console.print(f"{target}: any batch size; `lookout model info {target}` shows it", highlight=False, soft_wrap=True)
+    return target
+
+
+def _fix_size(path: Path, size: int) -> None:
+    """Only the batch stays open: the exporter opens width and height with it."""
+    import onnx
+
+    model = onnx.load(path)
+    for dimension in model.graph.input[0].type.tensor_type.shape.dim[2:4]:
+        dimension.dim_value = size
+    onnx.save(model, path)

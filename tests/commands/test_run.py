@@ -1,0 +1,109 @@
+"""`lookout run SOURCE ...`: detections without a configuration file."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daemon.cli import invoke
+from daemon.client import Subscriber
+from daemon.commands.from_arguments import config_of, sources_of, yaml_of
+from daemon.config import AvConfig, CameraConfig, load
+from daemon.errors import LookoutError
+from daemon.messages import Detections
+from tests.support.daemon import DEMO_MODEL, ROOT, receive_until
+from tests.support.ports import free_port
+
+
+def _sources(*words: str) -> list[object]:
+    return [*config_of(yaml_of(sources_of(words), DEMO_MODEL)).sources]
+
+
+def test_each_kind_of_source_has_a_name(tmp_path: Path) -> None:
+    (tmp_path / "front door.mkv").touch()
+    words = ("rtsp://192.0.2.7:554/a", "rtsp://192.0.2.7:554/b", "0", "/dev/video2", str(tmp_path / "front door.mkv"),
+             str(tmp_path), f"{tmp_path}/*.mkv", "http://camera.example/s.m3u8")  # fmt: skip
+    sources = _sources(*words)
+    assert [source.id for source in sources] == [  # type: ignore[attr-defined]
+        "192.0.2.7", "192.0.2.7-2", "usb-0", "video2", "front-door", "recordings", "recordings-2", "camera.example"
+    ]  # fmt: skip
+    assert [type(source) for source in sources] == [AvConfig, AvConfig, CameraConfig, CameraConfig, *[AvConfig] * 4]
+
+
+def test_nothing_in_a_url_is_taken_for_something_else() -> None:
+    url = 'rtsp://me:p"a: #s{w}rd\\@192.0.2.7/x?y=[1]'
+    (source,) = _sources(url)
+    assert isinstance(source, AvConfig)
+    assert source.url.reveal() == url
+
+
+def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the file: the saved one holds the name, and not the password."""
+    monkeypatch.setenv("DOOR_PASSWORD", "hunter2")
+    text = yaml_of(sources_of(["rtsp://me:${DOOR_PASSWORD}@192.0.2.7/"]), DEMO_MODEL)
+    assert "hunter2" not in text
+    (source,) = config_of(text).sources
+    assert isinstance(source, AvConfig)
+    assert source.url.reveal() == "rtsp://me:hunter2@192.0.2.7/"
+
+
+@pytest.mark.parametrize("word", ["camera", "./gone.mp4", "-1", ""])
+def test_what_is_no_source_is_said(word: str) -> None:
+    with pytest.raises(LookoutError, match="is no URL"):
+        sources_of([word])
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["run", "gone.mp4"], "'gone.mp4' is no URL"),
+        (["run", "0", "--model", "gone.onnx"], "gone.onnx does not exist"),
+        (["run", "0", "-c", "config.yaml"], "not from both"),
+        (["run", "--save", "x.yaml"], "--save is for sources on the command line"),
+        (["run", "0", "--model", str(DEMO_MODEL), "--endpoint", "udp://x"], "must start with tcp://"),
+    ],
+)
+def test_mistakes_are_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(args) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "config.yaml"
+    mine.write_text("mine")
+    assert invoke(["run", "0", "--model", str(DEMO_MODEL), "--save", str(mine)]) == 2
+    assert "is not overwritten" in capsys.readouterr().err
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.needs("ffmpeg")
+def test_detections_come_and_the_saved_file_says_the_same(tmp_path: Path, long_clip: Path) -> None:
+    endpoint, saved = f"tcp://127.0.0.1:{free_port()}", tmp_path / "saved.yaml"
+    shutil.copy(long_clip, tmp_path / "street.mkv")
+    command = [sys.executable, "-m", "daemon", "run", str(tmp_path / "street.mkv"), "--model", str(DEMO_MODEL),
+               "--endpoint", endpoint, "--save", str(saved)]  # fmt: skip
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=log)
+    try:
+        with Subscriber(endpoint) as subscriber:
+            (*_, last) = receive_until(subscriber, lambda message: isinstance(message, Detections))
+        assert isinstance(last, Detections)
+        assert last.source == "street"
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    said = (tmp_path / "log").read_text()
+    assert f"lookout run -c {saved}" in said
+    assert json.loads(said.splitlines()[-1])["event"] == "stopped"
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    config = load(saved)
+    assert config.publisher.endpoint == endpoint
+    assert [source.id for source in config.sources] == ["street"]
