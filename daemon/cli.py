@@ -590,3 +590,31 @@ def export_model(file: Path, size: int) -> int:
 
     export(file, size, Console())
     return 0
+
+
+@cli.command()
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0, 60), help="To wait for answers.")
+@click.option("--at", "addresses", multiple=True, metavar="HOST[:PORT]", help="A camera that discovery does not reach.")
+@click.option("--user", default="", help="Of the cameras in the network.")
+@click.option("--password", default="", envvar="CAMERA_PASSWORD", help="Better from CAMERA_PASSWORD.")
+@click.option("--usb", is_flag=True, help="Those of this machine only.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="As the sources of a configuration.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def cameras(
+    seconds: float, addresses: tuple[str, ...], user: str, password: str, usb: bool, as_yaml: bool, as_json: bool
+) -> int:
+    """Show the cameras of this machine (V4L2) and of its network (ONVIF), with the address of each stream."""
+    from rich.console import Console
+
+    from daemon.commands import cameras as finding
+
+    found = finding.usb_cameras()
+    if not usb:
+        found += finding.network_cameras(seconds, addresses, user, password)
+    if as_json:
+        click.echo(finding.as_json(found))
+    elif as_yaml:
+        click.echo(finding.as_yaml(found, with_user=bool(user)), nl=False)
+    else:
+        finding.show(found, Console())
+    return 0 if found else 1

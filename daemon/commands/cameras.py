@@ -1,0 +1,199 @@
+"""`lookout cameras`: what there is to look through, on this machine and in its network."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import shlex
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from daemon.commands.from_arguments import sources_of
+from daemon.commands.onvif_search import search
+from daemon.errors import LookoutError
+
+_V4L2 = Path("/sys/class/video4linux")
+_QUERYCAP, _CAPABILITY = 0x80685600, struct.Struct("16s32s32sIII12x")  # VIDIOC_QUERYCAP, of linux/videodev2.h
+_VIDEO_CAPTURE = 1
+_ANSWER_S = 20.0  # a camera has for all that it is asked; reading the protocol's own description takes some
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One picture that a camera sends.
+
+    Attributes:
+        profile: its name at the camera.
+        size: width and height, pixels, where the camera tells; None otherwise.
+    """
+
+    profile: str
+    url: str
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Camera:
+    """One camera.
+
+    Attributes:
+        where: a device of this machine, or a host in the network.
+        streams: the largest first; of a USB camera none.
+        problem: why there are none, None if there are.
+    """
+
+    name: str
+    where: str
+    streams: Sequence[Stream] = field(default=())
+    problem: str | None = None
+    usb: bool = False
+
+    @property
+    def source(self) -> str | None:
+        """The word that `lookout run` takes for it."""
+        if self.usb:
+            return None if self.problem else self.where
+        return self.streams[0].url if self.streams else None
+
+
+def usb_cameras(folder: Path = _V4L2, devices: Path = Path("/dev")) -> list[Camera]:
+    """V4L2 devices that give pictures; a camera has others, for its controls and metadata."""
+    found = []
+    for entry in sorted(folder.glob("video*"), key=lambda path: int(path.name.removeprefix("video") or 0)):
+        device = devices / entry.name
+        try:
+            name = (entry / "name").read_text().strip()
+            gives_pictures = _captures(device)
+        except PermissionError:
+            problem = f"{device} may not be read: add yourself to its group, such as `usermod -aG video $USER`"
+            found.append(Camera(name, str(device), problem=problem, usb=True))
+        except OSError:
+            continue  # unplugged meanwhile
+        else:
+            if gives_pictures:
+                found.append(Camera(name, str(device), usb=True))
+    return found
+
+
+def _captures(device: Path) -> bool:
+    with device.open("rb", buffering=0) as file:
+        answer = bytearray(_CAPABILITY.size)
+        fcntl.ioctl(file, _QUERYCAP, answer)
+    return bool(_CAPABILITY.unpack(answer)[-1] & _VIDEO_CAPTURE)
+
+
+def network_cameras(seconds: float, addresses: Iterable[str] = (), user: str = "", password: str = "") -> list[Camera]:
+    """ONVIF cameras: those that answer in the local network, and those at these addresses.
+
+    Args:
+        seconds: for answers.
+        addresses: HOST or HOST:PORT; of other networks, which discovery does not reach.
+
+    Raises:
+        LookoutError: what asks them is not installed.
+    """
+    try:
+        import onvif
+    except ImportError as error:
+        raise LookoutError("ONVIF cameras need one package more: pip install '.[onvif]'; or --usb") from error
+    logging.getLogger("onvif").setLevel(logging.CRITICAL)  # what matters of it is told as the camera's problem
+    asked = [f"http://{address}/onvif/device_service" for address in addresses]
+    places = dict.fromkeys([*asked, *(search(seconds) if seconds > 0 else ())])
+
+    async def ask_all() -> list[Camera]:
+        return await asyncio.gather(*(_ask(onvif.ONVIFCamera, place, user, password) for place in places))
+
+    return asyncio.run(ask_all())
+
+
+async def _ask(make: Any, place: str, user: str, password: str) -> Camera:
+    """A camera's name and streams, or why it gives none."""
+    parts = urlsplit(place)
+    host = parts.hostname or place
+    camera = make(host, parts.port or 80, user, password)
+    try:
+        return await asyncio.wait_for(_described(camera, host), _ANSWER_S)
+    except asyncio.TimeoutError:
+        return Camera("", host, problem=f"no answer within {_ANSWER_S:g} s")
+    except Exception as error:  # noqa: BLE001 - whatever a camera answers, the others are shown
+        return Camera("", host, problem=_words_of(error, user))
+    finally:
+        await camera.close()
+
+
+async def _described(camera: Any, host: str) -> Camera:
+    await camera.update_xaddrs()
+    device = await camera.create_devicemgmt_service()
+    about = await device.GetDeviceInformation()
+    media = await camera.create_media_service()
+    streams = []
+    for profile in await media.GetProfiles():
+        answer = await media.GetStreamUri(
+            {
+                "StreamSetup": {"Stream": "RTP-Unicast", "Transport": {"Protocol": "RTSP"}},
+                "ProfileToken": profile.token,
+            }
+        )
+        encoder = profile.VideoEncoderConfiguration
+        size = (encoder.Resolution.Width, encoder.Resolution.Height) if encoder else None
+        streams.append(Stream(str(profile.Name), str(answer.Uri), size))
+    streams.sort(key=lambda stream: -(stream.size[0] * stream.size[1] if stream.size else 0))
+    return Camera(f"{about.Manufacturer} {about.Model}".strip(), host, streams)
+
+
+def _words_of(error: Exception, user: str) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    if any(word in text.lower() for word in ("authori", "401", "password", "sender not")):
+        return "it wants a user and a password" if not user else "it refuses this user or password"
+    return text[:200]
+
+
+def as_yaml(cameras: Iterable[Camera], *, with_user: bool) -> str:
+    """The `sources:` of a configuration. Passwords are left to the environment.
+
+    Args:
+        with_user: the cameras of the network want a user.
+    """
+    lines = sources_of([camera.source for camera in cameras if camera.source])
+    if not with_user:
+        return "\n".join(lines) + "\n"
+    whole = []
+    for line in lines:
+        whole.append(line)
+        if line.lstrip().startswith('url: "rtsp'):
+            whole += ['    user: "${CAMERA_USER}"', '    password: "${CAMERA_PASSWORD}"']
+    return "\n".join(whole) + "\n"
+
+
+def show(cameras: Sequence[Camera], console: Console) -> None:
+    """A row for each stream, with the command that looks through it."""
+    if not cameras:
+        console.print("no camera was found; --at HOST asks one that discovery does not reach")
+        return
+    table = Table("camera", "where", "stream", "address")
+    for camera in cameras:
+        rows = [(f"{row.profile} {_size(row)}".strip(), row.url) for row in camera.streams]
+        for number, (stream, url) in enumerate(rows or [("", camera.problem or camera.where)]):
+            name, where = (camera.name, camera.where) if number == 0 else ("", "")
+            table.add_row(*(Text(cell, overflow="fold") for cell in (name, where, stream, url)))
+    console.print(table)
+    if source := next((camera.source for camera in cameras if camera.source), None):
+        console.print(f"lookout run {shlex.quote(source)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _size(stream: Stream) -> str:
+    return "{}x{}".format(*stream.size) if stream.size else ""
+
+
+def as_json(cameras: Iterable[Camera]) -> str:
+    return json.dumps([asdict(camera) for camera in cameras], indent=2)

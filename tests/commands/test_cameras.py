@@ -1,0 +1,104 @@
+"""`lookout cameras`: a small ONVIF camera answers a search in the network, and says which streams it has."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from daemon.cli import invoke
+from daemon.commands import cameras
+from daemon.config import AvConfig, parse
+from tests.support.onvif import answering, onvif_camera
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cameras, "_ANSWER_S", 300.0)
+
+
+def _ask(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    invoke(["cameras", "--json", *args])
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_search_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the host that has answered, whatever it says of others; nonsense beside it is passed over."""
+    with onvif_camera() as camera, answering(camera.port):
+        found = _ask("--seconds", "2", capsys=capsys)
+    ours = [row for row in found if row["name"] == "Street Lamp 3"]
+    assert ours, found
+    assert not [row for row in found if row["where"] == "192.0.2.99"]
+
+
+def test_the_largest_stream_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
+    with onvif_camera() as camera:
+        (row,) = _ask("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
+    assert (row["name"], row["where"], row["problem"]) == ("Street Lamp 3", "127.0.0.1", None)
+    assert row["streams"] == [
+        {"profile": "main", "url": camera.stream("main"), "size": [1920, 1080]},
+        {"profile": "sub", "url": camera.stream("sub"), "size": [640, 360]},
+    ]
+
+
+def test_a_camera_that_wants_a_password_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with onvif_camera(user="viewer") as camera:
+        at = ("--seconds", "0", "--at", f"127.0.0.1:{camera.port}")
+        (row,) = _ask(*at, capsys=capsys)
+        assert row["problem"] == "it wants a user and a password"
+        (row,) = _ask(*at, "--user", "other", "--password", "x", capsys=capsys)
+        assert row["problem"] == "it refuses this user or password"
+        (row,) = _ask(*at, "--user", "viewer", "--password", "x", capsys=capsys)
+        assert row["problem"] is None
+
+
+def test_what_was_found_can_go_into_a_configuration(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with onvif_camera(user="viewer") as camera:
+        at = ("--seconds", "0", "--at", f"127.0.0.1:{camera.port}")
+        assert invoke(["cameras", "--yaml", *at, "--user", "viewer", "--password", "hunter2"]) == 0
+    said = capsys.readouterr().out
+    assert "hunter2" not in said
+    monkeypatch.setenv("CAMERA_USER", "viewer")
+    monkeypatch.setenv("CAMERA_PASSWORD", "hunter2")
+    (source,) = parse(f"model: {{path: m.onnx}}\n{said}").sources
+    assert isinstance(source, AvConfig)
+    assert source.address == "rtsp://viewer:hunter2@127.0.0.1:554/main"
+
+
+def test_one_that_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with onvif_camera() as camera:
+        at = ("--at", f"127.0.0.1:{free_port()}", "--at", f"127.0.0.1:{camera.port}")
+        silent, found = _ask("--seconds", "0", *at, capsys=capsys)
+    assert "Cannot connect" in str(silent["problem"])
+    assert found["name"] == "Street Lamp 3"
+
+
+def test_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["cameras", "--usb"]) in (0, 1)  # whatever this machine has
+    assert invoke(["cameras", "--seconds", "0"]) in (0, 1)
+    assert "camera" in capsys.readouterr().out
+
+
+def test_a_usb_camera_is_a_device_that_gives_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside its pictures a camera has a device for metadata; the kernel's answer tells them apart."""
+    for number, (name, capabilities) in enumerate((("HD Webcam", 0x04200001), ("HD Webcam", 0x04A00000))):
+        (tmp_path / "class" / f"video{number}").mkdir(parents=True)
+        (tmp_path / "class" / f"video{number}" / "name").write_text(f"{name}\n")
+        (tmp_path / f"video{number}").write_bytes(capabilities.to_bytes(4, "little"))
+
+    def ioctl(file: object, request: int, answer: bytearray) -> int:
+        assert request == 0x80685600
+        raw = file.read()  # type: ignore[attr-defined]
+        answer[:] = b"uvcvideo".ljust(16, b"\0") + b"HD Webcam".ljust(32, b"\0") + bytes(32 + 4 + 4) + raw + bytes(12)
+        return 0
+
+    monkeypatch.setattr("fcntl.ioctl", ioctl)
+    found = cameras.usb_cameras(tmp_path / "class", tmp_path)
+    assert [(camera.name, camera.source) for camera in found] == [("HD Webcam", str(tmp_path / "video0"))]
