@@ -618,3 +618,18 @@ def cameras(
     else:
         finding.show(found, Console())
     return 0 if found else 1
+
+
+@cli.command()
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option("--model", help="ONNX file, or a name of `lookout model list`.")
+@click.option("--endpoint", help=f"Where subscribers connect.  [default: {_ENDPOINT}]")
+@click.option("--out", type=click.Path(path_type=Path), default="config.yaml", show_default=True, help="The file.")
+def init(sources: tuple[str, ...], model: str | None, endpoint: str | None, out: Path) -> int:
+    """Write a configuration for SOURCEs and try it; without SOURCEs, it asks."""
+    from daemon.commands.init import init as run_init
+    from daemon.config import LogConfig
+    from daemon.log import logging
+
+    with logging(LogConfig(format="console")):
+        return run_init(sources, model, endpoint, out, _FIRST_MODEL)
