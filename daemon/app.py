@@ -41,12 +41,12 @@ from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
 from daemon.sources.factory import make_source
-from daemon.system import heap, systemd
+from daemon.system import memory, systemd
 from daemon.system.affinity import Affinity
+from daemon.system.background import BackgroundTask
 from daemon.system.gpus import name_visible
 from daemon.system.limits import Limits
 from daemon.system.mps import Mps
-from daemon.system.opening import Opening
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
@@ -136,7 +136,7 @@ class App:
         find_hardware: FindHardware,
         sinks: Sequence[FrameStatsListener],
     ) -> None:
-        heap.keep_little()
+        memory.return_early()
         raise_nofile_limit()  # capture processes, started from here, have it too
         config, instance = self._config, secrets.token_hex(4)
         access = None
@@ -343,7 +343,7 @@ class App:
             with suppress(DetectorError):  # the reason is told already
                 close()
 
-        closing = Opening("closing", work, lambda _: None, self._clock)
+        closing = BackgroundTask("closing", work, lambda _: None, self._clock)
         try:
             closing.start()
         except RuntimeError as error:  # the system gives no thread
@@ -362,7 +362,7 @@ class App:
 
     def _in_time(self, undo: ExitStack, what: str, work: Callable[[], T]) -> T:
         """Do what may take long in a thread beside, for the daemon may be asked to end meanwhile."""
-        opening = Opening(what, lambda _: work(), lambda _: None, self._clock).start()
+        opening = BackgroundTask(what, lambda _: work(), lambda _: None, self._clock).start()
         try:
             return opening.wait(
                 self._stop, self._config.model.open_timeout_s, lambda: LookoutError(f"{what} takes too long")
@@ -375,7 +375,7 @@ class App:
     def _open(self, open_detector: OpenDetector) -> Detector:
         model = self._config.model
         limit = model.open_timeout_s
-        opening = Opening(
+        opening = BackgroundTask(
             "opening the model",
             lambda _: open_detector(model.backend, options_of(self._config)),
             lambda late: late.close(),

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from daemon.appending import AppendedFile
+from daemon.appended_file import AppendedFile
 from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig
 from daemon.errors import ConfigError

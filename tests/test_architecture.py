@@ -32,7 +32,7 @@ GPU_FILES = (
 
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
-    ("errors", "clock", "appending", "redact", "messages", "validation"),
+    ("errors", "clock", "appended_file", "redact", "messages", "validation"),
     ("config", "client"),
     ("log",),
     ("system",),

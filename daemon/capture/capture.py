@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import structlog
 
-from daemon.capture.aside import BlockingExecutor
+from daemon.capture.blocking import BlockingExecutor
 from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
-from daemon.capture.aside import BlockingExecutor
+from daemon.capture.blocking import BlockingExecutor
 from daemon.capture.capture import Capture
 from daemon.clock import Bell, Clock
 from daemon.config import SourceConfig

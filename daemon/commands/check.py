@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from daemon.appending import AppendedFile
+from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
 from daemon.control.capacity import Demand, Limits, cores, loads, measure_detector, verdict

@@ -24,7 +24,7 @@ from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lanes import Generation, Lanes
 from daemon.pipeline.stages import BoxFilter
 from daemon.system import systemd
-from daemon.system.opening import Opening
+from daemon.system.background import BackgroundTask
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend
@@ -54,7 +54,7 @@ class _Request:
     reloads: bool
     keep: KeepSources | None = None
     future: Future[Change] = field(default_factory=Future)
-    opening: Opening[Generation] | None = None
+    opening: BackgroundTask[Generation] | None = None
     opened_for: Config | None = None
 
 
@@ -86,7 +86,7 @@ class Changes(threading.Thread):
         self._runtime, self._clock = runtime, runtime.clock
         self._waiting: deque[_Request] = deque()
         self._parked: _Request | None = None  # waits for its model
-        self._left: list[Opening[Generation]] = []  # given up, and not at an end
+        self._left: list[BackgroundTask[Generation]] = []  # given up, and not at an end
         self._working = False
         self._reloading: Future[Change] | None = None  # asked for, and not begun
         self._stopping = Stop()
@@ -264,7 +264,7 @@ class Changes(threading.Thread):
             with self._lock:
                 self._parked = None
             raise DetectorError(f"{len(self._left)} models that were given up still do not come to an end: restart")
-        opening = Opening(
+        opening = BackgroundTask(
             "opening the model",
             lambda stop: self._prepare(new, stop),
             Generation.retire,

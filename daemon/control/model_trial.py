@@ -22,8 +22,8 @@ import msgspec
 
 from daemon.config import LogConfig
 from daemon.log import logging
+from daemon.system.children import reap
 from daemon.system.mps import environment_outside
-from daemon.system.reaping import reap
 from daemon.system.signals import ignore_stop_signals, signals_blocked
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector

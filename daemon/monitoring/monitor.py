@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from daemon.appending import AppendedFile
+from daemon.appended_file import AppendedFile
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
 from daemon.messages import Metrics, SourceMetrics, State, topic
@@ -20,7 +20,7 @@ from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
 from daemon.publish.publisher import Publisher
-from daemon.system import heap, systemd
+from daemon.system import memory, systemd
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from daemon.system.tuning import name_threads
@@ -169,7 +169,7 @@ class Monitor(threading.Thread):
         )
         self._reports += 1
         if self._reports % _REPORTS_PER_TIDY == 0:
-            heap.tidy()
+            memory.trim()
         name_threads()
         systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
         return metrics

@@ -11,7 +11,7 @@ import structlog
 from daemon.config import SourceConfig
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
-from daemon.system import heap
+from daemon.system import memory
 from daemon.system.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
 
@@ -148,7 +148,7 @@ class Generation:
                 self._detector.close()
         except Exception:
             log.exception("a detector cannot be closed")
-        heap.tidy()
+        memory.trim()
         self.closed.set()
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 import structlog
 
+from daemon.system.children import reap
 from daemon.system.gpus import name_visible
-from daemon.system.reaping import reap
 from daemon.system.signals import ignore_stop_signals, signals_blocked
 
 log = structlog.get_logger(__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from daemon.system.reaping import reap
+from daemon.system.children import reap
 from tests.support.daemon import wait_until
 
 

@@ -49,7 +49,7 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import Block, HostMapper, Mapper, RemoteLease, view
-from daemon.system.reaping import reap
+from daemon.system.children import reap
 from daemon.system.runtime import Runtime
 from daemon.system.signals import signals_blocked
 from detectors.port import DeviceImage, HostImage

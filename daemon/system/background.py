@@ -17,7 +17,7 @@ _POLL_S = 0.05
 _TELL_NS = 10_000_000_000  # between two lines that say it takes long
 
 
-class Opening(Generic[T]):
+class BackgroundTask(Generic[T]):
     """One piece of such work.
 
     Args:
@@ -50,7 +50,7 @@ class Opening(Generic[T]):
         self.began_ns = self._told_ns = clock.monotonic_ns()
         self._thread = threading.Thread(target=self._run, name=what.replace(" ", "-"), daemon=True)
 
-    def start(self) -> Opening[T]:
+    def start(self) -> BackgroundTask[T]:
         self._thread.start()
         return self
 

@@ -13,7 +13,7 @@ _KEPT_BYTES = 8 << 20  # enough for a picture of 1080 lines: its pages are not t
 _LARGE_BYTES = 16 << 20
 
 
-def keep_little() -> None:
+def return_early() -> None:
     """Have glibc keep 8 MiB of what is freed in each of its heaps, and give larger blocks back at once.
 
     By itself it comes to keep twice the largest block ever freed, up to 64 MiB, in a heap of each thread: each model
@@ -25,7 +25,7 @@ def keep_little() -> None:
         libc.mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
-def tidy() -> None:
+def trim() -> None:
     """Collect what has come since the start, and give freed memory back to the system; costs a few milliseconds.
 
     The collector is tuned to come rarely: a flood of connections, each of which leaves a cycle, would wait for it, and
