@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 
 class LookoutError(Exception):
     """An error a user can cause and mend; the command line prints it and exits with 2."""
@@ -36,15 +34,3 @@ class DecodeError(LookoutError):
 
 class PoisonedError(Exception):
     """The process can use the GPU no more, and must end; not for a source to retry after."""
-
-
-class LeftOutError(DecodeError):
-    """One picture was not decoded, because there is no time for all.
-
-    Attributes:
-        cause: as of `DecodeError`.
-    """
-
-    def __init__(self, text: str, cause: Literal["late", "rate_limit"]) -> None:
-        super().__init__(text)
-        self.cause = cause

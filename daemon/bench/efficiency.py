@@ -23,6 +23,7 @@ from daemon.config import AvConfig
 from daemon.errors import LookoutError
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
+from daemon.sources.port import next_picture
 from daemon.system.paths import demo_model
 from detectors.cpu.detector import CpuDetector, CpuLane
 from detectors.port import HostImage, Options, on_host
@@ -107,7 +108,7 @@ def _decode(clip: Path, most: int) -> list[HostImage]:
     with closing(AvSource(config).open()) as reader:
 
         def pictures() -> Iterator[HostImage]:
-            while (picture := reader.read()) is not None:
+            while (picture := next_picture(reader)) is not None:
                 yield on_host(picture.load())
 
         frames = [image for image, _ in zip(pictures(), range(most))]

@@ -30,7 +30,7 @@ from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.ffmpeg import AvSource
-from daemon.sources.port import Reader, Source
+from daemon.sources.port import DecodeBudget, Reader, Source, next_picture
 from daemon.system.paths import demo_model
 from detectors.factory import Backend
 from detectors.port import Precision
@@ -94,7 +94,7 @@ def check_playable(load: Load) -> None:
         with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
             while True:
                 with suppress(DecodeError):  # one that is damaged, of many
-                    if reader.read() is None:
+                    if next_picture(reader) is None:
                         raise LookoutError(f"{url} has no picture that can be decoded: name another recording")
                     break
 
@@ -172,12 +172,12 @@ class _Phased:
     def goes_on(self) -> bool:
         return self._source.goes_on
 
-    def open(self) -> Reader:
-        reader = self._source.open()
+    def open(self, budget: DecodeBudget | None = None) -> Reader:
+        reader = self._source.open(budget)
         try:
             for _ in range(round(self._offset * (reader.format.fps or _USUAL_FPS))):
                 with suppress(DecodeError):
-                    reader.read()
+                    next_picture(reader)
         except BaseException:
             reader.close()
             raise

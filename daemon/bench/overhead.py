@@ -19,7 +19,7 @@ from daemon.bench.listener import MESSAGES, listening
 from daemon.config import BoardConfig, Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
 from daemon.log import logging
 from daemon.messages import Encoding, FrameClock, VideoFormat
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand
 
@@ -105,7 +105,7 @@ class _Source:
     def __init__(self, frames: int | None) -> None:
         self._frames = frames or 0
 
-    def open(self) -> _Reader:
+    def open(self, budget: DecodeBudget | None = None) -> _Reader:  # noqa: ARG002
         return _Reader(self._frames)
 
 
@@ -116,7 +116,7 @@ class _Reader:
         self._left = frames
         self._image = HostImage(np.zeros((36, 64, 3), np.uint8))
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
+    def read(self) -> Picture | None:
         self._left -= 1
         return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
 

@@ -20,12 +20,12 @@ from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
-from daemon.errors import DecodeError, LeftOutError, PoisonedError, SourceError
+from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.decode import NVDEC
-from daemon.sources.port import Picture, Reader, Source
+from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from daemon.system.stop import Stop
 from detectors.port import Image
 
@@ -117,6 +117,7 @@ class Capture:
         self._source, self._to, self._clock = source, sinks, clock
         self._backoff = Backoff(reconnect)
         self._max_fps = config.max_fps
+        self._budget = DecodeBudget()
         self._quota = UNLIMITED  # the share of the detector that it gets
         self._new_quota = UNLIMITED  # the same, as any thread has last set it
         self._limit = RateLimit(config.max_fps) if config.max_fps else None
@@ -291,11 +292,14 @@ class Capture:
         self._apply_quota()
         while not self._stop.is_set:
             try:
-                wish = late, self._quota.skip_ratio
-                picture = (yield from self._first(apart, reader, wish)) if apart else self._next(reader, *wish)
+                self._budget.late, self._budget.skip_ratio = late, self._quota.skip_ratio
+                picture = (yield from self._first(apart, reader)) if apart else self._next(reader)
                 if picture is None:
                     self._check_gave(errors)
                     return
+                if isinstance(picture, Skipped):
+                    self._leave_out(picture.cause)
+                    continue
                 if pacer:
                     self._held = True
                     due = pacer.due(picture.pts)
@@ -305,9 +309,6 @@ class Capture:
                 if self._stop.is_set:
                     return
                 image = self._load(picture)
-            except LeftOutError as error:
-                self._leave_out(error.cause)
-                continue
             except DecodeError as error:
                 errors += 1
                 self._lose(error, errors)
@@ -326,15 +327,15 @@ class Capture:
                     yield self._last_ns  # others have their turn
             image = picture = None
 
-    def _next(self, reader: Reader, late: int, undecoded: float) -> Picture | None:
+    def _next(self, reader: Reader) -> Picture | Skipped | None:
         with self._in_library:
-            return reader.read(late, undecoded)
+            return reader.read()
 
     def _opened(self) -> Generator[int, None, Reader | None]:
         """None if it is to end before it is open."""
         if self._aside is None:
             return self._open_here()
-        opening = yield from self._apart(self._aside, self._source.open)
+        opening = yield from self._apart(self._aside, partial(self._source.open, self._budget))
         if not opening.done():
             opening.add_done_callback(_close_unwanted)
             return None
@@ -344,18 +345,16 @@ class Capture:
         reader: Reader | None = None
         try:
             with self._in_library:
-                reader = self._source.open()
+                reader = self._source.open(self._budget)
         except _DisownedError:  # another capture has the source by now
             if reader is not None:
                 reader.close()
             raise
         return reader
 
-    def _first(
-        self, aside: BlockingExecutor, reader: Reader, wish: tuple[int, float]
-    ) -> Generator[int, None, Picture | None]:
+    def _first(self, aside: BlockingExecutor, reader: Reader) -> Generator[int, None, Picture | Skipped | None]:
         """The first picture; None if there is none, or if it is to end before."""
-        reading = yield from self._apart(aside, partial(reader.read, *wish))
+        reading = yield from self._apart(aside, reader.read)
         return reading.result() if reading.done() else None
 
     def _apart(self, aside: BlockingExecutor, work: Callable[[], T]) -> Generator[int, None, Future[T]]:

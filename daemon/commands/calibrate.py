@@ -27,6 +27,7 @@ from daemon.errors import DecodeError, LookoutError, SourceError
 from daemon.monitoring.probes import open_gpu_probe
 from daemon.redact import Url
 from daemon.sources.factory import make_source
+from daemon.sources.port import next_picture
 from detectors.factory import Backend, best_backend, open_detector
 from detectors.port import on_host
 
@@ -144,7 +145,7 @@ def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen
             with closing(source.open()) as reader:
                 while not source.live or monotonic() < until:
                     try:
-                        picture = reader.read()
+                        picture = next_picture(reader)
                         if picture is None:
                             return
                         bgr = on_host(picture.load()).bgr

@@ -29,7 +29,7 @@ from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
-from daemon.sources.port import Reader
+from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible
 from detectors.factory import availability, gpus, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
@@ -142,7 +142,7 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
     """The next picture that can be decoded, and the seconds that took; at the end of a recording `at_end`, if given."""
     for _ in range(_MOST_ERRORS):
         try:
-            picture = reader.read()
+            picture = next_picture(reader)
             if picture is None:
                 if at_end is None:
                     raise SourceError("it holds no picture")

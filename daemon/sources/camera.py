@@ -8,7 +8,7 @@ import numpy as np
 from daemon.config import CameraConfig
 from daemon.errors import SourceError
 from daemon.messages import FrameClock, VideoFormat
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.rotation import turned, upright
 from detectors.port import HostImage, Image
 
@@ -29,7 +29,7 @@ class CameraSource:
     def __init__(self, config: CameraConfig) -> None:
         self._config = config
 
-    def open(self) -> CameraReader:
+    def open(self, budget: DecodeBudget | None = None) -> CameraReader:  # noqa: ARG002 - it skips nothing
         return CameraReader(self._config)
 
 
@@ -55,7 +55,7 @@ class CameraReader:
                 self._capture.set(prop, value)
         self.format = upright(self._format(), self._turns)
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
+    def read(self) -> Picture | None:
         if not self._capture.grab():
             raise SourceError(f"camera {self._device} gives no more pictures")
         return Picture(None, 0, self._load)

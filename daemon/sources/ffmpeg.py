@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -13,13 +14,13 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError, LeftOutError, SourceError
+from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import Decoded, Decoder, DecoderPool, NoHardwareDecoder, SoftwareDecoder, UnsuitableError
 from daemon.sources.packets import Demuxer
 from daemon.sources.playlist import Playlist, is_several
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, PacketTap, Picture, Skipped
 from daemon.sources.rotation import turned, turns_of, upright
 from daemon.sources.skipping import FrameSkipper
 from detectors.port import Image
@@ -46,7 +47,7 @@ class AvSource:
     def goes_on(self) -> bool:
         return self._playlist is not None and self._playlist.goes_on
 
-    def open(self) -> AvReader:
+    def open(self, budget: DecodeBudget | None = None) -> AvReader:
         config = self._config
         if self._playlist:
             config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
@@ -54,7 +55,8 @@ class AvSource:
         try:
             turns = turns_of(config, live=self.live)
             decoder, reason = self._decoder(demuxer.stream)
-            return AvReader(config, demuxer, decoder, reason, turns, self._refuse)
+            decoding = Decoding(decoder, reason, turns, self._refuse)
+            return AvReader(config, demuxer, decoding, budget or DecodeBudget())
         except BaseException:
             demuxer.close()
             raise
@@ -77,35 +79,52 @@ class AvSource:
         self._refused = reason
 
 
-class AvReader:
-    """One connection; see `daemon.sources.port.Reader`."""
+@dataclass(frozen=True)
+class Decoding:
+    """How a connection's packets become pictures.
 
-    def __init__(
-        self,
-        config: AvConfig,
-        demuxer: Demuxer,
-        decoder: Decoder,
-        reason: str | None,
-        turns: int,
-        on_refusal: Callable[[str], None],
-    ) -> None:
-        self._config, self._demuxer, self._decoder, self._on_refusal = config, demuxer, decoder, on_refusal
-        self._turns = turns
+    Attributes:
+        reason: why it is this decoder, where auto would rather have had another.
+        turns: quarters of a turn clockwise that make a picture upright.
+        on_refusal: told why the decoder cannot go on with this stream.
+    """
+
+    decoder: Decoder
+    reason: str | None
+    turns: int
+    on_refusal: Callable[[str], None]
+
+
+class AvReader:
+    """One connection; see `daemon.sources.port.Reader`.
+
+    Attributes:
+        tap: sees each packet; None where nobody looks, which costs nothing. From any thread.
+    """
+
+    tap: PacketTap | None = None
+
+    def __init__(self, config: AvConfig, demuxer: Demuxer, decoding: Decoding, budget: DecodeBudget) -> None:
+        decoder, turns = decoding.decoder, decoding.turns
+        self._config, self._demuxer, self._budget = config, demuxer, budget
+        self._decoder, self._on_refusal, self._turns = decoder, decoding.on_refusal, turns
         self._frames: deque[Decoded] = deque()
         self._unseen: set[int] = set()  # times of pictures that an edit list leaves out
         self._decode = 0
         self._owed = 0  # pictures that the decoder has packets for and has not given yet
         self._has_begun = False  # there was a key picture
-        self._catch_up = FrameSkipper(demuxer.stream)
+        self._skipper = FrameSkipper(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
         size = context.width, context.height
         self._in_bursts = demuxer.live and bool(context.has_b_frames)
         aspect = float(demuxer.stream.sample_aspect_ratio or 1)
-        seen = VideoFormat(context.name, *size, demuxer.rate, decoder.name, reason, round(aspect, 6), demuxer.notes)
+        seen = VideoFormat(
+            context.name, *size, demuxer.rate, decoder.name, decoding.reason, round(aspect, 6), demuxer.notes
+        )
         self.format = upright(seen, turns)
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | Skipped | None:
         while not self._frames:
             if self._owed > _MOST_DELAYED:
                 self._give_up_one()
@@ -114,8 +133,10 @@ class AvReader:
             if packet is None:
                 return None
             got = monotonic_ns()
-            if cause := self._catch_up.skip_cause(packet, late, got - asked, undecoded):
-                raise LeftOutError(f"a picture of {self._config.url} is left out", cause)
+            if self.tap:
+                self.tap(packet)
+            if cause := self._skipper.skip_cause(packet, self._budget, got - asked):
+                return Skipped(cause)
             try:
                 self._decode_packet(packet)
             finally:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import msgspec
+from av.packet import Packet
 
 from daemon.messages import FrameClock, VideoFormat
 from detectors.port import Image
@@ -30,22 +32,40 @@ class Picture(msgspec.Struct, frozen=True, gc=False):
     in_burst: bool = False
 
 
+class Skipped(msgspec.Struct, frozen=True, gc=False):
+    """One picture that was not decoded, because there is no time for all.
+
+    Attributes:
+        cause: what the frame is counted as, a field of `daemon.messages.Dropped`.
+    """
+
+    cause: Literal["late", "rate_limit"]
+
+
+@dataclass
+class DecodeBudget:
+    """The time there is for decoding a source. The capture sets it; a reader that can skip pictures obeys it.
+
+    Attributes:
+        late: ns by which the last picture came later than it should; a reader may skip pictures to catch up.
+        skip_ratio: share of the pictures to be skipped in any case, 0 to 1, those first that no others need.
+    """
+
+    late: int = 0
+    skip_ratio: float = 0.0
+
+
 class Reader(Protocol):
     """One connection to a source, used by one thread."""
 
     @property
     def format(self) -> VideoFormat: ...
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | Skipped | None:
         """The next picture, or None at the end of a recording. Returns or raises within the source's read time limit.
-
-        Args:
-            late: ns by which the last picture came later than it should; a reader may leave pictures out to catch up.
-            undecoded: share of the pictures that it is to leave out undecoded, 0 to 1, those first that no others need.
 
         Raises:
             DecodeError: one picture is lost; read on.
-            LeftOutError: one picture is left out; read on.
             SourceError: the connection is over.
         """
         ...
@@ -53,6 +73,16 @@ class Reader(Protocol):
     def close(self) -> None:
         """Release everything; a second call does nothing."""
         ...
+
+
+class PacketTap(Protocol):
+    """Sees every packet of a connection between the demuxer and the decoder, also those that are skipped.
+
+    The capture's thread calls it: it must return at once, and keep what it wants to keep by itself. A packet is
+    encoded video as the camera sent it; its times are in `packet.time_base`.
+    """
+
+    def __call__(self, packet: Packet[Any]) -> None: ...
 
 
 class Source(Protocol):
@@ -78,10 +108,20 @@ class Source(Protocol):
     @property
     def clock(self) -> FrameClock: ...
 
-    def open(self) -> Reader:
+    def open(self, budget: DecodeBudget | None = None) -> Reader:
         """Connect within the source's time limit.
+
+        Args:
+            budget: changes while the reader is read; None to decode all.
 
         Raises:
             SourceError: says why not, without credentials.
         """
         ...
+
+
+def next_picture(reader: Reader) -> Picture | None:
+    """The next picture of a reader, without those that it skips; None at the end of a recording. Raises as `read`."""
+    while isinstance(picture := reader.read(), Skipped):
+        pass
+    return picture

@@ -13,6 +13,7 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream, head
+from daemon.sources.port import DecodeBudget
 
 Cause = Literal["late", "rate_limit"]
 _LOOK = 128  # pictures
@@ -58,18 +59,17 @@ class FrameSkipper:
         self._tail = _GopTail()
         self._backlog = _Backlog(stream.time_base)
 
-    def skip_cause(self, packet: Packet[Any], late: int, waited: int, undecoded: float = 0.0) -> Cause | None:
+    def skip_cause(self, packet: Packet[Any], budget: DecodeBudget, waited: int) -> Cause | None:
         """To be asked for each packet once, in order.
 
         Args:
-            late: ns by which the last picture came later than it should.
             waited: ns that it took to get the packet.
-            undecoded: share of all pictures to be left out in any case.
 
         Returns:
-            Why it is left out; None if it is not.
+            Why it is skipped; None if it is not.
         """
-        if not (late or undecoded or self._behind or self._to_key):  # nearly always
+        late, skip_ratio = budget.late, budget.skip_ratio
+        if not (late or skip_ratio or self._behind or self._to_key):  # nearly always
             if self._watched:
                 self._watched = False
                 self._late.end()
@@ -80,26 +80,26 @@ class FrameSkipper:
         self._note(0 if waited > self.WAITED else late, self._now(), packet.pts)
         if packet.size == 0:
             return None
-        cause = self._cause(packet, undecoded)
-        self._tail.passed(packet.is_keyframe, undecoded, left_out=cause is not None)
+        cause = self._cause(packet, skip_ratio)
+        self._tail.passed(packet.is_keyframe, skip_ratio, left_out=cause is not None)
         return cause
 
-    def _cause(self, packet: Packet[Any], undecoded: float) -> Cause | None:
+    def _cause(self, packet: Packet[Any], skip_ratio: float) -> Cause | None:
         if self._to_key and packet.is_keyframe and not self._goes_on(packet.pts):
             self._to_key = None
             self._very_late.end()
-        if not (self._behind or self._to_key or undecoded):
+        if not (self._behind or self._to_key or skip_ratio):
             return None
         disposable = self._is_disposable(packet)
         if self._to_key:
             return self._to_key
-        if undecoded > self._disposable and not packet.is_keyframe and self._tail.may_go(undecoded):
+        if skip_ratio > self._disposable and not packet.is_keyframe and self._tail.may_go(skip_ratio):
             self._to_key = "rate_limit"
             return self._to_key
         if not disposable:
             return None
         behind = (self._mean - self.NONE) / (self.EVERY - self.NONE) if self._behind else 0.0
-        asked = undecoded / self._disposable
+        asked = skip_ratio / self._disposable
         if not self._has_turn(max(behind, asked)):
             return None
         return "late" if behind > asked else "rate_limit"
@@ -152,8 +152,8 @@ class _GopTail:
         self._since = 0  # pictures from the last key picture on, 0 before the first
         self._periods: deque[int] = deque(maxlen=_PERIODS)
 
-    def passed(self, key: bool, undecoded: float, *, left_out: bool) -> None:
-        """One more picture, and whether it was left out; `undecoded` is the share of all that is to be, 0 to 1."""
+    def passed(self, key: bool, skip_ratio: float, *, left_out: bool) -> None:
+        """One more picture, and whether it was left out; `skip_ratio` is the share of all that is to be, 0 to 1."""
         if key:
             if self._since:
                 self._periods.append(self._since)
@@ -161,12 +161,12 @@ class _GopTail:
         elif self._since:
             self._since += 1
         # No more is made up for than one period has room for.
-        self._owed = min(max(self._owed + undecoded - left_out, -self._period), self._period)
+        self._owed = min(max(self._owed + skip_ratio - left_out, -self._period), self._period)
 
-    def may_go(self, undecoded: float) -> bool:
+    def may_go(self, skip_ratio: float) -> bool:
         """Whether to leave out this picture and all others up to the key picture makes up for what is owed."""
         left = self._period - self._since
-        return left > 0 and self._owed >= left * (1 - undecoded)
+        return left > 0 and self._owed >= left * (1 - skip_ratio)
 
     def end(self) -> None:
         """Pictures pass that nobody asks about."""

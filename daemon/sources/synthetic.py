@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.config import SyntheticConfig
 from daemon.messages import FrameClock, VideoFormat
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.scene import Scene
 from detectors.port import HostImage
 
@@ -23,7 +23,7 @@ class SyntheticSource:
         self._config = config
         self.paced = config.pace == "realtime"
 
-    def open(self) -> SyntheticReader:
+    def open(self, budget: DecodeBudget | None = None) -> SyntheticReader:  # noqa: ARG002 - it skips nothing
         return SyntheticReader(self._config)
 
 
@@ -36,7 +36,7 @@ class SyntheticReader:
         self._number = 0
         self.format = VideoFormat("drawn", config.width, config.height, config.fps, "none")
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:  # noqa: ARG002
+    def read(self) -> Picture | None:
         number, config = self._number, self._config
         if config.frames is not None and number >= config.frames:
             return None

@@ -13,7 +13,7 @@ from daemon.config import AvConfig, CameraConfig, SourceConfig, SyntheticConfig
 from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.factory import make_source
-from daemon.sources.port import Source
+from daemon.sources.port import Source, next_picture
 from tests.support.hardware import FakeCard, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
@@ -40,7 +40,7 @@ def _read(config: SourceConfig) -> list[tuple[int | None, tuple[int, ...]]]:
     pictures = []
     with closing(_source(config).open()) as reader:
         try:
-            while (picture := reader.read()) is not None:
+            while (picture := next_picture(reader)) is not None:
                 pictures.append((picture.pts, bgr_of(picture.load()).shape))
         except SourceError:
             assert isinstance(config, CameraConfig)
@@ -69,7 +69,7 @@ def test_it_can_be_opened_again_and_again(config: SourceConfig) -> None:
     first = []
     for _ in range(3):
         with closing(source.open()) as reader:
-            picture = reader.read()
+            picture = next_picture(reader)
             assert picture is not None
             first.append(bgr_of(picture.load()).tobytes())
     assert len(set(first)) == 1

@@ -26,7 +26,7 @@ from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
-from daemon.sources.port import Picture, Source
+from daemon.sources.port import DecodeBudget, Picture, Skipped, Source
 from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
@@ -52,7 +52,7 @@ class ScriptedSource:
         self.format = VideoFormat("script", 6, 4, 10.0, "none")
         self.closed = 0
 
-    def open(self) -> ScriptedReader:
+    def open(self, budget: DecodeBudget | None = None) -> ScriptedReader:
         if not self._connections:
             self.on_end()
             raise SourceError("the script is over")
@@ -76,7 +76,7 @@ class ScriptedReader:
         self.format = source.format
         self.on_close: Callable[[], None] = lambda: None
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | Skipped | None:
         self._source.on_read()
         step = self._steps.pop(0) if self._steps else None
         if isinstance(step, Silence):
@@ -211,11 +211,11 @@ class Slow(ScriptedSource):
         self.waited: bool | None = None
         self._step, self._begins, self._may = step, begins, may
 
-    def open(self) -> ScriptedReader:
+    def open(self, budget: DecodeBudget | None = None) -> ScriptedReader:
         if not self._begins.is_set():
             raise SourceError("not there yet")
         self._wait("open")
-        reader = super().open()
+        reader = super().open(budget)
         reader.on_close = lambda: self._wait("close")
         return reader
 

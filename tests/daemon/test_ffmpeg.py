@@ -22,6 +22,7 @@ from daemon.errors import DecodeError, SourceError
 from daemon.redact import Secret, Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
+from daemon.sources.port import next_picture
 from tests.support import clips
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer
@@ -37,7 +38,7 @@ def play(path: Path | str, **more: object) -> Counter[str]:
     with closing(AvSource(config).open()) as reader:
         while True:
             try:
-                picture = reader.read()
+                picture = next_picture(reader)
                 if picture is None:
                     return seen
                 image = picture.load()
@@ -56,7 +57,7 @@ def mp4(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read_on(reader: AvReader) -> None:
-    while reader.read() is not None:
+    while next_picture(reader) is not None:
         pass
 
 
@@ -205,7 +206,7 @@ def test_a_recording_is_looked_at_under_the_same_limits(mp4: Path, second: str, 
         with closing(AvSource(config).open()) as reader:
             assert len(asked) == 2
             assert set(asked) == {"/clip.ts"}
-            assert reader.read() is not None
+            assert next_picture(reader) is not None
         over.set()
         server.shutdown()
 
@@ -256,7 +257,7 @@ def test_a_camera_that_freezes(long_clip: Path, transport: Literal["tcp", "udp"]
     source = AvSource(AvConfig(id="s", url=url, transport=transport, open_timeout_s=20, read_timeout_s=3))
     try:
         with closing(source.open()) as reader:
-            assert reader.read() is not None
+            assert next_picture(reader) is not None
             server.freeze()
             with pytest.raises(SourceError, match=r"no data from .* for \d+\.\d s"):
                 read_on(reader)
@@ -271,7 +272,7 @@ def test_a_file_without_times_gets_them_from_its_rate(clip: Path, tmp_path: Path
     clips.ffmpeg("-i", clip, "-c", "copy", "-f", "h264", tmp_path / "bare.264")
     config = AvConfig(id="s", url=Url(str(tmp_path / "bare.264")), loop=True)
     with closing(AvSource(config).open()) as reader:
-        times = [picture.pts or 0 for picture in (reader.read() for _ in range(100)) if picture]
+        times = [picture.pts or 0 for picture in (next_picture(reader) for _ in range(100)) if picture]
         step = 1e9 / (reader.format.fps or 0)
     assert times == pytest.approx([number * step for number in range(100)], abs=1e6)
 
@@ -280,6 +281,8 @@ def test_a_looped_clip_goes_on_in_time(clip: Path) -> None:
     """Three passes: times keep growing by one frame over the seam."""
     config = AvConfig(id="s", url=Url(str(clip)), loop=True)
     with closing(AvSource(config).open()) as reader:
-        times = [picture.pts for picture in (reader.read() for _ in range(135)) if picture and picture.pts is not None]
+        times = [
+            picture.pts for picture in (next_picture(reader) for _ in range(135)) if picture and picture.pts is not None
+        ]
     assert len(times) == 135
     assert all(abs(b - a - 1e9 / 15) < 2e6 for a, b in pairwise(times))

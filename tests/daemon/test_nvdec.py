@@ -13,7 +13,7 @@ from av.bitstream import BitStreamFilterContext
 from av.video.frame import VideoFrame
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError, LeftOutError, SourceError
+from daemon.errors import DecodeError, SourceError
 from daemon.redact import Url
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import NoHardwareDecoder
@@ -22,6 +22,7 @@ from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.upload import interleave
+from daemon.sources.port import DecodeBudget, Skipped, next_picture
 from detectors.port import DeviceImage, HostImage
 from tests.support import clips
 from tests.support.hardware import FakeCard, bgr_of
@@ -44,7 +45,7 @@ def source_of(path: Path, card: FakeCard | None, **more: object) -> AvSource:
 def play(reader: AvReader, most: int = 10_000) -> Frames:
     """Time, shape and mean of each picture."""
     seen: Frames = []
-    while len(seen) < most and (picture := reader.read()) is not None:
+    while len(seen) < most and (picture := next_picture(reader)) is not None:
         image = bgr_of(picture.load())
         seen.append((picture.pts, image.shape, float(image.mean())))
     return seen
@@ -142,7 +143,7 @@ def test_a_decoder_that_gives_up_is_replaced_by_the_cpu_and_says_why(clip: Path)
     card = FakeCard(refuse="the GPU's decoder gave up: a test")
     source = source_of(clip, card)
     with closing(source.open()) as reader, pytest.raises(SourceError, match=r"cannot be decoded: .*: a test"):
-        reader.read()
+        next_picture(reader)
     assert card.sessions[0].closed
     with closing(source.open()) as reader:
         assert (reader.format.decoder, reader.format.decoder_reason) == ("cpu", "the GPU's decoder gave up: a test")
@@ -154,11 +155,11 @@ def test_what_the_cpu_decodes_is_brought_to_the_gpu_by_who_decodes_it(clip: Path
     card = FakeCard(refuse="a test")
     source = source_of(clip, card)
     with closing(source.open()) as reader, pytest.raises(SourceError):
-        reader.read()
+        next_picture(reader)
     with closing(source.open()) as reader:
         assert reader.format.decoder == "cpu"
         assert card.pool.memory == 4 * picture_bytes(320, 180)
-        first = reader.read()
+        first = next_picture(reader)
         assert first is not None
         held = first.load()
         assert isinstance(held, DeviceImage)
@@ -184,7 +185,7 @@ def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: 
     )
     card = FakeCard()
     with closing(source_of(path, card).open()) as reader:
-        picture = reader.read()
+        picture = next_picture(reader)
         assert picture is not None
         assert isinstance(picture.load(), HostImage)
         assert "only 8-bit 4:2:0" in str(reader.format.decoder_reason)
@@ -196,7 +197,7 @@ def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: 
 )
 def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(card: FakeCard, clip: Path) -> None:
     with closing(source_of(clip, card).open()) as reader:
-        picture = reader.read()
+        picture = next_picture(reader)
         assert picture is not None
         assert isinstance(picture.load(), HostImage)
     assert card.pool.memory == 0
@@ -266,7 +267,7 @@ def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None
     with closing(source_of(clip, card).open()) as reader:
         held = []
         for _ in range(2):
-            picture = reader.read()
+            picture = next_picture(reader)
             assert picture is not None
             image = picture.load()
             held.append((image, bgr_of(image).copy()))
@@ -318,14 +319,12 @@ def test_who_is_late_leaves_out_what_nobody_needs(bframes: Path, decode: str) ->
     """B-frames alone, once it has been late for a while: what is decoded decodes as if they were there."""
 
     def is_left_out(reader: AvReader) -> bool:
-        try:
-            assert reader.read(late=500_000_000) is not None
-        except LeftOutError:
-            return True
-        return False
+        picture = reader.read()
+        assert picture is not None
+        return isinstance(picture, Skipped)
 
     card = FakeCard() if decode == "nvdec" else None
-    with closing(source_of(bframes, card, decode=decode, loop=True).open()) as reader:
+    with closing(source_of(bframes, card, decode=decode, loop=True).open(DecodeBudget(late=500_000_000))) as reader:
         assert not any(is_left_out(reader) for _ in range(5))
         while not is_left_out(reader):
             pass
@@ -378,7 +377,7 @@ def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: P
     with closing(source_of(raw, card, decode="nvdec").open()) as reader:
         while True:
             try:
-                if reader.read() is None:
+                if next_picture(reader) is None:
                     break
             except DecodeError:
                 continue

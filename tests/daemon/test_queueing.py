@@ -12,7 +12,7 @@ import pytest
 
 from daemon.config import SyntheticConfig
 from daemon.control.admission import Admission
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, Picture
 from daemon.sources.synthetic import SyntheticReader, SyntheticSource
 from tests.support.simulation import Simulation
 
@@ -67,13 +67,13 @@ def test_degrade_drops_by_rate_and_shares_equally() -> None:
 class _Bursts(SyntheticSource):
     """Three pictures at once, as a camera with B-frames sends them, each at its own time by its own clock."""
 
-    def open(self) -> SyntheticReader:
+    def open(self, budget: DecodeBudget | None = None) -> SyntheticReader:
         config = self._config
 
         class Reader(SyntheticReader):
-            def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+            def read(self) -> Picture | None:
                 number = self._number
-                picture = super().read(late, undecoded)
+                picture = super().read()
                 begin = number // 3 * 3e9 / config.fps
                 return picture and msgspec.structs.replace(picture, pts=round(begin + number % 3 * 1e6), in_burst=True)
 

@@ -11,6 +11,7 @@ import pytest
 from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream
+from daemon.sources.port import DecodeBudget
 from daemon.sources.skipping import Cause, FrameSkipper
 from tests.support import clips
 from tests.support.clock import ManualClock
@@ -28,7 +29,7 @@ class Source:
         container = av.open(str(path))
         stream: VideoStream = container.streams.video[0]
         self.packets = [packet for packet in container.demux(stream) if packet.size]
-        self.catch_up = FrameSkipper(stream, self.clock.monotonic_ns)
+        self.skipper = FrameSkipper(stream, self.clock.monotonic_ns)
         self.bitstream = Bitstream(stream.codec_context.name, stream.codec_context.extradata)
         self.container = container
         self.read = 0
@@ -38,7 +39,7 @@ class Source:
         self.container.close()
 
     def left_out(
-        self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0, undecoded: float = 0
+        self, seconds: float, *, late_ms: int, every_ms: int, waited_ms: int = 0, skip_ratio: float = 0
     ) -> list[bool]:
         """Of the pictures read in some seconds, from the clip's first: which were left out."""
         count = round(1000 * seconds / every_ms)
@@ -46,14 +47,14 @@ class Source:
         rows = []
         for _ in range(count):
             self.clock.advance(every_ms / 1e3)
-            rows.append(self.skip_cause(late_ms / 1e3, waited_ms, undecoded))
+            rows.append(self.skip_cause(late_ms / 1e3, waited_ms, skip_ratio))
         return rows
 
-    def skip_cause(self, late_s: float, waited_ms: int = 0, undecoded: float = 0) -> bool:
+    def skip_cause(self, late_s: float, waited_ms: int = 0, skip_ratio: float = 0) -> bool:
         """The next."""
         packet = self.packets[self.read % len(self.packets)]
         self.read += 1
-        cause = self.catch_up.skip_cause(packet, round(late_s * 1e9), waited_ms * _MS, undecoded)
+        cause = self.skipper.skip_cause(packet, DecodeBudget(round(late_s * 1e9), skip_ratio), waited_ms * _MS)
         self.causes.add(cause)
         return cause is not None
 
@@ -143,53 +144,53 @@ def test_late_for_a_while_leaves_out_what_no_other_needs_and_ends_when_it_has_ca
 
 def test_what_the_decoder_has_no_time_for_is_left_out_before_it_is_late(bframes: Source) -> None:
     """As much as was asked for, of those that nobody needs; whether there are packets to be waited for or not."""
-    for undecoded in (0.1, 0.25):
-        rows = bframes.left_out(20, late_ms=0, every_ms=66, waited_ms=40, undecoded=undecoded)
-        assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
+    for skip_ratio in (0.1, 0.25):
+        rows = bframes.left_out(20, late_ms=0, every_ms=66, waited_ms=40, skip_ratio=skip_ratio)
+        assert sum(rows) == pytest.approx(skip_ratio * len(rows), rel=0.1)
         assert all(bframes.is_disposable(number) for number, row in enumerate(rows) if row)
     assert not bframes.left_out(1, late_ms=0, every_ms=66)[-1]
 
 
 def test_where_every_picture_is_whole_in_itself_any_may_go(folder: Path) -> None:
     with closing(Source(clips.pattern(folder / "jpeg.mkv", seconds=1, codec="mjpeg"))) as source:
-        rows = source.left_out(20, late_ms=0, every_ms=66, undecoded=0.25)
+        rows = source.left_out(20, late_ms=0, every_ms=66, skip_ratio=0.25)
     assert sum(rows) == pytest.approx(0.25 * len(rows), rel=0.1)
     assert all(sum(rows[number : number + 8]) == 2 for number in range(8, len(rows) - 8))
 
 
 def test_where_there_are_too_few_of_those_the_last_before_key_pictures_go(bframes: Source, camera: Source) -> None:
     """As much as was asked for, in gaps no longer than they must be."""
-    for source, undecoded in ((camera, 0.1), (camera, 0.3), (bframes, 0.75)):
+    for source, skip_ratio in ((camera, 0.1), (camera, 0.3), (bframes, 0.75)):
         source.left_out(2, late_ms=0, every_ms=66)
-        rows = source.left_out(40, late_ms=0, every_ms=66, undecoded=undecoded)
-        assert sum(rows) == pytest.approx(undecoded * len(rows), rel=0.1)
-        assert source.longest_gap(rows) <= undecoded * _RATE + 1
+        rows = source.left_out(40, late_ms=0, every_ms=66, skip_ratio=skip_ratio)
+        assert sum(rows) == pytest.approx(skip_ratio * len(rows), rel=0.1)
+        assert source.longest_gap(rows) <= skip_ratio * _RATE + 1
 
 
 def test_key_pictures_that_come_irregularly_leave_the_share_right(camera: Source) -> None:
     """And the gap too: a period that was short does not make the next one end early."""
     whole = camera.packets
     camera.packets = [*whole[:15], *whole[:3], *whole[15:30], *whole[:11]]
-    rows = camera.left_out(60, late_ms=0, every_ms=66, undecoded=0.2)
+    rows = camera.left_out(60, late_ms=0, every_ms=66, skip_ratio=0.2)
     assert sum(rows) == pytest.approx(0.2 * len(rows), rel=0.15)
     assert camera.longest_gap(rows) <= 2 * 0.2 * _RATE
 
 
 def test_a_gap_that_has_begun_ends_at_a_key_picture_though_there_is_time_again(camera: Source) -> None:
-    rows = camera.left_out(5, late_ms=0, every_ms=66, undecoded=0.5)
+    rows = camera.left_out(5, late_ms=0, every_ms=66, skip_ratio=0.5)
     while not rows[-1]:
-        rows.append(camera.skip_cause(0, undecoded=0.5))
+        rows.append(camera.skip_cause(0, skip_ratio=0.5))
     rows += [camera.skip_cause(0) for _ in range(_RATE)]
     camera.longest_gap(rows)
     assert not rows[-1]
 
 
 def test_the_cause_is_what_asks_for_more(bframes: Source) -> None:
-    bframes.left_out(10, late_ms=0, every_ms=66, undecoded=0.1)
+    bframes.left_out(10, late_ms=0, every_ms=66, skip_ratio=0.1)
     assert bframes.causes == {None, "rate_limit"}
     bframes.left_out(1, late_ms=80, every_ms=66)
     bframes.causes.clear()
-    bframes.left_out(10, late_ms=80, every_ms=66, undecoded=0.1)
+    bframes.left_out(10, late_ms=80, every_ms=66, skip_ratio=0.1)
     assert bframes.causes == {None, "late"}
 
 
@@ -208,7 +209,7 @@ class Served:
         late: s by which 99 of 100 of them were late at most.
     """
 
-    def __init__(self, path: Path, undecoded: float = 0) -> None:
+    def __init__(self, path: Path, skip_ratio: float = 0) -> None:
         clock, period = ManualClock(), 1 / 30
         sources = [Source(path, clock) for _ in range(8)]
         due = [number * 1.1 / len(sources) for number in range(len(sources))]
@@ -216,7 +217,7 @@ class Served:
         while (now := clock.monotonic_ns() / 1e9) < 40:
             turn = min(range(len(sources)), key=lambda number: due[number])
             clock.advance(max(0.0, due[turn] - now))
-            while sources[turn].skip_cause(late[turn], undecoded=undecoded):
+            while sources[turn].skip_cause(late[turn], skip_ratio=skip_ratio):
                 due[turn] += period
             clock.advance(1 / 200)
             late[turn] = max(0.0, clock.monotonic_ns() / 1e9 - due[turn])
@@ -237,7 +238,7 @@ def test_sources_of_one_thread_stay_fresh_and_lose_as_much(bframes: Source) -> N
 
 
 def test_so_do_those_of_which_every_picture_is_needed_if_that_is_known_beforehand(camera: Source) -> None:
-    surprised, prepared = Served(camera.path), Served(camera.path, undecoded=0.22)
+    surprised, prepared = Served(camera.path), Served(camera.path, skip_ratio=0.22)
     assert sum(prepared.seen) == pytest.approx(240 * 30 * 0.78, rel=0.02)
     assert min(prepared.seen) >= 0.97 * max(prepared.seen)
     assert prepared.late < 0.2 * surprised.late

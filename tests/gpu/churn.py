@@ -38,7 +38,7 @@ from daemon.messages import Status, VideoFormat
 from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
-from daemon.sources.port import Picture, Reader, Source
+from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from detectors.port import DetectorError
 
 _PATIENCE_S = 30.0
@@ -216,8 +216,8 @@ class _Breakable:
         self._random = random.Random(id)
         self.live, self.paced, self.clock = source.live, source.paced, source.clock
 
-    def open(self) -> Reader:
-        return _BreakableReader(self._source.open(), self._flag, self._random.randint(*_PICTURES))
+    def open(self, budget: DecodeBudget | None = None) -> Reader:
+        return _BreakableReader(self._source.open(budget), self._flag, self._random.randint(*_PICTURES))
 
 
 class _BreakableReader:
@@ -225,11 +225,11 @@ class _BreakableReader:
         self._reader, self._flag, self._left = reader, flag, pictures
         self.format: VideoFormat = reader.format
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | Skipped | None:
         self._left -= 1
         if self._left < 0 and self._flag.exists():
             raise SourceError("broken by the benchmark")
-        return self._reader.read(late, undecoded)
+        return self._reader.read()
 
     def close(self) -> None:
         self._reader.close()

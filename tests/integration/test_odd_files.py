@@ -21,6 +21,7 @@ from daemon.messages import Detections, Status
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.ffmpeg import AvReader, AvSource
+from daemon.sources.port import next_picture
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
@@ -215,7 +216,7 @@ def test_a_gpus_decoder_gives_the_same_pictures(played: Played, name: str) -> No
 
 
 def _loaded(reader: AvReader) -> Iterator[Image]:
-    while picture := reader.read():
+    while picture := next_picture(reader):
         yield picture.load()
 
 

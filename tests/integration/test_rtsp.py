@@ -20,6 +20,7 @@ from daemon.errors import SourceError
 from daemon.messages import Detections, Message, Metrics, Status
 from daemon.redact import Secret, Url
 from daemon.sources.ffmpeg import AvSource
+from daemon.sources.port import next_picture
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
 from tests.support.hardware import FakeCard
@@ -224,7 +225,7 @@ def test_a_camera_through_the_gpus_decoder(
     config = AvConfig(id="s", url=Url(server.url("cam")), transport=transport, decode="nvdec")
     try:
         with closing(AvSource(config, FakeCard().pool).open()) as reader:
-            pictures = [picture for picture in (reader.read() for _ in range(60)) if picture]
+            pictures = [picture for picture in (next_picture(reader) for _ in range(60)) if picture]
             assert reader.format.decoder == "nvdec"
             assert (reader.format.width, reader.format.height) == (320, 180)
             assert pictures[-1].load().width == 320
@@ -242,7 +243,7 @@ def test_a_server_that_has_udp_alone(long_clip: Path) -> None:
     url = Url(server.url("cam"))
     try:
         with closing(AvSource(AvConfig(id="s", url=url)).open()) as reader:
-            assert reader.read() is not None
+            assert next_picture(reader) is not None
             assert reader.format.notes == (
                 "its server does not offer TCP: it comes over UDP, where packets may be lost",
             )
@@ -263,7 +264,7 @@ def test_user_and_password_of_any_signs(long_clip: Path) -> None:
             AvConfig(id="s", url=full),
         ):
             with closing(AvSource(config).open()) as reader:
-                assert reader.read() is not None
+                assert next_picture(reader) is not None
         with pytest.raises(SourceError, match="check user name and password"):
             AvSource(AvConfig(id="s", url=bare, user=Secret(user), password=Secret("wrong"))).open()
     finally:

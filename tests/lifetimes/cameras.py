@@ -18,7 +18,7 @@ from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
-from daemon.sources.port import Picture, Source
+from daemon.sources.port import DecodeBudget, Picture, Source
 from detectors.port import HostImage
 from tests.lifetimes.parts import Camera
 
@@ -101,7 +101,7 @@ class Clip:
     def __init__(self, held: Path) -> None:
         self._held = held
 
-    def open(self) -> _ClipReader:
+    def open(self, budget: DecodeBudget | None = None) -> _ClipReader:
         return _ClipReader(self.FRAMES, self._held)
 
 
@@ -111,7 +111,7 @@ class _ClipReader:
     def __init__(self, frames: int, held: Path) -> None:
         self._frames, self._held, self._number = frames, held, 0
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | None:
         number = self._number
         self._number += 1
         if number >= self._frames:

@@ -12,7 +12,7 @@ from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
-from daemon.sources.port import Picture, Source
+from daemon.sources.port import DecodeBudget, Picture, Source
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -124,7 +124,7 @@ class Camera:
         self.live = frames is None
         self.once = not self.live
 
-    def open(self) -> _Reader:
+    def open(self, budget: DecodeBudget | None = None) -> _Reader:
         return _Reader(self._hold, self._frames)
 
 
@@ -135,7 +135,7 @@ class _Reader:
         self._hold, self._left = hold, frames
         self._pause = threading.Event()
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | None:
         self._pause.wait(_PERIOD_S)
         self._hold()
         if self._left is not None:

@@ -28,7 +28,7 @@ from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.pipeline.stages import BoxFilter, FilterStage
-from daemon.sources.port import Picture
+from daemon.sources.port import DecodeBudget, Picture
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import HostImage, Options
@@ -226,10 +226,10 @@ class _Once:
     def __init__(self) -> None:
         self._left = 1
 
-    def open(self) -> _Once:
+    def open(self, budget: DecodeBudget | None = None) -> _Once:
         return self
 
-    def read(self, late: int = 0, undecoded: float = 0.0) -> Picture | None:
+    def read(self) -> Picture | None:
         self._left -= 1
         return Picture(0, 0, lambda: HostImage(np.zeros((2, 2, 3), np.uint8))) if self._left == 0 else None
 

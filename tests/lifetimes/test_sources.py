@@ -16,6 +16,7 @@ from daemon.config import MonitorConfig, SourceConfig, SyntheticConfig
 from daemon.errors import LookoutError
 from daemon.messages import Status
 from daemon.sources.factory import make_source
+from daemon.sources.port import DecodeBudget
 from daemon.system.limits import Limits
 from detectors.fake.detector import FakeDetector
 from tests.lifetimes.cameras import camera
@@ -206,12 +207,12 @@ def test_a_jump_in_a_recordings_time_does_not_hold_it_for_ever() -> None:
     class Jumping(Camera):
         paced = True
 
-        def open(self) -> Any:
-            reader = super().open()
+        def open(self, budget: DecodeBudget | None = None) -> Any:
+            reader = super().open(budget)
             read, numbers = reader.read, iter(range(100))
 
-            def jump(late: int = 0, undecoded: float = 0.0) -> Any:
-                picture, number = read(late, undecoded), next(numbers)
+            def jump() -> Any:
+                picture, number = read(), next(numbers)
                 return picture and msgspec.structs.replace(picture, pts=number * 10_000_000 + (number > 2) * year)
 
             reader.read = jump  # type: ignore[method-assign]
