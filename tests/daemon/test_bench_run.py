@@ -16,6 +16,7 @@ from daemon.bench.run import Run, run
 from daemon.bench.search import held, most_sources
 from daemon.errors import LookoutError
 from daemon.sources.decode import DecoderPool, NoHardwareDecoder
+from daemon.sources.port import next_picture
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
@@ -113,7 +114,7 @@ def _phases(clip: Path, seed: int, hardware: DecoderPool) -> list[int]:
     make, first = PhasedSources(config, load), []
     for source in config.active:
         with closing(make(source, hardware).open()) as reader:
-            picture = reader.read()
+            picture = next_picture(reader)
             assert picture is not None
             assert picture.pts is not None
             assert picture.load().width == 320

@@ -91,7 +91,7 @@ def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event
         taking.set()
         return take(*args, **more)
 
-    monkeypatch.setattr(app.snapshots, "take", noted)
+    monkeypatch.setattr(app.snapshots, "jpeg", noted)
     return taking
 
 
@@ -119,7 +119,7 @@ def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: P
 
 
 def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routes, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(routes, "_CHANGE_TIMEOUT_S", 0.01)
     served = Served(tmp_path / "sources.json")
     with served.running(tmp_path, STREET) as app:
         served.making.close()
