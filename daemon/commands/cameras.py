@@ -9,6 +9,7 @@ import logging
 import shlex
 import struct
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,11 @@ class Camera:
 def usb_cameras(folder: Path = _V4L2, devices: Path = Path("/dev")) -> list[Camera]:
     """V4L2 devices that give pictures; a camera has others, for its controls and metadata."""
     found = []
-    for entry in sorted(folder.glob("video*"), key=lambda path: int(path.name.removeprefix("video") or 0)):
-        device = devices / entry.name
+    numbered = [path for path in folder.glob("video*") if path.name.removeprefix("video").isdecimal()]
+    for entry in sorted(numbered, key=lambda path: int(path.name.removeprefix("video"))):
+        device, name = devices / entry.name, entry.name
         try:
-            name = (entry / "name").read_text().strip()
+            name = _plain((entry / "name").read_text().strip())
             gives_pictures = _captures(device)
         except PermissionError:
             problem = f"{device} may not be read: add yourself to its group, such as `usermod -aG video $USER`"
@@ -118,9 +120,12 @@ def network_cameras(seconds: float, addresses: Iterable[str] = (), user: str = "
 
 async def _ask(make: Any, place: str, user: str, password: str) -> Camera:
     """A camera's name and streams, or why it gives none."""
-    parts = urlsplit(place)
-    host = parts.hostname or place
-    camera = make(host, parts.port or 80, user, password)
+    try:
+        parts = urlsplit(place)
+        host, port = parts.hostname or place, parts.port or 80
+    except ValueError as error:
+        return Camera("", place, problem=f"is no address: {error}")
+    camera = make(host, port, user, password)
     try:
         return await asyncio.wait_for(_described(camera, host), _ANSWER_S)
     except asyncio.TimeoutError:
@@ -128,7 +133,8 @@ async def _ask(make: Any, place: str, user: str, password: str) -> Camera:
     except Exception as error:  # noqa: BLE001 - whatever a camera answers, the others are shown
         return Camera("", host, problem=_words_of(error, user))
     finally:
-        await camera.close()
+        with suppress(Exception):
+            await camera.close()
 
 
 async def _described(camera: Any, host: str) -> Camera:
@@ -146,16 +152,34 @@ async def _described(camera: Any, host: str) -> Camera:
         )
         encoder = profile.VideoEncoderConfiguration
         size = (encoder.Resolution.Width, encoder.Resolution.Height) if encoder else None
-        streams.append(Stream(str(profile.Name), str(answer.Uri), size))
+        streams.append(Stream(_plain(str(profile.Name)), _stream_url(str(answer.Uri)), size))
     streams.sort(key=lambda stream: -(stream.size[0] * stream.size[1] if stream.size else 0))
-    return Camera(f"{about.Manufacturer} {about.Model}".strip(), host, streams)
+    return Camera(_plain(f"{about.Manufacturer} {about.Model}".strip()), host, streams)
+
+
+def _plain(text: str) -> str:
+    """As a terminal may show it: nobody in the network moves the cursor."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _stream_url(url: str) -> str:
+    """A stream's address without the user and password that some cameras put into it.
+
+    Raises:
+        LookoutError: it asks for something else of this machine: `${NAME}` would send a secret of ours to the camera.
+    """
+    if "${" in url or _plain(url) != url:
+        raise LookoutError("the address of its stream holds signs that no address has")
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
 def _words_of(error: Exception, user: str) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if any(word in text.lower() for word in ("authori", "401", "password", "sender not")):
         return "it wants a user and a password" if not user else "it refuses this user or password"
-    return text[:200]
+    return _plain(text[:200])
 
 
 def as_yaml(cameras: Iterable[Camera], *, with_user: bool) -> str:

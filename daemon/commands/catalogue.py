@@ -93,9 +93,10 @@ CATALOGUE = (
 
 
 def entry_of(name: str) -> CatalogueEntry:
-    """
+    """The model of this name.
+
     Raises:
-        LookoutError: the catalogue has no model of this name.
+        LookoutError: the catalogue has none.
     """
     for entry in CATALOGUE:
         if entry.name == name:

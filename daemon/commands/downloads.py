@@ -32,6 +32,7 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
     Raises:
         LookoutError: it cannot be fetched or written, or is another file; says what to do.
     """
+    shown = without_secrets(url)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_name(f".{path.name}.lock")):
@@ -42,8 +43,8 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
             if not is_whole(part, size, sha256):
                 part.unlink()
                 raise LookoutError(
-                    f"{url} is not the file that is known ({size:,} bytes, SHA-256 {sha256[:12]}...): something on the "
-                    "way has changed it, or its makers have; nothing was kept"
+                    f"{shown} is not the file that is known ({size:,} bytes, SHA-256 {sha256[:12]}...): something on "
+                    "the way has changed it, or its makers have; nothing was kept"
                 )
             part.replace(path)
     except OSError as error:
@@ -61,16 +62,25 @@ def is_whole(path: Path, size: int, sha256: str) -> bool:
     return digest.hexdigest() == sha256
 
 
+def without_secrets(url: str) -> str:
+    """A URL as it may be shown: without user, password and query, where mirrors have their tokens."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "this URL"
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def _fetch(url: str, part: Path, size: int, progress: Progress) -> None:
     have = part.stat().st_size if part.exists() else 0
     if have > size:  # of another version
         have = 0
     if have == size:
         return
-    host = urlsplit(url).hostname or url
-    request = urllib.request.Request(url, headers={"User-Agent": f"lookout/{__version__}"})  # noqa: S310 - see below
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise LookoutError(f"{url}: models come over http or https; a file needs no download")
+    shown = without_secrets(url)
+    if not url.lower().startswith(("http://", "https://")):
+        raise LookoutError(f"{shown}: models come over http or https; a file needs no download")
+    request = urllib.request.Request(url, headers={"User-Agent": f"lookout/{__version__}"})  # noqa: S310
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
@@ -81,11 +91,11 @@ def _fetch(url: str, part: Path, size: int, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.unlink(missing_ok=True)
-        raise LookoutError(f"{host} answers {error.code} {error.reason} for {url}") from error
-    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        raise LookoutError(f"{shown}: its server answers {error.code} {error.reason}") from error
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise LookoutError(
-            f"cannot fetch {url}: {reason}; try again, what came is kept. Behind a proxy, set HTTPS_PROXY; without a "
+            f"cannot fetch {shown}: {reason}; try again, what came is kept. Behind a proxy, set HTTPS_PROXY; without a "
             "network, fetch it elsewhere and pass its path"
         ) from error
 

@@ -72,8 +72,12 @@ def save(text: str, path: Path) -> None:
         raise LookoutError(f"{path} exists, and is not overwritten: choose another name for --save") from error
     except OSError as error:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(text)
+    try:
+        with open(file, "w", encoding="utf-8") as out:
+            out.write(text)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _source(word: str) -> tuple[str, list[str]]:
@@ -89,8 +93,9 @@ def _source(word: str) -> tuple[str, list[str]]:
         name = "recordings" if has_magic(word) or path.is_dir() else path.stem
         where = path.absolute() if has_magic(word) else path.resolve()
         return name, ["type: av", f"url: {_quoted(str(where))}"]
+    shown = word.rpartition("@")[2]  # a URL that is mistyped may hold a password
     raise LookoutError(
-        f"source {word!r} is no URL (rtsp://...), no file or folder that is there, and no number of a USB camera"
+        f"source {shown!r} is no URL (rtsp://...), no file or folder that is there, and no number of a USB camera"
     )
 
 

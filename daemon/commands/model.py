@@ -13,7 +13,7 @@ from rich.table import Table
 
 from daemon.commands import catalogue
 from daemon.commands.catalogue import CatalogueEntry, entry_of, path_of
-from daemon.commands.downloads import download, is_whole
+from daemon.commands.downloads import download, is_whole, without_secrets
 from daemon.errors import LookoutError
 from detectors.factory import open_detector
 from detectors.port import Options
@@ -55,7 +55,8 @@ def get(
     if path.exists() and is_whole(path, entry.size, entry.sha256):
         console.print(f"{path}: it is here", highlight=False, soft_wrap=True)
         return path
-    console.print(f"{entry.name}, licence {entry.licence}, from {mirror or entry.url}", highlight=False, soft_wrap=True)
+    origin = without_secrets(mirror or entry.url)
+    console.print(f"{entry.name}, licence {entry.licence}, from {origin}", highlight=False, soft_wrap=True)
     if not entry.is_permissive and not accept:
         raise LookoutError(f"{entry.name} is under {_ULTRALYTICS}; --accept-licence fetches it")
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

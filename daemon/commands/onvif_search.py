@@ -36,15 +36,13 @@ def search(seconds: float) -> list[str]:
     found: dict[str, None] = {}
     with ExitStack() as stack:
         sockets = [stack.enter_context(made) for made in _sockets()]
-        for number in range(2):  # datagrams are lost
+        for _ in range(2):  # datagrams are lost
             for each in sockets:
                 _send(each)
             until = monotonic() + seconds / 2
             while sockets and len(found) < _MOST_CAMERAS and (left := until - monotonic()) > 0:
                 for ready in select.select(sockets, [], [], left)[0]:
                     found.update(dict.fromkeys(_answer(ready)))
-            if number == 0 and not sockets:
-                break
     return [*found]
 
 

@@ -110,6 +110,7 @@ class FilterStage:
     def forget(self, source: str) -> None:
         """A source is removed; its last frame may still be in a lane, and is filtered all the same."""
         if source in self._filters:
+            self._removed.pop(source, None)  # if it was removed before, that was not the last time
             self._removed[source] = self._filters[source]
             del self._filters[source]
             while len(self._removed) > _MAX_REMOVED:

@@ -133,8 +133,8 @@ class AvReader:
             if packet is None:
                 return None
             got = monotonic_ns()
-            if self.tap:
-                self.tap(packet)
+            if tap := self.tap:  # another thread may take it away meanwhile
+                tap(packet)
             if cause := self._skipper.skip_cause(packet, self._budget, got - asked):
                 return Skipped(cause)
             try:

@@ -81,9 +81,31 @@ def test_one_that_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[s
 
 
 def test_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["cameras", "--usb"]) in (0, 1)  # whatever this machine has
-    assert invoke(["cameras", "--seconds", "0"]) in (0, 1)
-    assert "camera" in capsys.readouterr().out
+    there = cameras.usb_cameras()  # whatever this machine has
+    assert invoke(["cameras", "--seconds", "0"]) == (0 if there else 1)
+    assert there or "no camera was found" in capsys.readouterr().out
+
+
+def test_an_address_that_is_none_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    (row,) = _ask("--seconds", "0", "--at", "camera:port", capsys=capsys)
+    assert "is no address" in str(row["problem"])
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        ("rtsp://me:hunter2@127.0.0.1/a", None),
+        ("rtsp://192.0.2.9/${CAMERA_PASSWORD}", "signs that no address has"),
+        ("rtsp://192.0.2.9/\u009b31m", "signs that no address has"),
+    ],
+)
+def test_a_camera_gets_nothing_out_of_us(sent: str, problem: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers go to a terminal, and into a configuration in which names stand for secrets."""
+    with onvif_camera(address=sent) as camera:
+        (row,) = _ask("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
+    assert (problem or "None") in str(row["problem"])
+    assert "hunter2" not in json.dumps(row)
+    assert problem or [stream["url"] for stream in row["streams"]] == ["rtsp://127.0.0.1/a"] * 2  # type: ignore[attr-defined]
 
 
 def test_a_usb_camera_is_a_device_that_gives_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

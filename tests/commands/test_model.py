@@ -138,6 +138,14 @@ def test_what_cannot_be_reached_is_said(url: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.onnx")) == []
 
 
+def test_a_mirror_s_password_is_not_shown(known: catalogue.CatalogueEntry, capsys: pytest.CaptureFixture[str]) -> None:
+    mirror = f"http://me:hunter2@127.0.0.1:{free_port()}/{known.name}.onnx?token=hunter3"
+    assert invoke(["model", "get", known.name, "--from", mirror]) == 2
+    said = capsys.readouterr()
+    assert "hunter" not in said.out + said.err
+    assert "127.0.0.1" in said.err
+
+
 def test_two_at_once_fetch_it_once(known: catalogue.CatalogueEntry, shelf: Shelf, tmp_path: Path) -> None:
     path = tmp_path / "both.onnx"
     threads = [threading.Thread(target=download, args=(shelf.url, path, known.size, known.sha256)) for _ in range(2)]

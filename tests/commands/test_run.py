@@ -59,6 +59,12 @@ def test_what_is_no_source_is_said(word: str) -> None:
         sources_of([word])
 
 
+def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
+    with pytest.raises(LookoutError) as raised:
+        sources_of(["rtsp:/me:hunter2@192.0.2.7/x"])
+    assert "hunter2" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

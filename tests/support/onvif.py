@@ -45,23 +45,26 @@ class OnvifCamera:
 
     Attributes:
         asked: operations, in order.
+        address: of all streams, None for one of their own.
     """
 
     port: int
     asked: list[str]
+    address: str | None = None
 
     def stream(self, profile: str) -> str:
-        return f"rtsp://127.0.0.1:554/{profile}"
+        return self.address or f"rtsp://127.0.0.1:554/{profile}"
 
 
 @contextmanager
-def onvif_camera(port: int | None = None, user: str | None = None) -> Iterator[OnvifCamera]:
+def onvif_camera(user: str | None = None, address: str | None = None) -> Iterator[OnvifCamera]:
     """Serve one on loopback.
 
     Args:
         user: without whose name it tells nothing but the time.
+        address: of its streams; None for good ones.
     """
-    camera = OnvifCamera(port or free_port(), [])
+    camera = OnvifCamera(free_port(), [], address)
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, *_: object) -> None: ...
