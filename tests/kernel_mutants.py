@@ -24,6 +24,7 @@ from tests.support.kernels import (
     check_bgr,
     check_nv12,
     check_postprocess,
+    check_shrunk_nv12,
     check_small_nv12,
 )
 
@@ -31,14 +32,15 @@ _LIMIT_S = 120
 _PRE, _POST = "preprocess.cu", "postprocess.cu"
 # Name: the file, what is there, and what takes its place.
 MUTANTS: dict[str, tuple[str, str, str]] = {
-    "chroma half a pixel off across": (_PRE, "taps(at.x * 0.5f,", "taps((at.x + 0.5f) * 0.5f - 0.5f,"),
-    "chroma on its upper row": (_PRE, "taps((at.y + 0.5f) * 0.5f - 0.5f,", "taps(at.y * 0.5f,"),
+    "chroma half a pixel off across": (_PRE, "{at.x * 0.5f,", "{(at.x + 0.5f) * 0.5f - 0.5f,"),
+    "chroma on its upper row": (_PRE, "(at.y + 0.5f) * 0.5f - 0.5f,", "at.y * 0.5f,"),
     "chroma a row off": (_PRE, "(at.y + 0.5f) * 0.5f - 0.5f", "(at.y + 0.5f) * 0.5f + 0.5f"),
-    "chroma of the nearest": (_PRE, "taps(at.x * 0.5f,", "taps(floorf(at.x * 0.5f + 0.5f),"),
-    "odd width cuts chroma": (_PRE, "(width + 1) / 2)", "width / 2)"),
-    "odd height cuts chroma": (_PRE, "(height + 1) / 2)", "height / 2)"),
-    "u and v exchanged": (_PRE, "sample(p.plane1, p.pitch, 2,", "sample(p.plane1 + 1, p.pitch, 2,"),
-    "a pitch that is the width": (_PRE, "sample(p.plane0, p.pitch, 1,", "sample(p.plane0, width, 1,"),
+    "chroma of the nearest": (_PRE, "{at.x * 0.5f,", "{floorf(at.x * 0.5f + 0.5f),"),
+    "chroma of as many places as luma": (_PRE, "across * 0.5f, down * 0.5f}", "across, down}"),
+    "odd width cuts chroma": (_PRE, "(width + 1) / 2,", "width / 2,"),
+    "odd height cuts chroma": (_PRE, "(height + 1) / 2}", "height / 2}"),
+    "u and v exchanged": (_PRE, "u = uv[0] - 128.0f, v = uv[1]", "u = uv[1] - 128.0f, v = uv[0]"),
+    "a pitch that is the width": (_PRE, "{p.plane0, p.pitch, width,", "{p.plane0, width, width,"),
     "weights exchanged": (_PRE, "a * (1.0f - weight) + b * weight", "a * weight + b * (1.0f - weight)"),
     "the border is not clamped": (_PRE, "low + 1 < size ? low + 1 : low", "low + 1"),
     "a quarter turn the other way": (_PRE, "if (p.turns == 1) return {y, right};",
@@ -53,13 +55,12 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "green without red": (_PRE, "+ 2.0f * kr * (1.0f - kr) * v", ""),
     "colours are not clamped": (_PRE, "clamp(green, 0.0f, 255.0f)", "green"),
     "another pad": (_PRE, "return {pad, pad, pad};", "return {pad, pad, pad + 1.0f};"),
-    "pixels by their corners": (_PRE, "(inner_x * across + i + 0.5f) * step_x - 0.5f",
-                                "(inner_x * across + i) * step_x"),
-    "pixels are skipped": (_PRE, "return most > 1 ? most : 1;", "return 1;"),
-    "a sample too few": (_PRE, "(source + 2 * target - 1) / (2 * target)", "source / (2 * target)"),
-    "the first sample alone": (_PRE, "sum.green += one.green;", "if (i == 0) sum.green += one.green;"),
-    "as many across as down": (_PRE, "across = samples(p.width, p.inner_width)",
-                               "across = samples(p.height, p.inner_height)"),
+    "pixels by their corners": (_PRE, "(inner_x + 0.5f) * width - 0.5f", "inner_x * width"),
+    "pixels are skipped": (_PRE, "size > 2.0f ? (int)ceilf(size * 0.5f) : 1", "1"),
+    "a place too few": (_PRE, "(int)ceilf(size * 0.5f)", "(int)(size * 0.5f)"),
+    "the first place alone": (_PRE, "means[channel] += blend", "if (i == 0) means[channel] += blend"),
+    "places from the middle on": (_PRE, "area.x - 0.5f * (across - 1) * step_x", "area.x"),
+    "as many across as down": (_PRE, "across = places(area.width)", "across = places(area.height)"),
     "planes in the other order": (_PRE, "(rgb ? colour.red : colour.blue)", "(rgb ? colour.blue : colour.red)"),
     "the next picture's plane": (_PRE, "blockIdx.z * 3 * plane", "blockIdx.z * 2 * plane"),
     "bytes are cut off": (_PRE, "(unsigned char)(colour.green + 0.5f)", "(unsigned char)colour.green"),
@@ -123,6 +124,7 @@ def check(library: Path) -> None:
     for bt709, full_range, turns in product((False, True), (False, True), range(4)):
         assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05
     assert check_small_nv12(runner) < 0.5
+    assert max(check_shrunk_nv12(runner, turns) for turns in range(4)) < 0.05
     for head, (wanted, of) in product(HEADS, WANTED):
         assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
 

@@ -19,6 +19,7 @@ from tests.support.kernels import (
     check_bgr,
     check_nv12,
     check_postprocess,
+    check_shrunk_nv12,
     check_small_nv12,
 )
 
@@ -51,6 +52,13 @@ def test_nv12_is_the_same_picture(runner: CpuRunner, bt709: bool, full_range: bo
 def test_nv12_of_another_size_is_the_same_picture(runner: CpuRunner) -> None:
     """Within what rounding to 8 bits costs."""
     assert check_small_nv12(runner) < 0.5
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_nv12_that_shrinks_is_what_each_pixel_covers(runner: CpuRunner, turns: int) -> None:
+    """To a twentieth of a grey level, on noise."""
+    assert check_shrunk_nv12(runner, turns) < 0.05
 
 
 @pytest.mark.needs("g++")

@@ -32,6 +32,7 @@ from tests.support.kernels import (
     check_bgr,
     check_nv12,
     check_postprocess,
+    check_shrunk_nv12,
     random_output,
     to_detections,
 )
@@ -162,6 +163,9 @@ def main() -> int:
             )
             assert worst < 0.05, worst
             lines.append(f"preprocess NV12 {'BT.709' if bt709 else 'BT.601'}: within {worst:.2f} grey levels")
+        worst = max(check_shrunk_nv12(runner, turns) for turns in range(4))
+        assert worst < 0.05, worst
+        lines.append(f"preprocess NV12 that shrinks by five: within {worst:.3f} grey levels")
         for head in HEADS:
             seeds = range(1 if short else 5)
             boxes = sum(check_postprocess(runner, head, w, seed, **of) for w, of in WANTED for seed in seeds)

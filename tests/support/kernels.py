@@ -259,6 +259,13 @@ def bgr_of(picture: Nv12) -> npt.NDArray[np.float64]:
     its two rows, and what lies between chroma is linear."""
     luma = picture.luma.astype(np.float64)
     u, v = (_upsampled(picture.chroma[:, part::2].astype(np.float64) - 128, luma.shape) for part in (0, 1))
+    return _bgr(luma, u, v, picture)
+
+
+def _bgr(
+    luma: npt.NDArray[np.float64], u: npt.NDArray[np.float64], v: npt.NDArray[np.float64], picture: Nv12
+) -> npt.NDArray[np.float64]:
+    """Upright; `u` and `v` are 0 for grey."""
     if not picture.full_range:
         luma, u, v = (luma - 16) * 255 / 219, u * 255 / 224, v * 255 / 224
     kr, kb = (0.2126, 0.0722) if picture.bt709 else (0.299, 0.114)
@@ -301,6 +308,41 @@ def check_small_nv12(runner: Runner) -> float:
     (given,) = runner.preprocess([picture], spec)
     wanted = preprocess(np.round(bgr_of(picture)).astype(np.uint8), spec)
     return float(np.abs(given - wanted).mean())
+
+
+def check_shrunk_nv12(runner: Runner, turns: int) -> float:
+    """A picture of noise that shrinks by five, turned: the mean of what each pixel covers, of luma and of chroma. The
+    largest difference in grey levels."""
+    size = (90, 160) if turns % 2 else (160, 90)
+    picture = noise_nv12(size, bt709=True, full_range=True, turns=turns)
+    chroma = picture.chroma.astype(np.float64)
+    columns, rows = size[0] // 5, size[1] // 5
+    luma = _mean_over(picture.luma.astype(np.float64), _centres(rows, 5), _centres(columns, 5), 5)
+    # Chroma has half of the samples: on the left of two columns, and between two rows.
+    across, down = _centres(columns, 5) / 2, (_centres(rows, 5) + 0.5) / 2 - 0.5
+    u, v = (_mean_over(chroma[:, part::2], down, across, 2.5) for part in (0, 1))
+    wanted = _bgr(luma, u - 128, v - 128, picture)
+    spec = InputSpec(picture.size[0] // 5, picture.size[1] // 5, rgb=False, scale=1.0)
+    (given,) = runner.preprocess([picture], spec)
+    return float(np.abs(given.transpose(1, 2, 0) - wanted).max())
+
+
+def _centres(count: int, size: int) -> npt.NDArray[np.float64]:
+    """Of so many pixels that cover `size` samples each, in samples."""
+    return (np.arange(count) + 0.5) * size - 0.5
+
+
+def _mean_over(
+    plane: npt.NDArray[np.float64], down: npt.NDArray[np.float64], across: npt.NDArray[np.float64], size: float
+) -> npt.NDArray[np.float64]:
+    """The mean of as many places, evenly spread over what a pixel covers, as skip no sample."""
+    count = -(-size // 2)
+    spread = ((np.arange(count) + 0.5) / count - 0.5) * size
+    rows, columns = ((centres[:, None] + spread).ravel() for centres in (down, across))
+    fine = np.stack([np.interp(rows, np.arange(len(plane)), column) for column in plane.T], axis=1)
+    fine = np.stack([np.interp(columns, np.arange(plane.shape[1]), row) for row in fine])
+    whole = fine.reshape(len(down), int(count), len(across), int(count)).mean(axis=(1, 3))
+    return np.asarray(whole, np.float64)
 
 
 def random_output(

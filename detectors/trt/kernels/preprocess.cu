@@ -20,6 +20,16 @@ struct Taps {
     float weight;  // of high
 };
 
+struct Plane {
+    const unsigned char* rows;
+    int pitch, width, height;  // bytes from row to row; samples
+};
+
+// What a pixel of the input covers: its centre and its size, in samples of a plane.
+struct Area {
+    float x, y, width, height;
+};
+
 struct Colour {
     float blue, green, red;
 };
@@ -42,19 +52,38 @@ __device__ inline Taps taps(float centre, int size) {
 
 __device__ inline float blend(float a, float b, float weight) { return a * (1.0f - weight) + b * weight; }
 
-// One channel of an interleaved plane: `step` bytes from pixel to pixel.
-__device__ inline float sample(const unsigned char* plane, int pitch, int step, const Taps& x, const Taps& y) {
-    const unsigned char* above = plane + (long long)y.low * pitch;
-    const unsigned char* below = plane + (long long)y.high * pitch;
-    const float left = blend(above[x.low * step], below[x.low * step], y.weight);
-    const float right = blend(above[x.high * step], below[x.high * step], y.weight);
-    return blend(left, right, x.weight);
+// So many places of an area are looked at along an axis: none of the source is skipped, for each place sees two samples.
+__device__ inline int places(float size) { return size > 2.0f ? (int)ceilf(size * 0.5f) : 1; }
+
+// The mean of each channel of an interleaved plane over an area.
+template <int CHANNELS>
+__device__ inline void mean(const Plane& plane, const Area& area, float (&means)[CHANNELS]) {
+    const int across = places(area.width), down = places(area.height);
+    const float step_x = area.width / across, step_y = area.height / down;
+    const float first_x = area.x - 0.5f * (across - 1) * step_x, first_y = area.y - 0.5f * (down - 1) * step_y;
+    for (float& sum : means) sum = 0.0f;
+    for (int j = 0; j < down; ++j) {
+        const Taps y = taps(first_y + j * step_y, plane.height);
+        const unsigned char* above = plane.rows + (long long)y.low * plane.pitch;
+        const unsigned char* below = plane.rows + (long long)y.high * plane.pitch;
+        for (int i = 0; i < across; ++i) {
+            const Taps x = taps(first_x + i * step_x, plane.width);
+            for (int channel = 0; channel < CHANNELS; ++channel) {
+                const int low = x.low * CHANNELS + channel, high = x.high * CHANNELS + channel;
+                const float left = blend(above[low], below[low], y.weight);
+                const float right = blend(above[high], below[high], y.weight);
+                means[channel] += blend(left, right, x.weight);
+            }
+        }
+    }
+    const float share = 1.0f / (across * down);
+    for (float& sum : means) sum *= share;
 }
 
-__device__ inline Colour bgr(const Picture& p, float x, float y) {
-    const Taps across = taps(x, p.width), down = taps(y, p.height);
-    return {sample(p.plane0, p.pitch, 3, across, down), sample(p.plane0 + 1, p.pitch, 3, across, down),
-            sample(p.plane0 + 2, p.pitch, 3, across, down)};
+__device__ inline Colour bgr(const Picture& p, const Area& area) {
+    float means[3];
+    mean<3>({p.plane0, p.pitch, p.width, p.height}, area, means);
+    return {means[0], means[1], means[2]};
 }
 
 struct Point {
@@ -70,16 +99,18 @@ __device__ inline Point turned(const Picture& p, float x, float y) {
     return {x, y};
 }
 
-// Chroma lies between its two rows and on the left of its two columns, as MPEG has it.
-__device__ inline Colour nv12(const Picture& p, float upright_x, float upright_y) {
-    const Point at = turned(p, upright_x, upright_y);
-    const int width = p.turns & 1 ? p.height : p.width, height = p.turns & 1 ? p.width : p.height;
-    const Taps across = taps(at.x, width), down = taps(at.y, height);
-    const Taps half_across = taps(at.x * 0.5f, (width + 1) / 2);
-    const Taps half_down = taps((at.y + 0.5f) * 0.5f - 0.5f, (height + 1) / 2);
-    float luma = sample(p.plane0, p.pitch, 1, across, down);
-    float u = sample(p.plane1, p.pitch, 2, half_across, half_down) - 128.0f;
-    float v = sample(p.plane1 + 1, p.pitch, 2, half_across, half_down) - 128.0f;
+// Chroma lies between its two rows and on the left of its two columns, as MPEG has it. It has half of the samples, so
+// that it takes fewer places; it becomes colour once, which is most of the work.
+__device__ inline Colour nv12(const Picture& p, const Area& upright) {
+    const Point at = turned(p, upright.x, upright.y);
+    const bool lies = p.turns & 1;
+    const int width = lies ? p.height : p.width, height = lies ? p.width : p.height;
+    const float across = lies ? upright.height : upright.width, down = lies ? upright.width : upright.height;
+    float y[1], uv[2];
+    mean<1>({p.plane0, p.pitch, width, height}, {at.x, at.y, across, down}, y);
+    mean<2>({p.plane1, p.pitch, (width + 1) / 2, (height + 1) / 2},
+            {at.x * 0.5f, (at.y + 0.5f) * 0.5f - 0.5f, across * 0.5f, down * 0.5f}, uv);
+    float luma = y[0], u = uv[0] - 128.0f, v = uv[1] - 128.0f;
     if (!p.full_range) {
         luma = (luma - 16.0f) * (255.0f / 219.0f);
         u *= 255.0f / 224.0f;
@@ -93,37 +124,19 @@ __device__ inline Colour nv12(const Picture& p, float upright_x, float upright_y
     return {clamp(blue, 0.0f, 255.0f), clamp(green, 0.0f, 255.0f), clamp(red, 0.0f, 255.0f)};
 }
 
-// How many places a pixel looks at along an axis: none of the source is skipped, for each place sees two pixels.
-__device__ inline int samples(int source, int target) {
-    const int most = (source + 2 * target - 1) / (2 * target);
-    return most > 1 ? most : 1;
-}
-
 __device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
     const int inner_x = x - p.left, inner_y = y - p.top;
     if (inner_x < 0 || inner_y < 0 || inner_x >= p.inner_width || inner_y >= p.inner_height) return {pad, pad, pad};
-    const int across = samples(p.width, p.inner_width), down = samples(p.height, p.inner_height);
-    const float step_x = (float)p.width / (p.inner_width * across), step_y = (float)p.height / (p.inner_height * down);
-    Colour sum = {0.0f, 0.0f, 0.0f};
-    for (int j = 0; j < down; ++j) {
-        const float source_y = (inner_y * down + j + 0.5f) * step_y - 0.5f;
-        for (int i = 0; i < across; ++i) {
-            const float source_x = (inner_x * across + i + 0.5f) * step_x - 0.5f;
-            const Colour one = p.format ? nv12(p, source_x, source_y) : bgr(p, source_x, source_y);
-            sum.blue += one.blue;
-            sum.green += one.green;
-            sum.red += one.red;
-        }
-    }
-    const float share = 1.0f / (across * down);
-    return {sum.blue * share, sum.green * share, sum.red * share};
+    const float width = (float)p.width / p.inner_width, height = (float)p.height / p.inner_height;
+    const Area area = {(inner_x + 0.5f) * width - 0.5f, (inner_y + 0.5f) * height - 0.5f, width, height};
+    return p.format ? nv12(p, area) : bgr(p, area);
 }
 
 // A picture as it is, upright, as rows of BGR. Grid: x and y over the picture.
 extern "C" __global__ void to_bgr(Picture picture, unsigned char* rows) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= picture.width || y >= picture.height) return;
-    const Colour colour = nv12(picture, (float)x, (float)y);
+    const Colour colour = nv12(picture, {(float)x, (float)y, 1.0f, 1.0f});
     unsigned char* out = rows + 3 * ((long long)y * picture.width + x);
     out[0] = (unsigned char)(colour.blue + 0.5f);
     out[1] = (unsigned char)(colour.green + 0.5f);
