@@ -48,17 +48,19 @@ class _Queue:
         wanted: its thread waits for room, or for its last frame to be on its way.
         wake: tells its thread that there is.
         replaces: a newer frame takes the place of an older one.
+        depth: frames that there is room for.
     """
 
-    __slots__ = ("frames", "gone", "in_flight", "replaces", "wake", "wanted")
+    __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "wake", "wanted")
 
-    def __init__(self, *, replaces: bool) -> None:
+    def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
-        self.replaces = replaces
+        self.replaces, self.depth = False, 1
         self.in_flight = self.gone = self.wanted = False
         self.wake: Callable[[], None] = lambda: None
 
-    def moved(self) -> None:
+    def call(self) -> None:
+        """Tell its thread, if it waits."""
         if self.wanted:
             self.wanted = False
             self.wake()
@@ -124,8 +126,9 @@ class FrameBoard:
         """
         with self._lock:
             replaces = self.live and not patient
-            queue = self._queues.setdefault(source, _Queue(replaces=replaces))
+            queue = self._queues.setdefault(source, _Queue())
             queue.gone, queue.replaces = False, replaces
+            queue.depth = PATIENT_DEPTH if self.live and patient else self._depth
             self._most_sources = self._share()
 
     def remove(self, source: str) -> None:
@@ -261,7 +264,7 @@ class FrameBoard:
             self._closed = True
             self._filled.notify_all()
             for queue in self._queues.values():
-                queue.moved()
+                queue.call()
 
     @property
     def drained(self) -> bool:
@@ -295,7 +298,7 @@ class FrameBoard:
                 queue.wanted = True
                 return False
             self._ledger.drop(queue.frames.popleft().info, "superseded")
-        elif len(queue.frames) >= self._depth_of(queue):
+        elif len(queue.frames) >= queue.depth:
             if give_up:
                 self._ledger.drop(frame.info, give_up)
             queue.wanted = not give_up
@@ -318,11 +321,8 @@ class FrameBoard:
 
     def _tell(self, queue: _Queue) -> None:
         """A thread that is woken for room finds some for several frames."""
-        if len(queue.frames) <= self._depth_of(queue) // 2:
-            queue.moved()
-
-    def _depth_of(self, queue: _Queue) -> int:
-        return PATIENT_DEPTH if self.live and not queue.replaces else self._depth
+        if queue.wanted and len(queue.frames) <= queue.depth // 2:
+            queue.call()
 
     def _is_stale(self, frame: Frame) -> bool:
         return self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns

@@ -65,7 +65,7 @@ class BoxFilter:
             kept = kept[self.classes[kept.class_id]]
         if self.confidence is not None:
             kept = kept[kept.confidence >= self.confidence]
-        return kept if len(kept) <= self.max_detections else kept[: self.max_detections]
+        return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
 
 
 def filter_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults) -> BoxFilter:

@@ -23,6 +23,7 @@ from daemon.capture.processes.channel import (
     Failed,
     FromCapture,
     Heartbeat,
+    NewBlock,
     Share,
     Stop,
     ToCapture,
@@ -216,7 +217,8 @@ def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
 
 
 def test_any_thread_of_a_capture_process_may_send() -> None:
-    """The socket takes a packet whole: one that gives up says so beside the one that sends frames."""
+    """The socket takes a packet whole. One thread may say that the process gives up while another sends frames, or has
+    said that a descriptor follows."""
     mine, theirs = pair()
     mine.setblocking(True)
     mine.settimeout(30)
@@ -227,14 +229,26 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
         for count in range(200):
             there.send([Heartbeat(number * 1000 + count)] * 20)
 
+    def send_blocks() -> None:
+        with open(os.devnull) as file:
+            for count in range(200):
+                there.send([NewBlock(count, 1, device=False)], file.fileno())
+
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+    threads.append(threading.Thread(target=send_blocks))
     for thread in threads:
         thread.start()
     heard: dict[int, list[int]] = {number: [] for number in range(4)}
-    for _ in range(4 * 200):
+    blocks = []
+    for _ in range(5 * 200):
         received = here.receive()
         assert received is not None
-        messages = received[0]
+        messages, fd = received
+        if isinstance(messages[0], NewBlock):
+            assert fd is not None
+            os.close(fd)
+            blocks.append(messages[0].number)
+            continue
         assert len(messages) == 20
         assert len({*messages}) == 1
         memory = messages[0].memory  # type: ignore[attr-defined]
@@ -242,12 +256,13 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
     for thread in threads:
         thread.join(30)
     assert heard == {number: list(range(200)) for number in range(4)}
+    assert blocks == list(range(200))
     mine.close()
     theirs.close()
 
 
 class _Reset(socket.socket):
-    """The other end goes, with something unread, between the look at a packet and its being taken."""
+    """The other end goes, with something unread, between the look at a packet with a descriptor and its being taken."""
 
     def recvmsg_into(self, *args: Any) -> Any:
         found = super().recvmsg_into(*args)
@@ -265,14 +280,17 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
     end = _Reset(fileno=mine.detach())
     end.setblocking(False)
     channel, process = Channel(end, FromCapture), Channel(theirs, ToCapture)
-    process.send([Heartbeat(1)])
+    with open(os.devnull) as file:
+        process.send([NewBlock(1, 1, device=False)], file.fileno())
     process.send([Failed("the reason")])
     channel.send([Stop()])  # unread
     others.append(theirs)
     heard: list[object] = []
     while (received := channel.receive()) is not None:
         heard += received[0]
-    assert heard == [Heartbeat(1), Failed("the reason")]
+        if received[1] is not None:
+            os.close(received[1])
+    assert heard == [NewBlock(1, 1, device=False), Failed("the reason")]
     channel.close()
 
 

@@ -329,7 +329,7 @@ def check_shrunk_nv12(runner: Runner, turns: int) -> float:
 
 def _centres(count: int, size: int) -> npt.NDArray[np.float64]:
     """Of so many pixels that cover `size` samples each, in samples."""
-    return (np.arange(count) + 0.5) * size - 0.5
+    return (np.arange(count, dtype=np.float64) + 0.5) * size - 0.5
 
 
 def _mean_over(

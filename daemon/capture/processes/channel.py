@@ -15,6 +15,7 @@ from daemon.pipeline.frames import FrameInfo
 
 MOST = 64  # messages in one packet
 _PACKET_BYTES = 1 << 18
+_DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own; to msgpack it is nil, which no list of messages is
 
 
 class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -214,6 +215,7 @@ class Channel:
         self._buffer = bytearray(_PACKET_BYTES)
         self._view = memoryview(self._buffer)
         self._scrap = bytearray(1)
+        self._descriptors_due = 0
 
     def send(self, messages: Sequence[ProcessMessage], fd: int | None = None) -> bool:
         """Send one packet, and with it a file descriptor; False if it would have to wait and does not.
@@ -226,6 +228,7 @@ class Channel:
             if fd is None:
                 self.socket.send(data)
             else:
+                self.socket.send(_DESCRIPTOR_FOLLOWS)
                 socket.send_fds(self.socket, [data], [fd])
         except BlockingIOError:
             return False
@@ -237,11 +240,30 @@ class Channel:
         Raises:
             NoDescriptorError: for the one that is in the packet. The packet stays: it is the next to be received.
         """
+        if self._descriptors_due:
+            return self._receive_with_descriptor()
+        try:
+            size = self.socket.recv_into(self._buffer)
+        except (BlockingIOError, ConnectionResetError):  # after a reset comes what was sent before, and then the end
+            return [], None
+        if size == 0:
+            return None
+        if self._view[:size] == _DESCRIPTOR_FOLLOWS:
+            self._descriptors_due += 1
+            return self._receive_with_descriptor()
+        return self._decode(self._view[:size]), None
+
+    def _receive_with_descriptor(self) -> tuple[list[ProcessMessage], int | None] | None:
+        """The same where a descriptor is on its way; other threads' packets may come before it.
+
+        The packet is looked at first and taken when its descriptor is there, which costs a second call of the system,
+        and with it the interpreter's lock: too much for every packet.
+        """
         fds = array("i")
         room = socket.CMSG_SPACE(fds.itemsize)
         try:
             size, extra, flags, _ = self.socket.recvmsg_into([self._buffer], room, socket.MSG_PEEK)
-        except (BlockingIOError, ConnectionResetError):  # after a reset comes what was sent before, and then the end
+        except (BlockingIOError, ConnectionResetError):
             return [], None
         if size == 0:
             return None
@@ -251,6 +273,10 @@ class Channel:
             fds.frombytes(data[: fds.itemsize])
         try:
             self._take_away()
+            if self._view[:size] == _DESCRIPTOR_FOLLOWS:
+                self._descriptors_due += 1
+                return self._receive_with_descriptor()
+            self._descriptors_due -= len(fds)
             return self._decode(self._view[:size]), fds[0] if fds else None
         except BaseException:
             for fd in fds:

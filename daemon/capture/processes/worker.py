@@ -144,6 +144,7 @@ class Worker:
         self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
         self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
         self._stopping = False
+        self._some_end = False  # of its captures, some do not go on
         self._pause = runtime.limits.worker_pause
         self._due_ns: int | None = None  # monotonic time to start again
         self._idle_ns: int | None = None  # monotonic time since which it has no source
@@ -238,7 +239,7 @@ class Worker:
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask one source to end."""
-        capture.leaving = True
+        capture.leaving = self._some_end = True
         if self._now and capture.number in self._now.captures:
             self._now.unsent.append(Remove(capture.number))
 
@@ -334,7 +335,8 @@ class Worker:
         for dead in [dead for dead in self._dead if dead.all_free]:
             self._dead.remove(dead)
             dead.release()
-        self._end_broken()
+        if self._some_end:
+            self._end_broken()
         if not (self._captures or self._stopping):
             self._rest()
         now, before = self._clock.monotonic_ns(), self._turned_ns
@@ -355,9 +357,11 @@ class Worker:
     def _end_broken(self) -> None:
         """The last frame's message comes before the word that there are no more."""
         reading = self._now.captures if self._now else ()
-        for capture in [row for row in self._captures.values() if not (row.goes_on or row.number in reading)]:
-            if self._stopping or self._to.board.is_settled(capture.id):
+        ending = [row for row in self._captures.values() if not row.goes_on]
+        for capture in ending:
+            if capture.number not in reading and (self._stopping or self._to.board.is_settled(capture.id)):
                 self._end(capture, capture.broken)
+        self._some_end = bool(ending)
 
     def _rest(self) -> None:
         """It has no source: it ends after a while, should none come."""
@@ -455,7 +459,7 @@ class Worker:
                 self._end(capture, None)
             elif not capture.leaving and capture.once and capture.seq > capture.first:
                 # Played in part: to start again would publish the same frames twice.
-                capture.broken = reason
+                capture.broken, self._some_end = reason, True
             elif not capture.leaving:
                 capture.state, capture.format = "down", None
                 self._to.announce(capture.id, None, "down", reason, self._pause, None)
