@@ -1,36 +1,30 @@
-"""A source's life: connect, read, stamp, put on the board; when the connection breaks, try again.
+"""One source: its connection, its frames' numbers and times, its state; where a library does not return, its end.
 
-It is written as a generator that says when it wants to go on instead of waiting, so that one thread can serve many
-sources.
+`camera.CameraCapture` and `recordings.RecordingCapture` say in which order these steps are taken, and who waits.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from functools import partial
-from typing import TypeVar
 
 import structlog
 
-from daemon.capture.blocking import BlockingExecutor
 from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
-from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
+from daemon.capture.timing import Backoff, CameraClock, RateLimit
 from daemon.clock import Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.decode import NVDEC
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from daemon.system.stop import Stop
 from detectors.port import Image
 
 log = structlog.get_logger(__name__)
-T = TypeVar("T")
 
 _MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
 # In units of monitor.stall_after_s: how long a new connection may take to its first frame, and how long a stalled one
@@ -39,21 +33,14 @@ _LONG = 15
 _ADMISSION_NS = 10_000_000_000  # for the answer whether the source may give frames
 _BURST_NS = 25_000_000  # less than what is taken for falling behind
 _MOST_IN_BURST = 4  # pictures; of more the newest is wanted
-_LOOK_AGAIN_NS = 100_000_000  # when waiting for the board, or for what is done aside, which wake the thread before
+LOOK_AGAIN_NS = 100_000_000  # for a condition whose coming also wakes the thread
+
+Wait = Iterator[int]
+"""Ends when the condition holds. Each item is a monotonic time, ns, at which to look again; looking earlier is safe."""
 
 
-def _close_unwanted(opening: Future[Reader]) -> None:
-    """It was opened too late."""
-    if not opening.exception():
-        opening.result().close()
-
-
-Life = Iterator[int]
-"""Each item is the monotonic time, ns, at which to go on; going on earlier does no harm."""
-
-
-class _DisownedError(Exception):
-    """The library has come back, and by now another has the source."""
+class DisownedError(Exception):
+    """The library has returned, and another capture has the source by now."""
 
 
 class _InLibrary:
@@ -75,11 +62,11 @@ class _InLibrary:
         with self.lock:
             self.now = False
             if self.disowned:
-                raise _DisownedError
+                raise DisownedError
 
 
 class Capture:
-    """Owns one source. `life` retries for ever; `connection` works or raises.
+    """Owns one source.
 
     Args:
         seq: number of its first frame; not 0 where another process had the source before.
@@ -91,10 +78,8 @@ class Capture:
         wake: tells the thread that serves it to go on.
         end: set when nothing more comes of it.
         asks_gpu: as in its configuration.
-        fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
         failure: why a recording could not be played to its end, None if it could.
         format: of the connection, None where there is none.
-        go_on: to do what is to be done now; gives the monotonic time, ns, at which to go on, or None at the end.
     """
 
     def __init__(
@@ -108,10 +93,8 @@ class Capture:
         settle_s: float = 2.0,
     ) -> None:
         self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
-        self._aside: BlockingExecutor | None = None
         self.wake: Callable[[], None] = lambda: None
         self.end = Stop()
-        self.fell_to_cpu = False
         self.failure: str | None = None
         self.format: VideoFormat | None = None
         self._source, self._to, self._clock = source, sinks, clock
@@ -132,6 +115,7 @@ class Capture:
         self._last_ns = clock.monotonic_ns()
         self._lost: DecodeError | None = None  # the last picture, since one could be decoded
         self._lost_ns = self._last_ns  # when a picture was lost last
+        self._errors = 0  # pictures lost in a row
         self._in_library = _InLibrary(self._lock)
         self._waiting: Frame | None = None  # for room on the board
         self._gave = False  # this connection, a picture
@@ -139,7 +123,6 @@ class Capture:
         self._decode = 0  # ns, of the picture loaded last
         self._burst_ns = self._held_ns = 0  # within which pictures belong together; see `FrameBoard.put`
         self._burst = (0, 0)  # when the last picture of one was captured, and how many there were
-        self.step: Callable[[], int | None] = partial(next, self.life(), None)
 
     @property
     def state(self) -> State:
@@ -151,24 +134,9 @@ class Capture:
         return self._seq
 
     @property
-    def live(self) -> bool:
-        """Reading blocks until the source gives something."""
-        return self._source.live
-
-    @property
     def ended(self) -> bool:
         """Nothing more comes of it."""
         return self.end.is_set
-
-    def serve_by(self, wake: Callable[[], None], aside: BlockingExecutor | None) -> None:
-        """A thread serves it from here on.
-
-        Args:
-            wake: tells that thread to go on.
-            aside: does what takes long, where other sources share the thread.
-        """
-        self.wake, self._aside = wake, aside
-        self._to.board.listen(self.id, wake)
 
     def stop(self, gives_up: Cause = "shutdown") -> None:
         """Ask it to end, the next time it goes on; a frame that waits for room then is dropped for this cause."""
@@ -213,195 +181,149 @@ class Capture:
     def _doing(self) -> str:
         return "reading" if self.format else "connecting"
 
-    def life(self) -> Life:
-        """From the first connection to the end; to be called by `step`."""
-        try:
-            yield from self._connections()
-            # The last frame's message comes before the word that there are no more.
-            asked, self._held = None, True
-            while not self._to.board.is_settled(self.id):
-                now = self._clock.monotonic_ns()
-                if self._stop.is_set:
-                    asked = asked or now
-                    if now - asked >= self._settle_ns:
-                        break
-                yield now + _LOOK_AGAIN_NS
-        except _DisownedError:
-            return
-        self._say("ended", self.failure or ("stopped" if self._stop.is_set else None))
+    # --- one connection, step by step --------------------------------------------------------------------------------
 
-    def _connections(self) -> Life:
-        while not self._stop.is_set:
-            try:
-                yield from self.connection()
-                if not self._source.goes_on or self._stop.is_set:
-                    return
-                if self._gave:
-                    continue
-                reason = "a recording without a picture"
-            except SourceError as error:
-                reason = str(error)
-            except (_DisownedError, PoisonedError):
-                raise
-            except Exception as error:
-                if getattr(error, "sticky", False):  # the GPU's, from where none was expected
-                    raise PoisonedError(str(error)) from error
-                log.exception("source failed in a way that is not foreseen", source=self.id)
-                reason = f"unexpected {type(error).__name__}: see the log"
-            if self._source.goes_on:
-                self.failure = reason = f"passed over: {reason}"
-            elif self._source.once and self._seq > self._first_seq:
-                # Played in part: to start again would publish the same frames twice.
-                self.failure = reason
-                return
-            delay = self._backoff.next()
-            self._say("down", reason, delay)
-            yield from self._until(self._clock.monotonic_ns() + round(delay * 1e9))
-
-    def connection(self) -> Life:
-        """One connection, until it ends.
-
-        Raises:
-            SourceError: it could not be made, or broke.
-        """
+    def _begin_connection(self) -> None:
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
-        self._gave, self._lost = False, None
+        self._gave, self._lost, self._errors = False, None, 0
+        self._budget.late = 0
         self._say("connecting")
-        reader = yield from self._opened()
-        if reader is None:
-            return
-        try:
-            if (yield from self._admitted(reader)):
-                yield from self._read(reader)
-        finally:
-            self.format, self.fell_to_cpu = None, False
-            with self._lock:  # as where it enters
-                self._to.admission.release(self.id)
-            self._new_quota = UNLIMITED
-            self._close(reader)
 
-    def _read(self, reader: Reader) -> Life:
-        """Until it has no more pictures."""
-        errors = 0
-        pacer = Pacer(self._clock, self.id) if self._source.paced else None
-        lag = Lag()
-        late = 0
-        # A decoder that is empty takes packets for 50 ms before it has a picture.
-        apart = None if self.fell_to_cpu else self._aside
-        self._apply_quota()
-        while not self._stop.is_set:
-            try:
-                self._budget.late, self._budget.skip_ratio = late, self._quota.skip_ratio
-                picture = (yield from self._first(apart, reader)) if apart else self._next(reader)
-                if picture is None:
-                    self._check_gave(errors)
-                    return
-                if isinstance(picture, Skipped):
-                    self._leave_out(picture.cause)
-                    continue
-                if pacer:
-                    self._held = True
-                    due = pacer.due(picture.pts)
-                    while (now := self._clock.monotonic_ns()) < due and not self._stop.is_set:
-                        yield due
-                    self._held, self._last_ns = False, now
-                if self._stop.is_set:
-                    return
-                image = self._load(picture)
-            except DecodeError as error:
-                errors += 1
-                self._lose(error, errors)
-                continue
-            errors, apart, self._lost = 0, None, None
-            late = self._late(picture, pacer, lag)
-            if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up":
-                self._backoff.reset()
-                self._gave = True
-                self._say("up", self._quota.reason, format=reader.format)
-            if image is not None:
-                if not self._deliver(picture, image, pacer.behind if pacer else late):
-                    image = picture = None
-                    yield from self._wait_for_room()
-                elif not self._source.live:
-                    yield self._last_ns  # others have their turn
-            image = picture = None
-
-    def _next(self, reader: Reader) -> Picture | Skipped | None:
-        with self._in_library:
-            return reader.read()
-
-    def _opened(self) -> Generator[int, None, Reader | None]:
-        """None if it is to end before it is open."""
-        if self._aside is None:
-            return self._open_here()
-        opening = yield from self._apart(self._aside, partial(self._source.open, self._budget))
-        if not opening.done():
-            opening.add_done_callback(_close_unwanted)
-            return None
-        return opening.result()
-
-    def _open_here(self) -> Reader:
+    def _open(self) -> Reader:
         reader: Reader | None = None
         try:
             with self._in_library:
                 reader = self._source.open(self._budget)
-        except _DisownedError:  # another capture has the source by now
+        except DisownedError:  # another capture has the source by now
             if reader is not None:
                 reader.close()
             raise
         return reader
 
-    def _first(self, aside: BlockingExecutor, reader: Reader) -> Generator[int, None, Picture | Skipped | None]:
-        """The first picture; None if there is none, or if it is to end before."""
-        reading = yield from self._apart(aside, reader.read)
-        return reading.result() if reading.done() else None
-
-    def _apart(self, aside: BlockingExecutor, work: Callable[[], T]) -> Generator[int, None, Future[T]]:
-        """What comes of it, or will, if the source is to end before; others who share the thread go on meanwhile."""
-        answer = aside.ask(work)
-        while not (answer.done() or self._stop.is_set):
-            yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
-        return answer
-
-    def _close(self, reader: Reader) -> None:
-        if self._aside:
-            self._aside.close(reader.close)
-        else:
-            with self._in_library:
-                reader.close()
-
-    def _late(self, picture: Picture, pacer: Pacer | None, lag: Lag) -> int:
-        """By how much this picture came later than it should, ns; 0 where nothing is to be left out for it."""
-        if not self._to.board.live:
-            return 0
-        if pacer:
-            return pacer.late
-        return lag.of(picture.pts, self._clock.monotonic_ns(), picture.decode) if self._source.live else 0
-
-    def _admitted(self, reader: Reader) -> Generator[int, None, bool]:
-        """Ask for the source's share of the detector, which may change at any time; False if it is to end before.
-
-        Raises:
-            SourceError: it may give no frames.
-        """
+    def _ask_admission(self, reader: Reader) -> Future[None]:
+        """Ask for the source's share of the detector, which may change at any time."""
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
         with self._lock:  # its name may be another's in the next moment
-            answer = self._to.admission.admit(self.id, min(rates, default=None), self._set_quota, reader.format)
-        if not answer.done():
-            answer.add_done_callback(lambda _: self.wake())
-            until = self._clock.monotonic_ns() + _ADMISSION_NS
-            while not (answer.done() or self._stop.is_set):
-                if self._clock.monotonic_ns() >= until:
-                    raise SourceError("admission does not answer")
-                yield self._clock.monotonic_ns() + _LOOK_AGAIN_NS
+            return self._to.admission.admit(self.id, min(rates, default=None), self._set_quota, reader.format)
+
+    def _until_answered(self, answer: Future[None]) -> Wait:
+        """Until admission has answered, or the source is to end.
+
+        Raises:
+            SourceError: there is no answer.
+        """
+        if answer.done():
+            return
+        answer.add_done_callback(lambda _: self.wake())
+        until = self._clock.monotonic_ns() + _ADMISSION_NS
+        while not (answer.done() or self._stop.is_set):
+            if self._clock.monotonic_ns() >= until:
+                raise SourceError("admission does not answer")
+            yield self._clock.monotonic_ns() + LOOK_AGAIN_NS
+
+    def _let_in(self, reader: Reader, answer: Future[None]) -> bool:
+        """Whether the source may give frames now; it may not where it is to end before admission has answered.
+
+        Raises:
+            SourceError: it is refused.
+        """
         if not answer.done():
             return False
         answer.result()
         self.format = reader.format
         self._burst_ns = min(_BURST_NS, round(0.5e9 / (reader.format.fps or 1.0)))
-        self.fell_to_cpu = self.asks_gpu and reader.format.decoder != NVDEC
+        self._apply_quota()
         return True
+
+    def _read(self, reader: Reader) -> Picture | Skipped | None:
+        with self._in_library:
+            return reader.read()
+
+    def _take_in(self, reader: Reader, picture: Picture) -> bool:
+        """Load a picture and leave it on the board; False if it waits for room there.
+
+        Raises:
+            DecodeError: it cannot be loaded.
+        """
+        image = self._load(picture)
+        self._errors, self._lost = 0, None
+        late, behind = self._lateness(picture)
+        self._budget.late = late if self._to.board.live else 0  # 0: no picture is left out for it
+        if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up":
+            self._backoff.reset()
+            self._gave = True
+            self._say("up", self._quota.reason, format=reader.format)
+        return image is None or self._deliver(picture, image, behind)
+
+    def _lateness(self, picture: Picture) -> tuple[int, int]:
+        """How late the source is now, and by how much this picture came after it was due; ns."""
+        raise NotImplementedError
+
+    def _end_connection(self) -> None:
+        self.format = None
+        with self._lock:  # as where it enters
+            self._to.admission.release(self.id)
+        self._new_quota = UNLIMITED
+
+    def _retry_in(self, error: Exception | None) -> float | None:
+        """What a connection's end means: seconds until the next one, None where there is to be none.
+
+        Args:
+            error: what ended it; None where the reader has no more pictures.
+
+        Raises:
+            DisownedError, PoisonedError: neither is the source's fault.
+        """
+        if error is None and (not self._source.goes_on or self._stop.is_set):
+            return None
+        if error is None and self._gave:
+            return 0.0
+        reason = "a recording without a picture" if error is None else self._reason_of(error)
+        if self._source.goes_on:
+            self.failure = reason = f"passed over: {reason}"
+        elif self._source.once and self._seq > self._first_seq:
+            # Played in part: to start again would publish the same frames twice.
+            self.failure = reason
+            return None
+        delay = self._backoff.next()
+        self._say("down", reason, delay)
+        return delay
+
+    def _reason_of(self, error: Exception) -> str:
+        if isinstance(error, SourceError):
+            return str(error)
+        if isinstance(error, (DisownedError, PoisonedError)):
+            raise error
+        if getattr(error, "sticky", False):  # the GPU's, from where none was expected
+            raise PoisonedError(str(error)) from error
+        log.error("source failed in a way that is not foreseen", source=self.id, exc_info=error)
+        return f"unexpected {type(error).__name__}: see the log"
+
+    def _until_settled(self) -> Wait:
+        """Until the last frame's message is on its way: it comes before the word that there are no more."""
+        asked, self._held = None, True
+        while not self._to.board.is_settled(self.id):
+            now = self._clock.monotonic_ns()
+            if self._stop.is_set:
+                asked = asked or now
+                if now - asked >= self._settle_ns:
+                    return
+            yield now + LOOK_AGAIN_NS
+
+    def _until_room(self) -> Wait:
+        """Until the frame that waits is on the board, or given up."""
+        self._held = True
+        while not self._leave_waiting():
+            yield self._clock.monotonic_ns() + (self._held_ns or LOOK_AGAIN_NS)
+        self._held, self._last_ns = False, self._clock.monotonic_ns()
+
+    def _until(self, due: int) -> Wait:
+        while not self._stop.is_set and self._clock.monotonic_ns() < due:
+            yield due
+
+    def _say_ended(self) -> None:
+        self._say("ended", self.failure or ("stopped" if self._stop.is_set else None))
 
     def _set_quota(self, quota: Quota) -> None:
         self._new_quota = quota
@@ -410,6 +332,7 @@ class Capture:
         """Keep to what admission has left of the detector; whether that has changed."""
         changed = self._quota != self._new_quota
         self._quota = self._new_quota
+        self._budget.skip_ratio = self._quota.skip_ratio
         if changed:
             rates = [fps for fps in (self._max_fps, self._quota.fps) if fps]
             self._limit = RateLimit(min(rates)) if rates else None
@@ -451,7 +374,7 @@ class Capture:
         """Count a picture and leave it on the board; False if it waits for room there."""
         with self._lock:
             if self._in_library.disowned:
-                raise _DisownedError
+                raise DisownedError
             frame = Frame(self._captured(picture, image, behind), image)
             self._hold(picture, frame.info.captured_ns)
             if self._to.board.put(frame, hold_ns=self._held_ns):
@@ -486,17 +409,11 @@ class Capture:
             pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
         )
 
-    def _wait_for_room(self) -> Life:
-        self._held = True
-        while not self._leave_waiting():
-            yield self._clock.monotonic_ns() + (self._held_ns or _LOOK_AGAIN_NS)
-        self._held, self._last_ns = False, self._clock.monotonic_ns()
-
     def _leave_waiting(self) -> bool:
         """Leave the frame that waits on the board, or give it up; False if there is no room yet."""
         with self._lock:
             if self._in_library.disowned or self._waiting is None:
-                raise _DisownedError
+                raise DisownedError
             frame, self._waiting = self._waiting, None  # what cannot be put for good is counted by the board
             give_up = self._gives_up if self._stop.is_set else None
             if not self._to.board.put(frame, give_up=give_up, hold_ns=self._held_ns):
@@ -504,21 +421,18 @@ class Capture:
                 return False
             return True
 
-    def _until(self, due: int) -> Life:
-        while not self._stop.is_set and self._clock.monotonic_ns() < due:
-            yield due
-
-    def _check_gave(self, errors: int) -> None:
+    def _check_gave(self) -> None:
         """A recording is at its end, and nothing but errors came of it."""
         if self._lost is not None and not self._gave:
-            raise SourceError(f"no picture of {errors} could be decoded; the last: {self._lost}")
+            raise SourceError(f"no picture of {self._errors} could be decoded; the last: {self._lost}")
 
-    def _lose(self, error: DecodeError, in_a_row: int) -> None:
+    def _lose(self, error: DecodeError) -> None:
+        self._errors += 1
         self._lost, self._lost_ns = error, self._clock.monotonic_ns()
         log.debug("picture lost", source=self.id, reason=str(error))
         self._leave_out(error.cause)
-        if not self._source.once and in_a_row >= _MOST_ERRORS:
-            raise SourceError(f"{in_a_row} pictures in a row could not be decoded; the last: {error}")
+        if not self._source.once and self._errors >= _MOST_ERRORS:
+            raise SourceError(f"{self._errors} pictures in a row could not be decoded; the last: {error}")
 
     def _leave_out(self, cause: str) -> None:
         """A picture that will not be seen has its number all the same."""

@@ -18,7 +18,7 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.pool import WorkerPool
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
-from daemon.capture.threads import CaptureThreads
+from daemon.capture.threads import CaptureThreads, capture_of
 from daemon.config import Config, SourceConfig
 from daemon.control.plan import processes_of, remote, surfaces_of
 from daemon.errors import SourceError
@@ -291,7 +291,7 @@ class SourceManager:
                 self._begin_here([by])
 
     def _capture(self, source: SourceConfig, seq: int) -> Capture:
-        return Capture(
+        return capture_of(
             source,
             self._make_source(source, self.hardware),
             self._sinks,

@@ -13,9 +13,11 @@ from functools import partial
 import numpy as np
 import pytest
 
+from daemon.capture.camera import CameraCapture, CameraThread
 from daemon.capture.capture import Capture
+from daemon.capture.recordings import RecordingCapture, RecordingsThread
 from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
-from daemon.capture.threads import CaptureThread, CaptureThreads
+from daemon.capture.threads import CaptureThreads, capture_of
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
@@ -31,6 +33,17 @@ from detectors.port import HostImage
 from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))
+EITHER = pytest.mark.parametrize("live", [True, False], ids=["camera", "recording"])
+
+
+def thread_of(
+    captures: list[Capture], clock: ManualClock, on_failure: Callable[[str], None] = pytest.fail, phase: int = 0
+) -> threading.Thread:
+    """The thread that serves a camera, or recordings."""
+    if isinstance(captures[0], CameraCapture):
+        return CameraThread(captures[0], lambda: None, on_failure)
+    recordings = [capture for capture in captures if isinstance(capture, RecordingCapture)]
+    return RecordingsThread(captures[0].id, recordings, clock, lambda: None, on_failure, phase=phase)
 
 
 class ScriptedSource:
@@ -104,21 +117,23 @@ class Run:
         clock: ManualClock,
         watch: bool = False,
         admission: Admission | None = None,
+        live: bool | None = None,
         **config: float,
     ) -> None:
+        source.live = source.live if live is None else live
         self.said: list[tuple[State, str | None, float | None]] = []
         self.ledger = Ledger(["cam"])
         self.clock = clock
         self.hung = False
         self.board = FrameBoard(["cam"], self.ledger, clock, depth=None, max_age_ns=10**9)
-        capture = Capture(
+        capture = capture_of(
             SyntheticConfig(id="cam", **config),  # type: ignore[arg-type]
             source,
             CaptureSinks(self.board, self.ledger, self._announce, admission or Admission()),
             clock,
             ReconnectConfig(initial_s=1, max_s=8, factor=2, jitter=0),
         )
-        thread = CaptureThread("cam", [capture], clock, pytest.fail)
+        thread = thread_of([capture], clock)
         source.on_end = capture.stop
 
         def stay_silent(seconds: float) -> None:
@@ -155,7 +170,7 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     ledger = Ledger([config.id for config in configs])
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
-    captures = [Capture(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
+    captures = [capture_of(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
     assert len(CaptureThreads(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
     assert len(CaptureThreads(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
 
@@ -181,7 +196,7 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
     board.close()  # so that nothing waits for lanes
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [
-        Capture(AvConfig(id=id, url=Url("a.mkv")), source, sinks, clock, ReconnectConfig())
+        capture_of(AvConfig(id=id, url=Url("a.mkv")), source, sinks, clock, ReconnectConfig())
         for id, source in sources.items()
     ]
     crew = CaptureThreads(captures, on_gpu, clock, pytest.fail, lambda: None)
@@ -252,18 +267,20 @@ def test_a_recording_that_falls_to_the_cpu_leaves_those_of_the_gpu_alone(clock: 
         assert [{*sources[id].threads} for id in decoders] == [{f"capture-{id}"} for id in decoders]
 
 
-def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock) -> None:
+@EITHER
+def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock, live: bool) -> None:
     """Each failure waits longer, up to the cap; a connection that gave a picture starts the count again."""
     refused = SourceError("refused")
-    run = Run(ScriptedSource(*[refused] * 5, [1, SourceError("broke")], refused), clock)
+    run = Run(ScriptedSource(*[refused] * 5, [1, SourceError("broke")], refused), clock, live=live)
     assert clock.waits[:7] == [1, 2, 4, 8, 8, 1, 2]
     assert run.states[:2] == ["connecting", "down"]
     assert "up" in run.states
     assert run.said[1] == ("down", "refused", 1)
 
 
-def test_a_picture_that_cannot_be_decoded_is_counted(clock: ManualClock) -> None:
-    run = Run(ScriptedSource([1, DecodeError("bad"), 2], once=True), clock)
+@EITHER
+def test_a_picture_that_cannot_be_decoded_is_counted(clock: ManualClock, live: bool) -> None:
+    run = Run(ScriptedSource([1, DecodeError("bad"), 2], once=True), clock, live=live)
     counts = run.ledger.counts()["cam"]
     assert (counts.captured, counts.dropped.decode_error) == (3, 1)
 
@@ -275,20 +292,23 @@ def test_a_recording_that_breaks_in_the_middle_is_not_started_again(clock: Manua
     assert run.failure == run.said[-1][1] == "cut short"
 
 
-def test_an_unforeseen_error_is_one_more_reason_to_retry(clock: ManualClock) -> None:
-    run = Run(ScriptedSource([1, ZeroDivisionError()], [2, SourceError("x")]), clock)
+@EITHER
+def test_an_unforeseen_error_is_one_more_reason_to_retry(clock: ManualClock, live: bool) -> None:
+    run = Run(ScriptedSource([1, ZeroDivisionError()], [2, SourceError("x")]), clock, live=live)
     assert run.states.count("up") == 2
     assert "ZeroDivisionError" in str(run.said)
 
 
-def test_every_connection_is_closed(clock: ManualClock) -> None:
+@EITHER
+def test_every_connection_is_closed(clock: ManualClock, live: bool) -> None:
     source = ScriptedSource([1, SourceError("a")], [2, ZeroDivisionError()], [3])
-    Run(source, clock)
+    Run(source, clock, live=live)
     assert source.closed == 3
 
 
-def test_a_source_that_only_gives_errors_is_connected_anew(clock: ManualClock) -> None:
-    run = Run(ScriptedSource([DecodeError("bad")] * 500), clock)
+@EITHER
+def test_a_source_that_only_gives_errors_is_connected_anew(clock: ManualClock, live: bool) -> None:
+    run = Run(ScriptedSource([DecodeError("bad")] * 500), clock, live=live)
     assert "in a row" in str(run.said[1][1])
 
 
@@ -322,9 +342,10 @@ def test_a_stall_says_why_pictures_are_lost(clock: ManualClock) -> None:
     ]
 
 
-def test_the_reason_of_an_earlier_loss_is_not_that_of_a_stall(clock: ManualClock) -> None:
+@EITHER
+def test_the_reason_of_an_earlier_loss_is_not_that_of_a_stall(clock: ManualClock, live: bool) -> None:
     """Pictures came after it."""
-    run = Run(ScriptedSource([DecodeError("bad"), 1, Silence(5), 2], once=True), clock, watch=True)
+    run = Run(ScriptedSource([DecodeError("bad"), 1, Silence(5), 2], once=True), clock, watch=True, live=live)
     assert run.said[2][1] == "no frame for 5.0 s"
 
 
@@ -337,15 +358,17 @@ def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
     assert run.states == ["connecting", "up", "ended"]
 
 
-def test_a_silent_source_is_stalled_once_and_up_again(clock: ManualClock) -> None:
-    run = Run(ScriptedSource([1, Silence(5), 2], once=True), clock, watch=True)
+@EITHER
+def test_a_silent_source_is_stalled_once_and_up_again(clock: ManualClock, live: bool) -> None:
+    run = Run(ScriptedSource([1, Silence(5), 2], once=True), clock, watch=True, live=live)
     assert run.states == ["connecting", "up", "stalled", "up", "ended"]
     assert run.said[2][1] == "no frame for 5.0 s"
 
 
-def test_max_fps_is_counted(clock: ManualClock) -> None:
+@EITHER
+def test_max_fps_is_counted(clock: ManualClock, live: bool) -> None:
     pictures: list[object] = [round(number * 1e9 / 30) for number in range(90)]
-    run = Run(ScriptedSource(pictures, once=True), clock, max_fps=10.0)
+    run = Run(ScriptedSource(pictures, once=True), clock, max_fps=10.0, live=live)
     assert run.ledger.counts()["cam"].dropped.rate_limit == 60
 
 
@@ -442,10 +465,10 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
     for number, name in enumerate(ids):
         source = ScriptedSource([round(frame * 1e9 / (10 + number)) for frame in range(50)], once=True)
         source.paced = True
-        captures.append(Capture(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
+        captures.append(capture_of(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
     begun = clock.monotonic_ns()
     board.close()
-    CaptureThread("all", captures, clock, pytest.fail).run()
+    thread_of(captures, clock).run()
     assert {name: count.captured for name, count in ledger.counts().items()} == dict.fromkeys(ids, 50)
     assert clock.monotonic_ns() - begun == pytest.approx(4.9e9, abs=1e7)
     assert [name for name, state in said if state == "ended"] == ["c", "b", "a"]
@@ -466,9 +489,9 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
         source.paced = True
         source.format = VideoFormat("script", 6, 4, 30.0, "nvdec")
         source.on_load = lambda time: late.append(clock.monotonic_ns() - begun - time)
-        captures.append(Capture(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
+        captures.append(capture_of(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
     board.close()
-    CaptureThread("all", captures, clock, pytest.fail, phase=phase).run()
+    thread_of(captures, clock, phase=phase).run()
     assert len(late) == 8 * 61
     assert 0 <= min(late) <= max(late) < 8_000_000
     assert len(clock.waits) < 0.4 * len(late)
@@ -501,12 +524,13 @@ def test_a_camera_that_lives_in_another_year_is_not_believed() -> None:
     assert clock.time_of(10_001 * S, 10_001 * S) == (10_001 * S, FrameClock("ntp", 0))
 
 
-def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock) -> None:
+@EITHER
+def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock, live: bool) -> None:
     """Half the detector is somebody else's: of 10 frames/s this camera gets 5, and the rest is counted."""
     admission = Admission("degrade", capacity=10 / 0.9)
     admission.admit("other", 30.0, lambda _: None)
     frames = [number * S // 10 for number in range(100)]
-    run = Run(ScriptedSource([*frames, None], once=True), clock, admission=admission)
+    run = Run(ScriptedSource([*frames, None], once=True), clock, admission=admission, live=live)
     (up,) = [reason for state, reason, _ in run.said if state == "up"]
     assert up == "limited to 5.0 frames/s: the detector does 11 in all"
     counts = run.ledger.counts()["cam"]
@@ -517,22 +541,27 @@ def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock)
     assert free == [UNLIMITED]  # its share is somebody else's now
 
 
-def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualClock) -> None:
+@EITHER
+def test_a_source_that_is_not_admitted_is_down_and_tried_again(clock: ManualClock, live: bool) -> None:
     admission = Admission("refuse", capacity=35 / 0.9)
     admission.admit("other", 30.0, lambda _: None)
-    run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission)
+    run = Run(ScriptedSource([1, None], [1, None]), clock, admission=admission, live=live)
     assert run.states[:4] == ["connecting", "down", "connecting", "down"]
     assert "not admitted: it asks for 10 frames/s, the sources that are up for 30" in (run.said[1][1] or "")
 
 
+@EITHER
 @pytest.mark.parametrize("comes", [1, None, DecodeError("bad"), SourceError("gone"), "a connection"])
-def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: ManualClock, comes: object) -> None:
+def test_a_capture_that_was_left_behind_touches_nothing_of_its_successor(
+    clock: ManualClock, comes: object, live: bool
+) -> None:
     """Its library came back when nobody waited for it any more, and another source has its name."""
     said: list[object] = []
     ledger, admission = Ledger(["cam"]), Admission("degrade", capacity=10 / 0.9)
     board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
     source = ScriptedSource([0, 1, 2]) if comes == "a connection" else ScriptedSource([0, comes, 2])
-    capture = Capture(
+    source.live = live
+    capture = capture_of(
         SyntheticConfig(id="cam"),
         source,
         CaptureSinks(board, ledger, lambda *args: said.append(args), admission),
@@ -555,7 +584,7 @@ def test_who_was_left_behind_touches_nothing_of_who_came_in_its_place(clock: Man
     source.on_open = source.on_read = return_late
     board.close()  # so that nothing waits for lanes
     captured = int(comes != "a connection")
-    CaptureThread("cam", [capture], clock, pytest.fail).run()
+    thread_of([capture], clock).run()
     assert said == []
     assert ledger.counts()["cam"].captured == captured
     shares: list[Quota] = []
@@ -584,7 +613,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
         reads = itertools.count()
         source.on_read = lambda: hang() if next(reads) == 2 else None
         sources.append(source)
-        return Capture(config, source, sinks, clock, ReconnectConfig(), seq)
+        return capture_of(config, source, sinks, clock, ReconnectConfig(), seq)
 
     def announce(*args: object, **_: object) -> None:
         said.append(args[2])
@@ -628,7 +657,7 @@ def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
     config, ledger = SyntheticConfig(id="cam"), Ledger(["cam"])
     board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
     sinks = CaptureSinks(board, ledger, announce, Admission())
-    capture = Capture(config, ScriptedSource(), sinks, clock, ReconnectConfig())
+    capture = capture_of(config, ScriptedSource(), sinks, clock, ReconnectConfig())
     reasons: list[str] = []
-    CaptureThread("cam", [capture], clock, reasons.append).run()
+    thread_of([capture], clock, reasons.append).run()
     assert reasons == ["capture-cam failed: RuntimeError: no room for a word"]

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from daemon.capture.capture import Capture
+from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks, Quota
 from daemon.client import Subscriber
 from daemon.config import MonitorConfig, ReconnectConfig
@@ -256,7 +256,9 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
     """The monitor looks whether it has stalled, and just then it ends."""
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
+    capture = RecordingCapture(
+        STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig()
+    )
     ending = threading.Thread(target=lambda: [None for _ in iter(capture.step, None)])
 
     def end() -> None:
@@ -278,7 +280,9 @@ def test_a_source_that_has_not_begun_is_not_stalled() -> None:
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     clock.advance(86_400)
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig())
+    capture = RecordingCapture(
+        STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig()
+    )
     capture.check_stalled(5.0)
     assert said.states == []
     clock.advance(3_600)
@@ -302,7 +306,7 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
     """Its successor of the same name, or all others, would have less for ever."""
     ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
-    capture = Capture(
+    capture = RecordingCapture(
         STREET, _Once(), CaptureSinks(board, ledger, Announcements(), admission), clock, ReconnectConfig()
     )
     disowning = threading.Thread(target=capture.abandon)

@@ -14,7 +14,7 @@ from pathlib import Path
 from daemon.bench.harness import Window, probing
 from daemon.bench.latency import Rowset
 from daemon.bench.usage import Meter
-from daemon.capture.capture import Capture
+from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
@@ -77,11 +77,11 @@ class Simulation:
         self._lane = LaneThread("0", detector, (), pipeline, Stop(), lambda: None)
         self._detecting = detector.lane()
         # The time at which to go on, a number that decides between equals, and the capture.
-        self._waiting: list[tuple[int, int, Capture]] = []
+        self._waiting: list[tuple[int, int, RecordingCapture]] = []
         self._woken: set[int] = set()
         sinks = CaptureSinks(board, self.ledger, self._announce, admission or Admission())
         for number, config in enumerate(sources):
-            capture = Capture(config, make(config), sinks, self.clock, ReconnectConfig())
+            capture = RecordingCapture(config, make(config), sinks, self.clock, ReconnectConfig())
             board.listen(config.id, lambda number=number: self._woken.add(number))  # type: ignore[misc]
             self._waiting.append((0, number, capture))
 
