@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
 from daemon.capture.capture import Capture, DisownedError, Wait
 from daemon.capture.timing import Lag
-from daemon.clock import Bell
 from daemon.errors import DecodeError
 from daemon.sources.port import Picture, Reader, Skipped
 
@@ -23,15 +21,10 @@ log = structlog.get_logger(__name__)
 class CameraCapture(Capture):
     """A source that gives pictures when it has them. `run` retries for ever; `run_once` works or raises."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._bell = Bell()
-        self.wake = self._bell.ring
-        self._lag = Lag()
+    _lag: Lag  # of the connection
 
     def run(self) -> None:
         """Until the source is asked to end."""
-        self._to.board.listen(self.id, self.wake)
         try:
             while not self._stop.is_set:
                 delay = self._retry_in(self._error_of_connection())
@@ -89,7 +82,7 @@ class CameraCapture(Capture):
             self._wait_for(self._until_answered(answer))
             if self._let_in(reader, answer):
                 while not self._stop.is_set and self.run_once(reader):
-                    """The next picture."""
+                    pass
         finally:
             self._end_connection()
             with self._in_library:
@@ -123,6 +116,7 @@ class CameraThread(threading.Thread):
         super().__init__(name=f"capture-{capture.id}", daemon=True)
         self.captures: list[Capture] = [capture]
         self._capture, self._make_current, self._on_failure = capture, make_current, on_failure
+        capture.listen()
 
     def run(self) -> None:
         try:

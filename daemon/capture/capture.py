@@ -14,7 +14,7 @@ import structlog
 
 from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, RateLimit
-from daemon.clock import Clock
+from daemon.clock import Bell, Clock
 from daemon.config import ReconnectConfig, SourceConfig
 from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
@@ -93,7 +93,8 @@ class Capture:
         settle_s: float = 2.0,
     ) -> None:
         self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
-        self.wake: Callable[[], None] = lambda: None
+        self._bell = Bell()
+        self.wake: Callable[[], None] = self._bell.ring
         self.end = Stop()
         self.failure: str | None = None
         self.format: VideoFormat | None = None
@@ -137,6 +138,10 @@ class Capture:
     def ended(self) -> bool:
         """Nothing more comes of it."""
         return self.end.is_set
+
+    def listen(self) -> None:
+        """Have the board wake its thread; to be called when there is one, before it starts."""
+        self._to.board.listen(self.id, self.wake)
 
     def stop(self, gives_up: Cause = "shutdown") -> None:
         """Ask it to end, the next time it goes on; a frame that waits for room then is dropped for this cause."""

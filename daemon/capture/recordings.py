@@ -10,8 +10,8 @@ import heapq
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Any, TypeVar
+from functools import cached_property, partial
+from typing import TypeVar
 
 import structlog
 
@@ -34,15 +34,16 @@ class RecordingCapture(Capture):
 
     Attributes:
         fell_to_cpu: it asked for the GPU's decoder, and this connection has not got it.
-        step: to do what is to be done now; gives the monotonic time, ns, at which to go on, or None at the end.
     """
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.fell_to_cpu = False
-        self._aside: BlockingExecutor | None = None
-        self._pacer: Pacer | None = None
-        self.step: Callable[[], int | None] = partial(next, self._steps(), None)
+    fell_to_cpu = False
+    _aside: BlockingExecutor | None = None
+    _pacer: Pacer | None = None  # of the connection
+
+    @cached_property
+    def step(self) -> Callable[[], int | None]:
+        """Does what is to be done now; gives the monotonic time, ns, at which to go on, or None at the end."""
+        return partial(next, self._steps(), None)
 
     def serve_by(self, wake: Callable[[], None], aside: BlockingExecutor | None) -> None:
         """A thread serves it from here on.
@@ -52,7 +53,7 @@ class RecordingCapture(Capture):
             aside: does what takes long, where other sources share the thread.
         """
         self.wake, self._aside = wake, aside
-        self._to.board.listen(self.id, wake)
+        self.listen()
 
     def _steps(self) -> Wait:
         """From the first connection to the end."""
@@ -63,7 +64,7 @@ class RecordingCapture(Capture):
                     yield from self._connection()
                 except Exception as raised:  # noqa: BLE001 - a library may raise anything; `_retry_in` judges
                     error = raised
-                delay = self._retry_in(error)
+                delay, error = self._retry_in(error), None  # its traceback would keep the decoder's memory
                 if delay is None:
                     break
                 yield from self._until(self._clock.monotonic_ns() + round(delay * 1e9))

@@ -9,9 +9,8 @@ from typing import cast
 from daemon.capture.camera import CameraCapture, CameraThread
 from daemon.capture.capture import Capture
 from daemon.capture.recordings import SLACK_NS, RecordingCapture, RecordingsThread
-from daemon.capture.sinks import CaptureSinks
 from daemon.clock import Clock
-from daemon.config import ReconnectConfig, SourceConfig
+from daemon.config import SourceConfig
 from daemon.errors import SourceError
 from daemon.sources.port import Source
 
@@ -19,18 +18,9 @@ _MOST_LEFT = 3  # threads of a source that are in libraries which do not return
 _MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
 
 
-def capture_of(
-    config: SourceConfig,
-    source: Source,
-    sinks: CaptureSinks,
-    clock: Clock,
-    reconnect: ReconnectConfig,
-    seq: int = 0,
-    settle_s: float = 2.0,
-) -> Capture:
-    """The capture of a source of either kind; see `Capture`."""
-    kind = CameraCapture if source.live else RecordingCapture
-    return kind(config, source, sinks, clock, reconnect, seq, settle_s)
+def capture_kind(source: Source) -> type[Capture]:
+    """The capture that serves a source of its kind."""
+    return CameraCapture if source.live else RecordingCapture
 
 
 class CaptureThreads:

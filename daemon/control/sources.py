@@ -18,7 +18,7 @@ from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.pool import WorkerPool
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
-from daemon.capture.threads import CaptureThreads, capture_of
+from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.config import Config, SourceConfig
 from daemon.control.plan import processes_of, remote, surfaces_of
 from daemon.errors import SourceError
@@ -291,9 +291,10 @@ class SourceManager:
                 self._begin_here([by])
 
     def _capture(self, source: SourceConfig, seq: int) -> Capture:
-        return capture_of(
+        made = self._make_source(source, self.hardware)
+        return capture_kind(made)(
             source,
-            self._make_source(source, self.hardware),
+            made,
             self._sinks,
             self._clock,
             self._config.reconnect,

@@ -17,7 +17,7 @@ from daemon.capture.camera import CameraCapture, CameraThread
 from daemon.capture.capture import Capture
 from daemon.capture.recordings import RecordingCapture, RecordingsThread
 from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
-from daemon.capture.threads import CaptureThreads, capture_of
+from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff, CameraClock, Lag, Pacer, RateLimit
 from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, SyntheticConfig
 from daemon.control.admission import Admission
@@ -34,6 +34,17 @@ from tests.support.clock import ManualClock
 
 IMAGE = HostImage(np.zeros((4, 6, 3), np.uint8))
 EITHER = pytest.mark.parametrize("live", [True, False], ids=["camera", "recording"])
+
+
+def capture_of(
+    config: SourceConfig,
+    source: Source,
+    sinks: CaptureSinks,
+    clock: ManualClock,
+    reconnect: ReconnectConfig,
+    seq: int = 0,
+) -> Capture:
+    return capture_kind(source)(config, source, sinks, clock, reconnect, seq)
 
 
 def thread_of(

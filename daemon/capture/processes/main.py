@@ -35,7 +35,7 @@ from daemon.capture.processes.channel import (
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import CaptureSinks
-from daemon.capture.threads import CaptureThreads, capture_of
+from daemon.capture.threads import CaptureThreads, capture_kind
 from daemon.capture.timing import Backoff
 from daemon.clock import Clock, SystemClock
 from daemon.config import LogConfig, ReconnectConfig, SourceConfig
@@ -206,7 +206,7 @@ class _Worker:
                 log.exception("source cannot be made", source=task.source.id)
             self._try_again(task, feed, error, backoff)
             return None
-        capture = capture_of(
+        capture = capture_kind(source)(
             task.source,
             source,
             CaptureSinks(feed, feed, feed.announce, feed),
