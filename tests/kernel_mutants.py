@@ -22,6 +22,7 @@ from tests.support.kernels import (
     WANTED,
     CpuRunner,
     check_bgr,
+    check_implausible,
     check_nv12,
     check_postprocess,
     check_shrunk_nv12,
@@ -55,11 +56,12 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "green without red": (_PRE, "+ 2.0f * kr * (1.0f - kr) * v", ""),
     "colours are not clamped": (_PRE, "clamp(green, 0.0f, 255.0f)", "green"),
     "another pad": (_PRE, "return {pad, pad, pad};", "return {pad, pad, pad + 1.0f};"),
-    "pixels by their corners": (_PRE, "(inner_x + 0.5f) * width - 0.5f", "inner_x * width"),
+    "pixels by their corners": (_PRE, "(inner_x + 0.5f) * p.scale_x - 0.5f", "inner_x * p.scale_x"),
     "pixels are skipped": (_PRE, "size > 2.0f ? (int)ceilf(size * 0.5f) : 1", "1"),
     "a place too few": (_PRE, "(int)ceilf(size * 0.5f)", "(int)(size * 0.5f)"),
     "the first place alone": (_PRE, "means[channel] += blend", "if (i == 0) means[channel] += blend"),
     "places from the middle on": (_PRE, "area.x - 0.5f * (across - 1) * step_x", "area.x"),
+    "a third of nothing": (_PRE, "1.0f / count", "0.5f"),
     "as many across as down": (_PRE, "across = places(area.width)", "across = places(area.height)"),
     "planes in the other order": (_PRE, "(rgb ? colour.red : colour.blue)", "(rgb ? colour.blue : colour.red)"),
     "the next picture's plane": (_PRE, "blockIdx.z * 3 * plane", "blockIdx.z * 2 * plane"),
@@ -101,6 +103,14 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "keys of the last batch": (_POST, "        if (i >= count) keys[i] = 0;\n", ""),
     "sorted the other way": (_POST, "const bool falling = (i & size) == 0;", "const bool falling = (i & size) != 0;"),
     "what is left out is not counted": (_POST, "all > limits.most ? all - limits.most : 0", "0"),
+    "corners the wrong way across": (_POST, "return width >= 0.0f && height", "return height"),
+    "corners the wrong way down": (_POST, "height >= 0.0f && width + height", "width + height"),
+    "a box of no number": (_POST, "width >= 0.0f && height >= 0.0f && width + height <= 3.402823466e38f && ",
+                           "!(width < 0.0f) && !(height < 0.0f) && "),
+    "sure beyond one": (_POST, "score >= 0.0f && score <= 1.0f", "score >= 0.0f"),
+    "a class without a label": (_POST, "class_id >= 0 && class_id < labels", "class_id >= 0"),
+    "a class below the first": (_POST, "class_id >= 0 && class_id < labels", "class_id < labels"),
+    "nothing is marked": (_POST, "results.implausible[batch] = implausible", "results.implausible[batch] = 0"),
     "the first of too many": (_POST, "if (all > limits.capacity) keep_strongest<Head>(o, limits, batch);",
                               "if (all > limits.capacity) o.counts[batch] = limits.capacity;"),
     "one too few of the strongest": (_POST, ">= last) keep(", "> last) keep("),
@@ -125,6 +135,7 @@ def check(library: Path) -> None:
         assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05
     assert check_small_nv12(runner) < 0.5
     assert max(check_shrunk_nv12(runner, turns) for turns in range(4)) < 0.05
+    check_implausible(runner)
     for head, (wanted, of) in product(HEADS, WANTED):
         assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
 

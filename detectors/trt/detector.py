@@ -110,6 +110,7 @@ class TrtDetector:
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
+            self.labels = len(labels)
             threads = options.threads or min(_COPIERS, os.cpu_count() or 1)
             self.copiers = _kept(HostCopyPool(self.device, threads), undo)
             self._try(model)

@@ -24,6 +24,7 @@ class Loaded(Protocol):
     """What lanes share of an engine that is loaded; `detectors.trt.detector.TrtDetector` is one.
 
     Attributes:
+        labels: how many the model has.
         input, output: names of the engine's tensors.
         output_shape: without the batch.
         dynamic: batches of all sizes up to `max_batch`; otherwise of that one.
@@ -33,6 +34,7 @@ class Loaded(Protocol):
     device: Device
     options: Options
     head: Head
+    labels: int
     needs: Needs
     copiers: HostCopyPool
     preprocess: Module
@@ -95,6 +97,7 @@ class TrtLane:
         self._boxes = Boxes(
             loaded.postprocess,
             loaded.head,
+            loaded.labels,
             loaded.output_shape,
             loaded.options.wanted,
             most,

@@ -188,6 +188,7 @@ class Boxes:
 
     Args:
         module: the kernels of postprocess.cu.
+        labels: how many the model has.
         raw: the model's output.
         shape: of one picture's part of it.
         places: address of the batch's placements.
@@ -197,6 +198,7 @@ class Boxes:
         self,
         module: Module,
         head: Head,
+        labels: int,
         shape: tuple[int, ...],
         wanted: PostprocessParams,
         most: int,
@@ -209,20 +211,21 @@ class Boxes:
         scratch = [keep(DeviceBuffer(most * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
         self._counts = keep(DeviceBuffer(4 * most))
         found = most * wanted.max_detections * 24
-        self._results = keep(PinnedBuffer(found + 8 * most))
+        self._results = keep(PinnedBuffer(found + 12 * most))
         self._boxes = self._results.view((most, wanted.max_detections, 6), np.float32)
         self._boxes[...] = 0
-        self._kept, self._left_out = (self._results.view((most,), np.int32, found + 4 * most * part) for part in (0, 1))
+        columns = [found + 4 * most * part for part in range(3)]
+        self._counts_of_each = [self._results.view((most,), np.int32, column) for column in columns]
         pointers = [buffer.pointer for buffer in (raw, *scratch, self._counts)]
         classes = head.classes or 1  # an end-to-end row names its class instead
         row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
         self._output = np.array([row], dtype=kernels.OUTPUT)
         wishes = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        limits = (*wishes, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, 0)
+        limits = (*wishes, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, labels)
         self._limits = np.array([limits], dtype=kernels.LIMITS)
         self._places = places
         begin = self._results.pointer
-        self._targets = np.array([(begin, begin + found, begin + found + 4 * most)], dtype=kernels.RESULTS)
+        self._targets = np.array([(begin, *(begin + column for column in columns))], dtype=kernels.RESULTS)
 
     def launch(self, size: int, stream: Stream) -> None:
         """Enqueue all of it for a batch."""
@@ -234,12 +237,12 @@ class Boxes:
 
     def results(self, count: int) -> list[Detections]:
         """Copies, because the next batch writes here again: one for the batch, of which each picture has a part."""
-        kept, left_out = self._kept[:count].tolist(), self._left_out[:count].tolist()
+        kept, left_out, implausible = (counts[:count].tolist() for counts in self._counts_of_each)
         rows = self._boxes[:count, : max(kept)].copy()
         boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)
         return [
-            Detections(boxes[number, :found], confidences[number, :found], classes[number, :found], left_out[number])
-            for number, found in enumerate(kept)
+            Detections(boxes[i, :found], confidences[i, :found], classes[i, :found], left_out[i], implausible[i] == 0)
+            for i, found in enumerate(kept)
         ]
 
 

@@ -17,6 +17,7 @@ from tests.support.kernels import (
     CpuRunner,
     Task,
     check_bgr,
+    check_implausible,
     check_nv12,
     check_postprocess,
     check_shrunk_nv12,
@@ -76,6 +77,11 @@ def test_postprocess_is_the_reference(
     """The same boxes in the same order, down to the order of equal scores, in whichever order threads run."""
     monkeypatch.setenv("LOOKOUT_TEST_ORDER", order)
     assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
+
+
+@pytest.mark.needs("g++")
+def test_boxes_that_no_picture_has_are_marked(runner: CpuRunner) -> None:
+    check_implausible(runner)
 
 
 @pytest.mark.needs("g++")

@@ -30,6 +30,7 @@ from tests.support.kernels import (
     Nv12,
     Task,
     check_bgr,
+    check_implausible,
     check_nv12,
     check_postprocess,
     check_shrunk_nv12,
@@ -91,20 +92,20 @@ class GpuRunner:
 
     def prepare_postprocess(
         self, task: Task, stack: ExitStack
-    ) -> tuple[Callable[[Stream], None], npt.NDArray[np.float32], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    ) -> tuple[Callable[[Stream], None], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """What enqueues both kernels, and where they leave boxes and counts, in mapped host memory."""
         batch, most = len(task.raw), task.wanted.max_detections
         sizes = (kernels.CANDIDATE.itemsize, 8, 4, 1)
         scratch = [self.buffer(batch * task.capacity * size, stack) for size in sizes]
         counts = self.buffer(4 * batch, stack)
-        pinned = PinnedBuffer(batch * most * 24 + 8 * batch)
+        pinned = PinnedBuffer(batch * most * 24 + 12 * batch)
         stack.callback(pinned.close)
         found = pinned.view((batch, most, 6), np.float32)
-        kept, left_out = (pinned.view((batch,), np.int32, found.nbytes + 4 * batch * part) for part in (0, 1))
+        columns = [found.nbytes + 4 * batch * part for part in range(3)]
+        kept, left_out, implausible = (pinned.view((batch,), np.int32, column) for column in columns)
         output = task.output(*(buffer.pointer for buffer in (self.upload(task.raw, stack), *scratch, counts)))
         limits, places = task.limits, self.upload(kernels.placements(task.boxes), stack)
-        begin = pinned.pointer
-        ends = (begin, begin + found.nbytes, begin + found.nbytes + 4 * batch)
+        ends = (pinned.pointer, *(pinned.pointer + column for column in columns))
         results = np.array([ends], dtype=kernels.RESULTS)
 
         def run(stream: Stream) -> None:
@@ -114,9 +115,9 @@ class GpuRunner:
             arguments = (output, limits, np.uint64(places.pointer), results)
             self.modules[1].launch(f"select_{task.head}", *select, stream, arguments)
 
-        return run, found, kept, left_out
+        return run, found, kept, left_out, implausible
 
-    def _picture(self, image: Image, spec: InputSpec, stack: ExitStack) -> tuple[int, ...]:
+    def _picture(self, image: Image, spec: InputSpec, stack: ExitStack) -> tuple[float, ...]:
         if isinstance(image, Nv12):
             pitch = image.luma.strides[0]
             luma, chroma = (self.upload(_rows(plane, pitch), stack).pointer for plane in (image.luma, image.chroma))
@@ -166,6 +167,7 @@ def main() -> int:
         worst = max(check_shrunk_nv12(runner, turns) for turns in range(4))
         assert worst < 0.05, worst
         lines.append(f"preprocess NV12 that shrinks by five: within {worst:.3f} grey levels")
+        check_implausible(runner)
         for head in HEADS:
             seeds = range(1 if short else 5)
             boxes = sum(check_postprocess(runner, head, w, seed, **of) for w, of in WANTED for seed in seeds)
@@ -185,7 +187,7 @@ def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
     raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
     spec = recognise([("out", raw.shape)], (640, 640), {}).spec
     wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
-    run, found, kept, _ = runner.prepare_postprocess(Task(raw, "yolov8", classes, spec, boxes, wanted), stack)
+    run, found, kept, *_ = runner.prepare_postprocess(Task(raw, "yolov8", classes, spec, boxes, wanted), stack)
     stream = Stream()
     stack.callback(stream.close)
     with stream.capture() as graphs:
@@ -236,7 +238,7 @@ def _time_postprocess(runner: GpuRunner, batch: int) -> float:
     spec = InputSpec(640, 640)
     with ExitStack() as stack:
         places = [fit(1920, 1080, spec)] * batch
-        run, _, kept, _ = runner.prepare_postprocess(
+        run, _, kept, *_ = runner.prepare_postprocess(
             Task(raw, "yolov8", 80, spec, places, PostprocessParams(0.25)), stack
         )
         took = _time(run)

@@ -7,13 +7,14 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from detectors.detections import Detections
+from detectors.detections import Detections, plausible
 from detectors.heads import MOST_CANDIDATES, recognise
 from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
 from detectors.port import PostprocessParams
@@ -88,7 +89,7 @@ class Task:
     def limits(self) -> npt.NDArray[np.void]:
         wanted = self.wanted
         row = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        return np.array([(*row, int(self.head != "end2end"), self.most, self.capacity, 0)], dtype=kernels.LIMITS)
+        return np.array([(*row, int(self.head != "end2end"), self.most, self.capacity, self.classes)], dtype=kernels.LIMITS)
 
     def output(self, *pointers: int) -> npt.NDArray[np.void]:
         """Args:
@@ -98,13 +99,15 @@ class Task:
         return np.array([row], dtype=kernels.OUTPUT)
 
 
-def to_detections(
-    boxes: npt.NDArray[np.float32], kept: npt.NDArray[np.int32], left_out: npt.NDArray[np.int32]
-) -> list[Detections]:
-    """What the select kernels wrote, as values."""
+def to_detections(boxes: npt.NDArray[np.float32], *counts: npt.NDArray[np.int32]) -> list[Detections]:
+    """What the select kernels wrote, as values.
+
+    Args:
+        counts: kept, left out, implausible.
+    """
     return [
-        Detections(rows[:n, :4].copy(), rows[:n, 4].copy(), rows[:n, 5].astype(np.int32), int(left))
-        for rows, n, left in zip(boxes, kept, left_out)
+        Detections(rows[:n, :4].copy(), rows[:n, 4].copy(), rows[:n, 5].astype(np.int32), int(left), bool(odd == 0))
+        for rows, n, left, odd in zip(boxes, *counts)
     ]
 
 
@@ -149,15 +152,15 @@ class CpuRunner:
         counts = _Guarded((batch,), np.int32)
         output = task.output(task.raw.ctypes.data, *(part.array.ctypes.data for part in (*scratch, counts)))
         found = _Guarded((batch, most, 6), np.float32, np.nan)
-        kept, left_out = _Guarded((batch,), np.int32, -1), _Guarded((batch,), np.int32, -1)
-        pointers = tuple(part.array.ctypes.data for part in (found, kept, left_out))
+        each = [_Guarded((batch,), np.int32, -1) for _ in range(3)]
+        pointers = tuple(part.array.ctypes.data for part in (found, *each))
         results, places = np.array([pointers], dtype=kernels.RESULTS), kernels.placements(task.boxes)
         grid, block = map(_index, kernels.collect_grid(task.rows, batch))
         structs = (_at(output), _at(task.limits), _at(places), _at(results))
         self._library.run_postprocess(_at(grid), _at(block), HEADS.index(task.head), *structs, batch)
         for part in (*scratch, counts):
             part.checked()
-        return to_detections(found.checked(), kept.checked(), left_out.checked())
+        return to_detections(found.checked(), *(part.checked() for part in each))
 
 
 class _Guarded:
@@ -203,7 +206,7 @@ def _at_a_cliff(image: Image) -> Iterator[Any]:
         del rows, placed
 
 
-def _host_picture(image: Image, spec: InputSpec) -> tuple[int, ...]:
+def _host_picture(image: Image, spec: InputSpec) -> tuple[float, ...]:
     if isinstance(image, Nv12):
         planes = (image.luma.ctypes.data, image.chroma.ctypes.data, image.luma.strides[0])
         return kernels.nv12_picture(*planes, fit(*image.size, spec), **image.kind)
@@ -397,8 +400,20 @@ def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed
         np.testing.assert_allclose(given.confidence, expected.confidence, rtol=1e-6)
         np.testing.assert_allclose(given.xyxy, expected.xyxy, rtol=1e-5, atol=1e-3)
         assert given.left_out == expected.left_out
+        assert given.checked == (plausible([expected], classes)[1] == 0)
         total += len(given)
     return total
+
+
+def check_implausible(runner: Runner) -> None:
+    """A picture with one box that no picture has is marked for the host, whichever rule it breaks; others are not."""
+    good = (10, 20, 30, 40, 0.9, 1)
+    bad = [(nan, 20, 30, 40, 0.9, 1), (10, 20, 30, nan, 0.9, 1), (30, 20, 10, 40, 0.9, 1), (10, 40, 30, 20, 0.9, 1)]
+    bad += [(10, 20, 30, 40, 1.5, 1), (10, 20, 30, 40, 0.9, 2), (10, 20, 30, 40, 0.9, -1)]
+    raw = np.array([[good, row] for row in [good, *bad]], np.float32)
+    spec = InputSpec(64, 64)
+    found = runner.postprocess(Task(raw, "end2end", 2, spec, [fit(64, 64, spec)] * len(raw), PostprocessParams(0.3)))
+    assert [one.checked for one in found] == [True] + [False] * len(bad)
 
 
 # What is wanted, and of what: each finds boxes, and each is tried on every head.

@@ -17,6 +17,7 @@ SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
+    + [(name, np.float32) for name in ("scale_x", "scale_y")]
     + [(name, np.int32) for name in ("format", "bt709", "full_range", "turns")],
     align=True,
 )
@@ -28,7 +29,7 @@ PLACEMENT = np.dtype(
 )
 LIMITS = np.dtype(
     [("confidence", np.float32), ("iou", np.float32)]
-    + [(name, np.int32) for name in ("multi_label", "max_detections", "suppress", "most", "capacity", "reserved")],
+    + [(name, np.int32) for name in ("multi_label", "max_detections", "suppress", "most", "capacity", "labels")],
     align=True,
 )
 OUTPUT = np.dtype(
@@ -36,7 +37,7 @@ OUTPUT = np.dtype(
     + [(name, np.int32) for name in ("rows", "classes", "width", "height")],
     align=True,
 )
-RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out")], align=True)
+RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out", "implausible")], align=True)
 SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # for each candidate there is room for
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
@@ -70,22 +71,31 @@ def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, float, float]:
     return spec.width, spec.height, int(spec.rgb), float(spec.scale), float(PAD)
 
 
-def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[int, ...]:
+def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[float, ...]:
     """A PICTURE of BGR rows of `pitch` bytes."""
-    return (pointer, 0, pitch, *box.source, box.left, box.top, box.width, box.height, 0, 0, 0, 0)
+    return (pointer, 0, pitch, *_geometry(box), 0, 0, 0, 0)
 
 
 def nv12_picture(
     luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool, turns: int = 0
-) -> tuple[int, ...]:
+) -> tuple[float, ...]:
     """A PICTURE of NV12: both planes with rows of `pitch` bytes, and how to turn it upright."""
-    geometry = (*box.source, box.left, box.top, box.width, box.height)
-    return (luma, chroma, pitch, *geometry, 1, int(bt709), int(full_range), turns)
+    return (luma, chroma, pitch, *_geometry(box), 1, int(bt709), int(full_range), turns)
+
+
+def _geometry(box: Letterbox) -> tuple[float, ...]:
+    """From a PICTURE's width to its scale."""
+    return (*box.source, box.left, box.top, box.width, box.height, *_scale(box))
+
+
+def _scale(box: Letterbox) -> tuple[float, float]:
+    """Pixels of the source to one of the input, across and down."""
+    return box.source[0] / box.width, box.source[1] / box.height
 
 
 def placements(boxes: Sequence[Letterbox]) -> npt.NDArray[np.void]:
     """PLACEMENT of each picture: what `Letterbox.to_source` does."""
     return np.array(
-        [(box.left, box.top, box.source[0] / box.width, box.source[1] / box.height, *box.source) for box in boxes],
+        [(box.left, box.top, *_scale(box), *box.source) for box in boxes],
         dtype=PLACEMENT,
     )

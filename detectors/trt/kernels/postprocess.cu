@@ -21,7 +21,7 @@ struct Limits {                    // numpy: detectors.trt.kernels.LIMITS
     int suppress;                  // 0: the model has done NMS itself
     int most;                      // strongest candidates that NMS looks at, at most capacity
     int capacity;                  // candidates there is room for, a power of two
-    int reserved;
+    int labels;                    // that the model has: class ids from 0
 };
 
 struct Output {                    // numpy: detectors.trt.kernels.OUTPUT
@@ -216,7 +216,15 @@ struct Results {                   // numpy: detectors.trt.kernels.RESULTS
     float* boxes;                  // (batch, max_detections, 6) of x1, y1, x2, y2, confidence, class in source pixels
     int* kept;                     // (batch)
     int* left_out;                 // (batch): candidates that were not looked at, because there were too many
+    int* implausible;              // (batch): boxes that no picture has, which the host leaves out
 };
+
+// The same rules as detectors.detections.plausible. What is not a number compares as false.
+__device__ inline bool is_plausible(float x1, float y1, float x2, float y2, float score, int class_id, int labels) {
+    const float width = x2 - x1, height = y2 - y1;
+    return width >= 0.0f && height >= 0.0f && width + height <= 3.402823466e38f && score >= 0.0f && score <= 1.0f &&
+           class_id >= 0 && class_id < labels;
+}
 
 // One block a picture.
 template <typename Head>
@@ -241,17 +249,22 @@ __device__ inline void select(const Output& o, const Limits& limits, const Place
     sort(keys, slots, n);
     const int most = count < limits.most ? count : limits.most;
     const Placement place = placements[batch];
-    int found = 0;
+    int found = 0, implausible = 0;
     for (int i = 0; i < most && found < limits.max_detections; ++i) {
         __syncthreads();  // what the last round suppressed is seen by all
         if (dead[i]) continue;
         const Candidate best = candidates[slots[i]];
         if (threadIdx.x == 0) {
             float* box = results.boxes + ((long long)batch * limits.max_detections + found) * 6;
-            box[0] = within(best.x1, place.left, place.scale_x, place.width);
-            box[1] = within(best.y1, place.top, place.scale_y, place.height);
-            box[2] = within(best.x2, place.left, place.scale_x, place.width);
-            box[3] = within(best.y2, place.top, place.scale_y, place.height);
+            const float x1 = within(best.x1, place.left, place.scale_x, place.width);
+            const float y1 = within(best.y1, place.top, place.scale_y, place.height);
+            const float x2 = within(best.x2, place.left, place.scale_x, place.width);
+            const float y2 = within(best.y2, place.top, place.scale_y, place.height);
+            implausible += !is_plausible(x1, y1, x2, y2, best.score, best.class_id, limits.labels);
+            box[0] = x1;
+            box[1] = y1;
+            box[2] = x2;
+            box[3] = y2;
             box[4] = best.score;
             box[5] = (float)best.class_id;
         }
@@ -263,6 +276,7 @@ __device__ inline void select(const Output& o, const Limits& limits, const Place
     if (threadIdx.x == 0) {
         results.kept[batch] = found;
         results.left_out[batch] = all > limits.most ? all - limits.most : 0;
+        results.implausible[batch] = implausible;
     }
 }
 

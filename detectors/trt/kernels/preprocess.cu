@@ -9,6 +9,7 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     int pitch;                     // bytes from row to row, of both planes
     int width, height;             // of the picture, upright
     int left, top, inner_width, inner_height;  // where it lies in the input
+    float scale_x, scale_y;        // of its pixels to one of the input
     int format;                    // 0 BGR, 1 NV12
     int bt709;                     // NV12: 0 BT.601, 1 BT.709
     int full_range;                // NV12: 0 limited (16-235), 1 full
@@ -52,6 +53,9 @@ __device__ inline Taps taps(float centre, int size) {
 
 __device__ inline float blend(float a, float b, float weight) { return a * (1.0f - weight) + b * weight; }
 
+// 1 / count. All threads of a picture have the same count, so that the usual ones cost no division.
+__device__ inline float part(int count) { return count == 1 ? 1.0f : count == 2 ? 0.5f : 1.0f / count; }
+
 // So many places of an area are looked at along an axis: none of the source is skipped, for each place sees two samples.
 __device__ inline int places(float size) { return size > 2.0f ? (int)ceilf(size * 0.5f) : 1; }
 
@@ -59,7 +63,7 @@ __device__ inline int places(float size) { return size > 2.0f ? (int)ceilf(size 
 template <int CHANNELS>
 __device__ inline void mean(const Plane& plane, const Area& area, float (&means)[CHANNELS]) {
     const int across = places(area.width), down = places(area.height);
-    const float step_x = area.width / across, step_y = area.height / down;
+    const float step_x = area.width * part(across), step_y = area.height * part(down);
     const float first_x = area.x - 0.5f * (across - 1) * step_x, first_y = area.y - 0.5f * (down - 1) * step_y;
     for (float& sum : means) sum = 0.0f;
     for (int j = 0; j < down; ++j) {
@@ -76,7 +80,7 @@ __device__ inline void mean(const Plane& plane, const Area& area, float (&means)
             }
         }
     }
-    const float share = 1.0f / (across * down);
+    const float share = part(across) * part(down);
     for (float& sum : means) sum *= share;
 }
 
@@ -127,8 +131,7 @@ __device__ inline Colour nv12(const Picture& p, const Area& upright) {
 __device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
     const int inner_x = x - p.left, inner_y = y - p.top;
     if (inner_x < 0 || inner_y < 0 || inner_x >= p.inner_width || inner_y >= p.inner_height) return {pad, pad, pad};
-    const float width = (float)p.width / p.inner_width, height = (float)p.height / p.inner_height;
-    const Area area = {(inner_x + 0.5f) * width - 0.5f, (inner_y + 0.5f) * height - 0.5f, width, height};
+    const Area area = {(inner_x + 0.5f) * p.scale_x - 0.5f, (inner_y + 0.5f) * p.scale_y - 0.5f, p.scale_x, p.scale_y};
     return p.format ? nv12(p, area) : bgr(p, area);
 }
 
