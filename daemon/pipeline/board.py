@@ -29,14 +29,14 @@ class Batch:
 
     Attributes:
         frames: at least one, unless nothing came in time.
-        given_up: the frames are counted as dropped; their results are not wanted.
+        claimed: their fate is the lane's to tell, if there are any.
     """
 
-    __slots__ = ("frames", "given_up")
+    __slots__ = ("claimed", "frames")
 
     def __init__(self, frames: list[Frame]) -> None:
         self.frames = frames
-        self.given_up = False
+        self.claimed = not frames
 
 
 class _Queue:
@@ -219,10 +219,10 @@ class FrameBoard:
             return batch
 
     def claim(self, batch: Batch) -> bool:
-        """Whether the frames' fate is still the lane's to tell; it is not once they were given up."""
-        with self._lock:
-            self._in_hand.pop(batch, None)
-            return not batch.given_up
+        """Whether the frames' fate is the lane's to tell; it is not once they were given up. Takes no lock."""
+        if self._in_hand.pop(batch, self) is not self:  # one of two threads gets it
+            batch.claimed = True
+        return batch.claimed
 
     def release(self, batch: Batch) -> None:
         """The batch's messages are on their way: its sources may be taken from again."""
@@ -269,8 +269,10 @@ class FrameBoard:
     @property
     def drained(self) -> bool:
         """Closed, with nothing left to take."""
+        if not self._closed:
+            return False
         with self._lock:
-            return self._closed and not any(queue.frames for queue in self._queues.values())
+            return not any(queue.frames for queue in self._queues.values())
 
     def abandon(self) -> None:
         """Drop what is left, in the hands of lanes too: the time to stop is over."""
@@ -279,13 +281,18 @@ class FrameBoard:
             for queue in self._queues.values():
                 while queue.frames:
                     self._ledger.drop(queue.frames.popleft().info, "shutdown")
-            for batch in self._in_hand:
-                batch.given_up = True
+            while batch := self._last_in_hand():
                 for frame in batch.frames:
                     self._ledger.drop(frame.info, "shutdown")
-            self._in_hand.clear()
             self._ready.clear()
             self._filled.notify_all()
+
+    def _last_in_hand(self) -> Batch | None:
+        """One that no lane can claim from here on."""
+        try:
+            return self._in_hand.popitem()[0]
+        except KeyError:
+            return None
 
     def _put(self, frame: Frame, *, give_up: Cause | None, hold_ns: int = 0) -> bool:
         source = frame.info.source
