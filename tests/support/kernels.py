@@ -89,7 +89,9 @@ class Task:
     def limits(self) -> npt.NDArray[np.void]:
         wanted = self.wanted
         row = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        return np.array([(*row, int(self.head != "end2end"), self.most, self.capacity, self.classes)], dtype=kernels.LIMITS)
+        return np.array(
+            [(*row, int(self.head != "end2end"), self.most, self.capacity, self.classes)], dtype=kernels.LIMITS
+        )
 
     def output(self, *pointers: int) -> npt.NDArray[np.void]:
         """Args:

@@ -12,6 +12,7 @@
 
 #define __global__
 #define __device__
+#define __forceinline__ inline
 #define __shared__ static thread_local // of one block, and one block runs at a time
 struct Index {
     int x, y, z;

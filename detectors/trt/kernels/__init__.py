@@ -41,7 +41,7 @@ RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out", 
 SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # for each candidate there is room for
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
-_TILE = (32, 8)
+_TILE = (32, 4)
 
 Size3 = tuple[int, int, int]
 

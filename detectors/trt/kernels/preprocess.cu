@@ -23,7 +23,8 @@ struct Taps {
 
 struct Plane {
     const unsigned char* rows;
-    int pitch, width, height;  // bytes from row to row; samples
+    unsigned int pitch;  // bytes from row to row; the whole plane is under 4 GiB
+    int width, height;   // samples
 };
 
 // What a pixel of the input covers: its centre and its size, in samples of a plane.
@@ -47,11 +48,11 @@ __device__ inline float clamp(float value, float low, float high) { return fminf
 
 __device__ inline Taps taps(float centre, int size) {
     centre = clamp(centre, 0.0f, (float)(size - 1));
-    const int low = (int)centre;
-    return {low, low + 1 < size ? low + 1 : low, centre - (float)low};
+    const int whole = (int)centre, last = size > 1 ? size - 2 : 0, low = whole < last ? whole : last;
+    return {low, low + (size > 1), centre - (float)low};
 }
 
-__device__ inline float blend(float a, float b, float weight) { return a * (1.0f - weight) + b * weight; }
+__device__ inline float blend(float a, float b, float weight) { return fmaf(b - a, weight, a); }
 
 // 1 / count. All threads of a picture have the same count, so that the usual ones cost no division.
 __device__ inline float part(int count) { return count == 1 ? 1.0f : count == 2 ? 0.5f : 1.0f / count; }
@@ -59,17 +60,16 @@ __device__ inline float part(int count) { return count == 1 ? 1.0f : count == 2 
 // So many places of an area are looked at along an axis: none of the source is skipped, for each place sees two samples.
 __device__ inline int places(float size) { return size > 2.0f ? (int)ceilf(size * 0.5f) : 1; }
 
-// The mean of each channel of an interleaved plane over an area.
 template <int CHANNELS>
-__device__ inline void mean(const Plane& plane, const Area& area, float (&means)[CHANNELS]) {
-    const int across = places(area.width), down = places(area.height);
+__device__ __forceinline__ void mean_of(const Plane& plane, const Area& area, const int across, const int down,
+                                        float (&means)[CHANNELS]) {
     const float step_x = area.width * part(across), step_y = area.height * part(down);
     const float first_x = area.x - 0.5f * (across - 1) * step_x, first_y = area.y - 0.5f * (down - 1) * step_y;
     for (float& sum : means) sum = 0.0f;
     for (int j = 0; j < down; ++j) {
         const Taps y = taps(first_y + j * step_y, plane.height);
-        const unsigned char* above = plane.rows + (long long)y.low * plane.pitch;
-        const unsigned char* below = plane.rows + (long long)y.high * plane.pitch;
+        const unsigned char* above = plane.rows + (unsigned int)y.low * plane.pitch;
+        const unsigned char* below = plane.rows + (unsigned int)y.high * plane.pitch;
         for (int i = 0; i < across; ++i) {
             const Taps x = taps(first_x + i * step_x, plane.width);
             for (int channel = 0; channel < CHANNELS; ++channel) {
@@ -84,9 +84,21 @@ __device__ inline void mean(const Plane& plane, const Area& area, float (&means)
     for (float& sum : means) sum *= share;
 }
 
+// The mean of each channel of an interleaved plane over an area. The compiler unrolls the usual numbers of places.
+template <int CHANNELS>
+__device__ inline void mean(const Plane& plane, const Area& area, float (&means)[CHANNELS]) {
+    const int across = places(area.width), down = places(area.height);
+    if (across == 2 && down == 2)
+        mean_of(plane, area, 2, 2, means);
+    else if (across == 1 && down == 1)
+        mean_of(plane, area, 1, 1, means);
+    else
+        mean_of(plane, area, across, down, means);
+}
+
 __device__ inline Colour bgr(const Picture& p, const Area& area) {
     float means[3];
-    mean<3>({p.plane0, p.pitch, p.width, p.height}, area, means);
+    mean<3>({p.plane0, (unsigned int)p.pitch, p.width, p.height}, area, means);
     return {means[0], means[1], means[2]};
 }
 
@@ -107,12 +119,13 @@ __device__ inline Point turned(const Picture& p, float x, float y) {
 // that it takes fewer places; it becomes colour once, which is most of the work.
 __device__ inline Colour nv12(const Picture& p, const Area& upright) {
     const Point at = turned(p, upright.x, upright.y);
+    const unsigned int pitch = p.pitch;
     const bool lies = p.turns & 1;
     const int width = lies ? p.height : p.width, height = lies ? p.width : p.height;
     const float across = lies ? upright.height : upright.width, down = lies ? upright.width : upright.height;
     float y[1], uv[2];
-    mean<1>({p.plane0, p.pitch, width, height}, {at.x, at.y, across, down}, y);
-    mean<2>({p.plane1, p.pitch, (width + 1) / 2, (height + 1) / 2},
+    mean<1>({p.plane0, pitch, width, height}, {at.x, at.y, across, down}, y);
+    mean<2>({p.plane1, pitch, (width + 1) / 2, (height + 1) / 2},
             {at.x * 0.5f, (at.y + 0.5f) * 0.5f - 0.5f, across * 0.5f, down * 0.5f}, uv);
     float luma = y[0], u = uv[0] - 128.0f, v = uv[1] - 128.0f;
     if (!p.full_range) {
