@@ -134,9 +134,8 @@ class _Detector:
         most, lanes = options.max_batch, options.lanes
         self.info = ModelInfo("none", "0" * 12, "none", "none", "none", (1, 1), _LABELS, most, lanes=lanes)
         corners = np.linspace(0.5, 60, boxes * 4, dtype=np.float32).reshape(-1, 4)
-        self._found = Detections(
-            corners, np.linspace(0.9, 0.3, boxes, dtype=np.float32), np.arange(boxes, dtype=np.int32)
-        )
+        confidence, classes = np.linspace(0.9, 0.3, boxes, dtype=np.float32), np.arange(boxes, dtype=np.int32)
+        self._found = Detections(corners, confidence, classes, checked=True)  # as the GPU's detector gives them
 
     def lane(self) -> _Detector:
         return self

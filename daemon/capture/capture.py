@@ -399,10 +399,11 @@ class Capture:
         self._to.ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
+        seq, self._seq = self._seq, self._seq + 1
         return FrameInfo(
             source=self.id,
             session=self._session or "",
-            seq=self._next_seq(),
+            seq=seq,
             pts=picture.pts,
             captured_ns=now,
             captured_at=captured_at,
@@ -444,11 +445,8 @@ class Capture:
         with self._lock:
             if not self._in_library.disowned:
                 self._to.ledger.captured(self.id)
-                self._to.ledger.dropped(self.id, self._next_seq(), cause)
-
-    def _next_seq(self) -> int:
-        seq, self._seq = self._seq, self._seq + 1
-        return seq
+                self._to.ledger.dropped(self.id, self._seq, cause)
+                self._seq += 1
 
     def _say(
         self,

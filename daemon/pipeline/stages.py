@@ -97,11 +97,11 @@ class FilterStage:
         self._removed: dict[str, BoxFilter] = {}  # the longest removed first
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        return [self._filtered(frame.source, seen) for frame, seen in zip(frames, found)]
-
-    def _filtered(self, source: str, found: Detections) -> Detections:
-        own = self._filters.get(source) or self._removed.get(source)
-        return own(found) if own else found
+        filters, removed = self._filters, self._removed
+        return [
+            own(seen) if (own := filters.get(frame.source) or removed.get(frame.source)) else seen
+            for frame, seen in zip(frames, found)
+        ]
 
     def update(self, filters: Mapping[str, BoxFilter]) -> None:
         """Use these from here on."""

@@ -38,12 +38,14 @@ class MessageBuilder:
         name = self._topics.get(frame.source) or self._topics.setdefault(
             frame.source, topic("detections", frame.source)
         )
+        index = self._index[name]
+        self._index[name] = index + 1
         message = DetectionsMessage(
             instance=self._instance,
             source=frame.source,
             session=frame.session,
             seq=frame.seq,
-            index=self._next_index(name),
+            index=index,
             pts=frame.pts,
             captured_at=frame.captured_at,
             clock=frame.clock,
@@ -81,12 +83,9 @@ class MessageBuilder:
         return [(name, self._numbered(name, self._last_status[name])) for name in names]
 
     def _numbered(self, name: bytes, message: Status | Metrics) -> Message:
-        return msgspec.structs.replace(message, index=self._next_index(name))  # structs are frozen
-
-    def _next_index(self, name: bytes) -> int:
         index = self._index[name]
         self._index[name] = index + 1
-        return index
+        return msgspec.structs.replace(message, index=index)  # structs are frozen
 
     def _forget_oldest(self) -> None:
         """Counters of the longest removed sources, beyond those that are kept for one that comes back."""
