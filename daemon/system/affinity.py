@@ -3,7 +3,7 @@
 All interrupts of a GPU come to one core. 7,200 decoded pictures a second are 11,300 of them on an H200, which leave a
 quarter of that core, and a thirtieth where they come thick: a thread that the scheduler puts there, not knowing, takes
 30 ms for what takes 1 ms elsewhere, and all that wait for the interpreter's lock wait with it. See
-docs/performance.md, "The core of the interrupts".
+docs/notes/2026-11-22-interrupts.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """NVIDIA's Multi-Process Service, for the daemon and its capture processes alone.
 
 Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter to two
-fifths of the engine's speed beside full decoding (docs/benchmarks.md). The service has a folder of its own, so that no
+fifths of the engine's speed beside full decoding (docs/why.md, lesson 4). The service has a folder of its own, so no
 other program is part of it, and ends with the daemon however that ends: `python -m daemon.system.mps FOLDER` keeps it
 until its standard input is closed.
 """
