@@ -6,6 +6,8 @@
 # make test-long the tests with real models that take minutes each, and planted defects of the kernels
 # make coverage  make test, and which lines nothing runs
 # make lint      what CI checks before the tests
+# make docs      the documents as a site with search, in build/docs; a warning is an error
+# make linkcheck whether the documents' links to other sites lead anywhere; asks those sites
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
 # make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
@@ -33,7 +35,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test test-long coverage speed lint format schemas soak image lock sbom install uninstall clean
+.PHONY: demo run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock sbom install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -68,6 +70,13 @@ format: $(VENV)/dev
 
 schemas: $(VENV)/base
 	$(BIN)/python -m daemon.messages docs/schema
+
+docs: $(VENV)/dev
+	$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs
+	@echo build/docs/index.html
+
+linkcheck: $(VENV)/dev
+	$(BIN)/python -m sphinx -n -q -b linkcheck docs build/linkcheck
 
 soak: $(VENV)/dev
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)

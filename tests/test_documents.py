@@ -1,0 +1,128 @@
+"""The documents: the site builds without a warning, every link within the repository leads somewhere, and every
+example is at least what its language accepts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from unicodedata import category
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from daemon.messages import schemas
+
+ROOT = Path(__file__).resolve().parents[1]
+_NOT_OURS = {"build", "bench-results", "node_modules"}
+
+
+def _documents() -> Iterator[Path]:
+    """Every Markdown file of the repository."""
+    for path in sorted(ROOT.rglob("*.md")):
+        folders = path.relative_to(ROOT).parts[:-1]
+        if not any(name in _NOT_OURS or (name.startswith(".") and name != ".github") for name in folders):
+            yield path
+
+
+DOCUMENTS = list(_documents())
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _tokens(path: Path) -> list[Token]:
+    return MarkdownIt("gfm-like", {"linkify": False}).parse(path.read_text(encoding="utf-8"))
+
+
+def _links(tokens: list[Token]) -> Iterator[str]:
+    for token in tokens:
+        for child in token.children or ():
+            target = child.attrGet("href") if child.type == "link_open" else child.attrGet("src")
+            if target:
+                yield str(target)
+
+
+def _anchors(tokens: list[Token]) -> set[str]:
+    """Of the headings, as GitHub and MyST name them."""
+    found: set[str] = set()
+    for heading, inline in pairwise(tokens):
+        if heading.type == "heading_open":
+            text = "".join(child.content for child in inline.children or ()).lower().replace(" ", "-")
+            plain = "".join(sign for sign in text if sign in "-_" or category(sign)[0] in "LN")
+            number = 0
+            while (anchor := f"{plain}-{number}" if number else plain) in found:
+                number += 1
+            found.add(anchor)
+    return found
+
+
+def _broken(path: Path, text_tokens: list[Token]) -> list[str]:
+    """Links that lead nowhere; those to other sites are left to `make linkcheck`."""
+    broken = []
+    for link in _links(text_tokens):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        exists = target.exists() and target.is_relative_to(ROOT)
+        if not exists or (anchor and target.suffix == ".md" and anchor not in _anchors(_tokens(target))):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+def test_links_lead_somewhere(path: Path) -> None:
+    assert _broken(path, _tokens(path)) == []
+
+
+def test_links_that_lead_nowhere_are_found() -> None:
+    page = ROOT / "docs" / "page.md"
+    text = "# A `b` c\n[1](wire.md#versions) [2](wire.md#version) [3](none.md) [4](../LICENSE) [5](#a-b-c) [6](#a-c)\n"
+    tokens = MarkdownIt().parse(text)
+    assert _anchors(tokens) == {"a-b-c"}
+    assert _broken(page, [token for token in tokens if "#a-" not in token.content]) == []
+    assert _broken(ROOT / "docs" / "wire.md", tokens)[:2] == ["wire.md#version", "none.md"]
+
+
+def _sphinx(out: Path, source: Path = ROOT / "docs") -> subprocess.CompletedProcess[str]:
+    """What `make docs` runs, with a folder of its own to write to."""
+    dry = subprocess.run(["make", "--dry-run", "-C", str(ROOT), "docs"], check=True, capture_output=True, text=True)
+    (line,) = [line for line in dry.stdout.splitlines() if "-m sphinx" in line]
+    _, *words = shlex.split(line)
+    assert words[-2:] == ["docs", "build/docs"]
+    command = [sys.executable, *words[:-2], str(source), str(out)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    done = _sphinx(tmp_path)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    assert (tmp_path / "search.html").exists()
+    start = (tmp_path / "start.html").read_text()
+    assert 'id="what-it-promises"' in start  # of README.md, whose links lead to the site's pages
+    assert 'href="wire.html"' in start
+
+
+def test_a_link_or_an_anchor_that_is_not_there_ends_the_build(tmp_path: Path) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "conf.py").write_text((ROOT / "docs" / "conf.py").read_text())
+    (folder / "index.md").write_text("# One\n\n[a](none.md) [b](#two)\n")
+    done = _sphinx(tmp_path / "out", folder)
+    assert done.returncode != 0
+    assert "none.md" in done.stderr
+    assert "two" in done.stderr
+
+
+def test_every_kind_of_message_has_its_schema_where_the_wire_is_described() -> None:
+    there = {path.name for path in (ROOT / "docs" / "schema").iterdir()}
+    linked = {Path(link).name for link in _links(_tokens(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
+    assert there == linked
+    assert there == set(schemas())
