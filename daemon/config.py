@@ -7,7 +7,7 @@ import os
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 import yaml
@@ -83,6 +83,18 @@ class SourceBase(Section, frozen=True):
         """For how long its library may be silent by its own limits; 0 where it has none."""
         return 0.0
 
+    @property
+    def opened_here(self) -> object:
+        """What it opens of this machine, such as a device; None where it opens nothing of it.
+
+        It is not added or changed over the network, and neither is anything of a kind of source that does not say.
+        """
+        return self
+
+    def anchored(self, folder: Path) -> SourceConfig:  # noqa: ARG002 - it has no paths
+        """The same with its relative paths, if it has any, made absolute."""
+        return cast(SourceConfig, self)
+
 
 class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     url: Url
@@ -116,6 +128,16 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     def patience_s(self) -> float:
         return max(self.open_timeout_s, self.read_timeout_s)
 
+    @property
+    def opened_here(self) -> None:
+        """Its URL is judged by `http.schemes`, which a path has none of."""
+        return
+
+    def anchored(self, folder: Path) -> AvConfig:
+        if self.url.scheme:
+            return self
+        return msgspec.structs.replace(self, url=Url(str(_absolute(folder, Path(self.url.reveal())))))
+
 
 class CameraConfig(SourceBase, frozen=True, tag="camera"):
     device: int | str = 0
@@ -124,6 +146,10 @@ class CameraConfig(SourceBase, frozen=True, tag="camera"):
     fps: Rate | None = None
     rotate: Turn = 0
     fourcc: Annotated[str, msgspec.Meta(min_length=4, max_length=4)] | None = None
+
+    @property
+    def opened_here(self) -> int | str:
+        return self.device
 
 
 class SyntheticConfig(SourceBase, frozen=True, tag="synthetic"):
@@ -139,8 +165,13 @@ class SyntheticConfig(SourceBase, frozen=True, tag="synthetic"):
     def is_patient(self) -> bool:
         return self.pace == "fast"
 
+    @property
+    def opened_here(self) -> None:
+        return
+
 
 SourceConfig = AvConfig | CameraConfig | SyntheticConfig
+SOURCE_KINDS = get_args(SourceConfig)
 
 
 class ReconnectConfig(Section, frozen=True):
@@ -380,18 +411,12 @@ def _anchor(config: Config, folder: Path) -> Config:
             publisher.curve, secret_key_file=at(publisher.curve.secret_key_file), clients=at(publisher.curve.clients)
         )
         publisher = msgspec.structs.replace(publisher, curve=curve)
-    sources = [
-        msgspec.structs.replace(source, url=Url(str(_absolute(folder, Path(source.url.reveal())))))
-        if isinstance(source, AvConfig) and not source.url.scheme
-        else source
-        for source in config.sources
-    ]
     return msgspec.structs.replace(
         config,
         model=msgspec.structs.replace(
             config.model, path=_absolute(folder, config.model.path), labels=labels, cache=at(config.model.cache)
         ),
-        sources=sources,
+        sources=[source.anchored(folder) for source in config.sources],
         publisher=publisher,
         monitor=msgspec.structs.replace(config.monitor, frames_file=at(config.monitor.frames_file)),
         http=msgspec.structs.replace(

@@ -164,7 +164,7 @@ def _check_load(
 ) -> None:
     """What the sources ask for, beside what the machine can do."""
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
-    live = [row for row in asking if getattr(row.source, "pace", "realtime") == "realtime"]
+    live = [row for row in asking if not row.source.is_patient]
     if not live:
         return
     on_gpu = detector.info.gpu is not None

@@ -6,18 +6,17 @@ from typing import Any
 
 import msgspec
 
-from daemon.config import AvConfig, CameraConfig, SyntheticConfig
+from daemon.config import SOURCE_KINDS
 from daemon.messages import VideoFormat
 from daemon.redact import Secret
 
-_KINDS = (AvConfig, CameraConfig, SyntheticConfig)
 _REF = "#/components/schemas/{name}"
 
 
 def document() -> dict[str, Any]:
     """The whole of it."""
-    _, schemas = msgspec.json.schema_components((*_KINDS, VideoFormat), schema_hook=_hook, ref_template=_REF)
-    schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in _KINDS]}
+    _, schemas = msgspec.json.schema_components((*SOURCE_KINDS, VideoFormat), schema_hook=_hook, ref_template=_REF)
+    schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in SOURCE_KINDS]}
     schemas["Row"] = _object(
         {
             "config": {"type": "object"},

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from daemon.config import AvConfig, CameraConfig, HttpConfig, SourceConfig, SyntheticConfig, source_of
+from daemon.config import AvConfig, HttpConfig, SourceConfig, SyntheticConfig, source_of
 from daemon.errors import ConfigError
 from daemon.redact import HIDDEN, Secret, Url
 
@@ -169,8 +169,10 @@ def _written(key: str, secret: Secret | None) -> str:
 
 def _check_remote(source: SourceConfig, config: HttpConfig, old: SourceConfig | None) -> None:
     """What was there may stay; what is new must be allowed."""
-    if isinstance(source, CameraConfig) and source.device != getattr(old, "device", None):
-        raise ConfigError("type: cameras of this machine are not added over the network: set http.allow_local")
+    opened = source.opened_here
+    if opened is not None and (type(source) is not type(old) or opened != getattr(old, "opened_here", None)):
+        kind = source.__struct_config__.tag
+        raise ConfigError(f"type: {kind} opens what this machine has, and not over the network: set http.allow_local")
     if isinstance(source, SyntheticConfig) and (source.width * source.height > _MOST_PIXELS or source.fps > _MOST_FPS):
         limits = f"{_MOST_PIXELS / 1e6:.1f} megapixels at {_MOST_FPS} frames/s"
         raise ConfigError(f"width, height, fps: at most {limits} over the network: set http.allow_local")

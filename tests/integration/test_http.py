@@ -137,7 +137,7 @@ def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
         (b'{"id": "x/y", "type": "synthetic"}', 422, "letters"),
         (b'{"id": "x", "type": "synthetic", "fps": -1}', 422, "fps"),
         (b'{"id": "x", "type": "synthetic", "labels": ["zebra"]}', 422, "zebra"),
-        (b'{"id": "x", "type": "camera"}', 422, "cameras of this machine"),
+        (b'{"id": "x", "type": "camera"}', 422, "what this machine has"),
         (b'{"id": "x", "type": "av", "url": "/etc/passwd"}', 422, "url: only rtsp"),
         (b'{"id": "x", "type": "av", "url": "file:///etc/passwd"}', 422, "url: only rtsp"),
         (b'{"id": "x", "type": "av", "url": "concat:/etc/passwd|/etc/hosts"}', 422, "url: only rtsp"),
