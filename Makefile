@@ -12,6 +12,7 @@
 # make install   into /opt/lookout and /etc/lookout, with a systemd unit; as root; make uninstall takes it away again
 # make image     build the CPU image and try it; as root, with Debian's buildah and runc, no container daemon
 # make lock      the hashes of what container images install
+# make dist      source distribution and wheel, in build/dist, checked
 # make sbom      what is installed here, for who must know (CycloneDX)
 
 PYTHON ?= python3
@@ -35,7 +36,7 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock sbom install uninstall clean
+.PHONY: demo run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock dist sbom install uninstall clean
 
 demo: $(VENV)/base
 	@$(BIN)/lookout demo
@@ -89,6 +90,11 @@ lock: $(VENV)/dev
 	@for target in "cpu --extra http" "gpu --extra http --extra gpu"; do set -- $$target; name=$$1; shift; \
 	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --universal --python-version 3.10 --quiet \
 	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
+
+dist: $(VENV)/dev
+	@rm -rf build/dist
+	$(BIN)/python -m build --outdir build/dist
+	$(BIN)/python -m twine check --strict build/dist/*
 
 sbom: $(VENV)/base
 	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
