@@ -1,5 +1,4 @@
-"""The documents: the site builds without a warning, every link within the repository leads somewhere, and every
-example is at least what its language accepts."""
+"""The documents: the site builds without a warning, and every link within the repository leads somewhere."""
 
 from __future__ import annotations
 
@@ -17,28 +16,8 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from daemon.messages import schemas
-
-ROOT = Path(__file__).resolve().parents[1]
-_NOT_OURS = {"build", "bench-results", "node_modules"}
-
-
-def _documents() -> Iterator[Path]:
-    """Every Markdown file of the repository."""
-    for path in sorted(ROOT.rglob("*.md")):
-        folders = path.relative_to(ROOT).parts[:-1]
-        if not any(name in _NOT_OURS or (name.startswith(".") and name != ".github") for name in folders):
-            yield path
-
-
-DOCUMENTS = list(_documents())
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
-
-
-def _tokens(path: Path) -> list[Token]:
-    return MarkdownIt("gfm-like", {"linkify": False}).parse(path.read_text(encoding="utf-8"))
+from tests.support.daemon import ROOT
+from tests.support.documents import DOCUMENTS, name_of, tokens_of
 
 
 def _links(tokens: list[Token]) -> Iterator[str]:
@@ -72,14 +51,14 @@ def _broken(path: Path, text_tokens: list[Token]) -> list[str]:
         name, _, anchor = link.partition("#")
         target = (path.parent / name).resolve() if name else path
         exists = target.exists() and target.is_relative_to(ROOT)
-        if not exists or (anchor and target.suffix == ".md" and anchor not in _anchors(_tokens(target))):
+        if not exists or (anchor and target.suffix == ".md" and anchor not in _anchors(tokens_of(target))):
             broken.append(link)
     return broken
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=_name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(path: Path) -> None:
-    assert _broken(path, _tokens(path)) == []
+    assert _broken(path, tokens_of(path)) == []
 
 
 def test_links_that_lead_nowhere_are_found() -> None:
@@ -123,6 +102,6 @@ def test_a_link_or_an_anchor_that_is_not_there_ends_the_build(tmp_path: Path) ->
 
 def test_every_kind_of_message_has_its_schema_where_the_wire_is_described() -> None:
     there = {path.name for path in (ROOT / "docs" / "schema").iterdir()}
-    linked = {Path(link).name for link in _links(_tokens(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
+    linked = {Path(link).name for link in _links(tokens_of(ROOT / "docs" / "wire.md")) if link.startswith("schema/")}
     assert there == linked
     assert there == set(schemas())
