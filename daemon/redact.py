@@ -74,6 +74,11 @@ class Secret:
         return hash(self._text)
 
 
+def written_of(value: object) -> str:
+    """A secret as the configuration has it, and a path or anything else as text."""
+    return value.written if isinstance(value, Secret) else str(value)
+
+
 class Url(Secret):
     """A URL or path of which only the harmless is shown: `rtsp://***@host/stream`."""
 

@@ -14,7 +14,7 @@ import structlog
 
 from daemon.config import Config, SourceConfig, check, load, source_of
 from daemon.errors import ConfigError
-from daemon.redact import Secret
+from daemon.redact import written_of
 
 _HEAD = "written by Lookout: sources persisted over the API, which take the place of those in the configuration"
 
@@ -50,7 +50,7 @@ class SourceStore:
         Raises:
             ConfigError: it cannot be written.
         """
-        rows = [msgspec.to_builtins(source, enc_hook=_reveal) for source in sources]
+        rows = [msgspec.to_builtins(source, enc_hook=written_of) for source in sources]
         content = msgspec.json.format(msgspec.json.encode(_File(rows)), indent=1)
         try:
             # A name of its own, readable by the owner alone: two that write at once must not tear each other's file.
@@ -106,7 +106,3 @@ def tell_whose_sources(config: Config) -> None:
     if file is not None and SourceStore(file).exists:
         words = "sources are those that were persisted over the API: the configuration file's are not used"
         log.warning(words, file=str(file))
-
-
-def _reveal(value: object) -> str:
-    return value.written if isinstance(value, Secret) else str(value)

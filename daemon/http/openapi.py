@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -121,6 +122,6 @@ def _ref(name: str) -> dict[str, Any]:
 
 
 def _hook(kind: type) -> dict[str, Any]:
-    if issubclass(kind, Secret):
+    if issubclass(kind, Secret | Path):
         return {"type": "string"}
     raise NotImplementedError

@@ -34,7 +34,7 @@ from daemon.http.openapi import document
 from daemon.http.rules import MOST_BODY, check_drawn, patched, source_from
 from daemon.http.snapshots import Snapshots
 from daemon.monitoring.health import Health
-from daemon.redact import Secret, scrub
+from daemon.redact import Secret, scrub, written_of
 from detectors.port import DetectorError
 
 log = structlog.get_logger(__name__)
@@ -284,7 +284,7 @@ class Routes:
 
     def _tag(self, source: SourceConfig) -> str:
         """Another one for another configuration of the source, secrets included."""
-        content = msgspec.json.encode(source, enc_hook=lambda value: value.written)
+        content = msgspec.json.encode(source, enc_hook=written_of)
         return f'"{hmac.digest(self._tag_key, content, "sha256").hex()[:32]}"'
 
     def _row(self, source: SourceConfig) -> dict[str, Any]:
