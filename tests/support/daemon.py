@@ -29,6 +29,7 @@ class Lookout:
     Args:
         environment: on top of this process's.
         files: how many descriptors it may have; as many as this process if None.
+        tree: where its code lies.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Lookout:
         config: dict[str, object],
         environment: dict[str, str] | None = None,
         files: int | None = None,
+        tree: Path = ROOT,
     ) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
@@ -46,7 +48,7 @@ class Lookout:
         self._log = (folder / "log.jsonl").open("w+")
         limit = [] if files is None else ["prlimit", f"--nofile={files}"]
         command = [*limit, sys.executable, "-m", "daemon", "run", "-c", str(self.config)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ, **(environment or {})})
+        self.process = subprocess.Popen(command, stderr=self._log, cwd=tree, env={**os.environ, **(environment or {})})
         self.inspect = psutil.Process(self.process.pid)
 
     def subscribe(self, *kinds: str, sources: tuple[str, ...] = ()) -> Subscriber:
