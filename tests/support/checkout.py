@@ -55,7 +55,7 @@ def install(bin: Path, *words: str, cwd: Path | None = None) -> None:
     packages = [entry for entry in sys.path if entry.endswith("site-packages")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(packages)}  # what builds it
     pip = [sys.executable, "-m", "pip", "--python", str(bin / "python"), "install", "--quiet", "--no-index"]
-    options = ["--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    options = ["--ignore-installed", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     subprocess.run([*pip, *options, *words], check=True, cwd=cwd, env=environment)
     (site,) = bin.parent.glob("lib/python*/site-packages")
     (site / "packages-of-tests.pth").write_text("\n".join(packages) + "\n")
