@@ -23,8 +23,8 @@ from tests.support.served import HEADERS, TOKEN
 
 _FOLDER = Path(__file__).parent
 FILES = {"source": 3, "stage": 2, "metric": 1}
-_RENEW = """tests/changes/{name}.patch does not fit the tree any more:
-{said}
+_RENEW = """{said}
+tests/changes/{name}.patch does not fit the tree any more, or what it adds does not work in it.
 To renew it: git apply --3way tests/changes/{name}.patch (or patch -p1 --merge < ...), mend what does not fit, then
 git add -AN && git diff -U1 HEAD -- daemon tests/contract > {name}.patch, git checkout what it touched, move it back."""
 
@@ -53,11 +53,11 @@ def _running(folder: Path, tree: Path, **config: object) -> Iterator[tuple[Looko
 
 
 def _keeps_its_promises(tree: Path, port: str, name: str) -> None:
-    """The contract of a port, in a tree that knows no other."""
+    """The contract of a port, in a tree with a patch of this port's name."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", name, f"tests/contract/test_{port}.py"]
     done = subprocess.run(command, cwd=tree, env={**alone(), "PYTHONPATH": str(tree)},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)  # fmt: skip
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, _RENEW.format(name=port, said=done.stdout)
     assert re.search(r"^\.{5,} ", done.stdout), done.stdout  # not one is left out
 
 
@@ -83,7 +83,8 @@ def test_a_source_type(tmp_path: Path) -> None:
         with lookout.subscribe() as subscriber:
             messages = receive_until(subscriber, is_state("own", "ended"))
         seen = [row for row in messages if isinstance(row, Detections) and row.source == "own"]
-        assert [(row.image.width, row.image.height, row.seq) for row in seen] == [(64, 48, seq) for seq in range(3)]
+        sizes = [(row.image.width, row.image.height, row.seq) for row in seen]
+        assert sizes == [(64, 48, seq) for seq in range(3)], _RENEW.format(name="source", said=lookout.log())
         answer = http.post("/api/v1/sources", json={"id": "other", **raw})
         assert (answer.status_code, "raw opens what this machine has" in answer.text) == (422, True)
         kinds = http.get("/openapi.json").json()["components"]["schemas"]["Source"]["oneOf"]
