@@ -72,12 +72,12 @@ format: $(VENV)/dev
 schemas: $(VENV)/base
 	$(BIN)/python -m daemon.messages docs/schema
 
-docs: $(VENV)/dev
-	$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs
+docs: $(VENV)/docs
+	@$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs
 	@echo build/docs/index.html
 
-linkcheck: $(VENV)/dev
-	$(BIN)/python -m sphinx -n -q -b linkcheck docs build/linkcheck
+linkcheck: $(VENV)/docs
+	@$(BIN)/python -m sphinx -n -q -b linkcheck docs build/linkcheck
 
 soak: $(VENV)/dev
 	@$(BIN)/python -m tests.soak --minutes $(MINUTES) $(SOAK_ARGS)
@@ -91,10 +91,11 @@ lock: $(VENV)/dev
 	  $(BIN)/uv pip compile pyproject.toml $$* --generate-hashes --universal --python-version 3.10 --quiet \
 	    --no-emit-index-url --custom-compile-command "make lock" -o requirements/$$name.lock; done
 
-dist: $(VENV)/dev
+dist:
 	@rm -rf build/dist
-	$(BIN)/python -m build --outdir build/dist
-	$(BIN)/python -m twine check --strict build/dist/*
+	@$(PYTHON) -m venv build/tools && build/tools/bin/python -m pip install --quiet --disable-pip-version-check build twine
+	@build/tools/bin/python -m build --outdir build/dist
+	@build/tools/bin/python -m twine check --strict build/dist/*
 
 sbom: $(VENV)/base
 	@$(PYTHON) -m venv build/sbom && build/sbom/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom
@@ -138,6 +139,10 @@ $(VENV)/base: $(BIN)/python pyproject.toml
 
 $(VENV)/bench: $(VENV)/base
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[bench]'
+	@touch $@
+
+$(VENV)/docs: $(VENV)/base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[docs]'
 	@touch $@
 
 $(VENV)/dev: $(BIN)/python pyproject.toml
