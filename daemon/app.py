@@ -464,7 +464,7 @@ class App:
             if format.decoder != NVDEC:
                 return 0.0
             size = format.width, format.height
-            return offer.needs(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
+            return offer.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 

@@ -26,7 +26,7 @@ from daemon.errors import LookoutError
 from daemon.monitoring.probes import GpuProbe
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import UnsuitableError
-from daemon.sources.nvdec.trial import ask
+from daemon.sources.nvdec.trial import probe as probe_nvdec
 from daemon.system.mps import Mps
 from daemon.system.signals import ignore_stop_signals
 from detectors.port import DetectorError
@@ -98,7 +98,7 @@ def decode(options: DecodeOptions) -> DecodeRates:
     clip = _load(options.clip)
     with probing() as probe:
         try:
-            ask(options.device)
+            probe_nvdec(options.device)
         except UnsuitableError as error:
             raise LookoutError(f"there is no decoder to measure: {error}") from error
         rates = [limit_of(clip, count, options, probe) for count in options.sessions]

@@ -199,7 +199,7 @@ def _demand(row: Opened, offer: DecoderBackend | NoHardwareDecoder, *, on_gpu: b
     if form.decoder != NVDEC:
         return Demand(fps, wanted, row.decode_s, frame_bytes=form.width * form.height * 3 if on_gpu else 0)
     live = make_source(row.source).live
-    decoder, memory = offer.needs(form.codec, form.width, form.height, fps, low_latency=live)
+    decoder, memory = offer.estimate(form.codec, form.width, form.height, fps, low_latency=live)
     return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory)
 
 

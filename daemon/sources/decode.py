@@ -139,7 +139,7 @@ class DecoderBackend(Protocol):
         """Where pictures of other processes are to be seen."""
         ...
 
-    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
+    def estimate(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
         """Of one stream that it decodes: the share of the decoder, and bytes of the GPU."""
         ...
 
@@ -163,7 +163,7 @@ class NoHardwareDecoder:
     def mapper(self) -> Mapper:
         return HostMapper()
 
-    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:  # noqa: ARG002
+    def estimate(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:  # noqa: ARG002
         return 0.0, 0
 
     def make_current(self) -> None:

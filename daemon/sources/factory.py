@@ -29,10 +29,10 @@ def offer_hardware(device: int, surfaces: int, memory: int | None) -> DecoderBac
         surfaces: pictures of each source that may be on their way at once.
         memory: bytes that all sources may take, None for any.
     """
-    from daemon.sources.nvdec.offer import NvdecBackend
-    from daemon.sources.nvdec.trial import ask
+    from daemon.sources.nvdec.backend import NvdecBackend
+    from daemon.sources.nvdec.trial import probe
 
     try:
-        return NvdecBackend(device, ask(device), surfaces, memory)
+        return NvdecBackend(device, probe(device), surfaces, memory)
     except UnsuitableError as error:
         return NoHardwareDecoder(str(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from daemon.sources.nvdec import nvcuvid
-from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, NvdecError, Parsed, Picture
+from daemon.sources.nvdec.nvcuvid import OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder
 from tests.support.driver import built
 
 pytestmark = [
@@ -60,12 +60,12 @@ def driver(library: Driver) -> Iterator[Driver]:
     assert library.told()[-1] == "alive 0 mapped 0", "something was left behind"
 
 
-def feed(parsed: Parsed, *packets: str, first: int = 0) -> list[Picture]:
+def feed(decoder: StreamDecoder, *packets: str, first: int = 0) -> list[DisplayedPicture]:
     """Packets with the times 0, 10, 20 ..; where it is in capitals, without."""
     found = []
     for number, packet in enumerate(packets, first):
         data = ctypes.create_string_buffer(packet.lower().encode(), 100)
-        found += parsed.parse(ctypes.addressof(data), 100, None if packet.isupper() else 10 * number)
+        found += decoder.parse(ctypes.addressof(data), 100, None if packet.isupper() else 10 * number)
     return found
 
 
@@ -79,9 +79,9 @@ def test_a_card_says_what_it_decodes() -> None:
 @pytest.mark.parametrize(("codec", "number"), nvcuvid.CODECS.items())
 def test_a_decoder_is_made_for_what_the_stream_says(driver: Driver, codec: str, number: int) -> None:
     """Its pictures are cut to what is to be shown, and even, as NV12 is."""
-    with closing(Parsed(codec, STREAM, at_once=True)) as parsed:
-        assert feed(parsed, "p") == [(0, 0)]
-        assert parsed.size == (1904, 1078)
+    with closing(StreamDecoder(codec, STREAM, low_latency=True)) as decoder:
+        assert feed(decoder, "p") == [(0, 0)]
+        assert decoder.size == (1904, 1078)
         assert driver.told() == [
             f"parser codec {number} delay 0",
             f"decoder codec {number} of 1920x1088 up to 1920x1088 shown 8,4,1912,1082 as 1904x1078 surfaces 5+3 "
@@ -92,64 +92,64 @@ def test_a_decoder_is_made_for_what_the_stream_says(driver: Driver, codec: str, 
 
 
 def test_pictures_have_the_times_of_their_packets() -> None:
-    with closing(Parsed("h264", STREAM, at_once=True)) as parsed:
-        assert feed(parsed, "P", "p", "-", "p", "P") == [(0, None), (1, 10), (2, 30), (3, None)]
-        assert parsed.drain() == []
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        assert feed(decoder, "P", "p", "-", "p", "P") == [(0, None), (1, 10), (2, 30), (3, None)]
+        assert decoder.drain() == []
 
 
 def test_where_pictures_may_wait_four_are_on_their_way(driver: Driver) -> None:
     """A decoder that is drained goes on."""
-    with closing(Parsed("h264", STREAM, at_once=False)) as parsed:
-        assert feed(parsed, *"pppppp") == [(0, 0), (1, 10)]
-        assert parsed.drain() == [(2, 20), (3, 30), (4, 40), (5, 50)]
-        assert feed(parsed, *"ppppp", first=6) == [(6, 60)]
+    with closing(StreamDecoder("h264", STREAM, low_latency=False)) as decoder:
+        assert feed(decoder, *"pppppp") == [(0, 0), (1, 10)]
+        assert decoder.drain() == [(2, 20), (3, 30), (4, 40), (5, 50)]
+        assert feed(decoder, *"ppppp", first=6) == [(6, 60)]
         assert len([line for line in driver.told() if line.startswith("decoder")]) == 1
 
 
 def test_a_picture_is_asked_about_and_brought_out_in_the_stream(driver: Driver) -> None:
-    with closing(Parsed("h264", STREAM, at_once=True)) as parsed:
-        ((number, _),) = feed(parsed, "p")
-        assert [parsed.is_done(number) for _ in range(4)] == [False, False, True, True]
-        pointer, pitch = parsed.map(number)
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        ((number, _),) = feed(decoder, "p")
+        assert [decoder.is_done(number) for _ in range(4)] == [False, False, True, True]
+        pointer, pitch = decoder.map(number)
         assert pitch == 2048
         assert ctypes.string_at(pointer, pitch) == bytes(pitch)
         assert f"map 0 progressive 1 stream {STREAM}" in driver.told()
-        parsed.unmap(pointer)
+        decoder.unmap(pointer)
 
 
 def test_codecs_of_which_it_does_not_say_are_not_asked_about() -> None:
-    with closing(Parsed("vp9", STREAM, at_once=True)) as parsed:
-        ((number, _),) = feed(parsed, "p")
-        assert parsed.is_done(number)
+    with closing(StreamDecoder("vp9", STREAM, low_latency=True)) as decoder:
+        ((number, _),) = feed(decoder, "p")
+        assert decoder.is_done(number)
 
 
 def test_a_picture_with_errors_is_said_to_have_them() -> None:
-    with closing(Parsed("h264", STREAM, at_once=True)) as parsed:
-        ((number, _),) = feed(parsed, "e")
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        ((number, _),) = feed(decoder, "e")
         with pytest.raises(NvdecError, match="errors in a picture"):
-            [parsed.is_done(number) for _ in range(3)]
-        assert feed(parsed, "p") == [(1, 0)]
+            [decoder.is_done(number) for _ in range(3)]
+        assert feed(decoder, "p") == [(1, 0)]
 
 
 def test_no_room_is_told_apart_from_other_refusals(driver: Driver) -> None:
     for code in (OUT_OF_MEMORY, 801):
         driver.refuse(code)
-        with closing(Parsed("h264", STREAM, at_once=True)) as parsed:
+        with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
             with pytest.raises(NvdecError, match=f"cuvidCreateDecoder: CUDA error {code}$") as caught:
-                feed(parsed, "p")
+                feed(decoder, "p")
             assert caught.value.code == code
 
 
 def test_what_it_was_not_made_for_is_refused(driver: Driver) -> None:
     """And not given to the decoder that there is."""
-    with closing(Parsed("h264", STREAM, at_once=True)) as parsed:
-        feed(parsed, "p")
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder:
+        feed(decoder, "p")
         driver.told()
         with pytest.raises(NvdecError, match="changed"):
-            feed(parsed, "w")
+            feed(decoder, "w")
         assert driver.told() == ["alive 2 mapped 0"]
-    with closing(Parsed("h264", STREAM, at_once=True)) as parsed, pytest.raises(NvdecError, match="8-bit"):
-        feed(parsed, "t")
+    with closing(StreamDecoder("h264", STREAM, low_latency=True)) as decoder, pytest.raises(NvdecError, match="8-bit"):
+        feed(decoder, "t")
 
 
 def test_a_session_brings_out_whole_pictures_and_leaves_nothing_behind(libraries: Path) -> None:

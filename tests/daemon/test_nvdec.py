@@ -246,14 +246,14 @@ def test_memory_is_what_the_stream_s_own_parameters_ask_for(clip: Path) -> None:
         return decoder_bytes("h264", 320, 180, 4, low_latency=False, **more)
 
     usual = planned()
-    for kept in (2, 17):
-        card = FakeCard(limit=planned(kept=17), kept=kept)
+    for dpb_size in (2, 17):
+        card = FakeCard(limit=planned(dpb_size=17), dpb_size=dpb_size)
         with closing(source_of(clip, card, decode="nvdec").open()) as reader:
             assert card.pool.memory == usual
             play(reader, 1)
-            assert card.pool.memory == planned(kept=kept) != usual
+            assert card.pool.memory == planned(dpb_size=dpb_size) != usual
         assert card.pool.memory == 0
-    card = FakeCard(limit=planned(kept=16), kept=17)
+    card = FakeCard(limit=planned(dpb_size=16), dpb_size=17)
     source = source_of(clip, card)
     with closing(source.open()) as reader, pytest.raises(SourceError, match="no room: it needs"):
         play(reader)
@@ -309,7 +309,7 @@ def test_a_recording_without_parameters_ends_with_a_reason(tmp_path: Path) -> No
 def test_what_the_card_cannot_is_said() -> None:
     card = Capability(7, {"h264": SizeLimits((48, 16), (4096, 4096))})
     assert card.unsupported_reason("h264", 1920, 1080, "yuv420p") is None
-    assert card.unsupported_reason("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, but h264"
+    assert card.unsupported_reason("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, only h264"
     assert "8-bit 4:2:0" in str(card.unsupported_reason("h264", 1920, 1080, "yuv420p10le"))
     assert "from 48x16 to 4096x4096" in str(card.unsupported_reason("h264", 8192, 4320, None))
 

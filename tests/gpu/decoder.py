@@ -21,7 +21,7 @@ from av.packet import Packet
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.nvdec.port import Shown
+from daemon.sources.nvdec.port import LoadablePicture
 from daemon.sources.nvdec.session import Engines
 from detectors.cuda import DeviceBuffer, Stream
 from detectors.port import DeviceImage
@@ -116,7 +116,7 @@ def _since(pictures: Pictures, first: int | None) -> Pictures:
     return [] if first is None else [row for row in pictures if row[0] is not None and row[0] >= first]
 
 
-def _brought_out(shown: list[Shown]) -> Iterator[tuple[int | None, int]]:
+def _brought_out(shown: list[LoadablePicture]) -> Iterator[tuple[int | None, int]]:
     for load, time in shown:
         try:
             yield time, _downloaded(load(True, False))

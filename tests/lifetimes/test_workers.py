@@ -38,8 +38,8 @@ from daemon.errors import PoisonedError, SourceError
 from daemon.messages import Status, VideoFormat
 from daemon.redact import Url
 from daemon.sources.decode import NoHardwareDecoder
-from daemon.sources.nvdec.pool import Pool
-from daemon.sources.nvdec.port import Shown
+from daemon.sources.nvdec.pool import NvdecPool
+from daemon.sources.nvdec.port import LoadablePicture
 from daemon.system.limits import Limits
 from tests.lifetimes.cameras import Clip, HeldMaker, camera
 from tests.lifetimes.rig import wait_until
@@ -47,7 +47,7 @@ from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_
 from tests.support import clips
 from tests.support.daemon import is_state, receive_until
 from tests.support.descriptors import no_descriptors
-from tests.support.hardware import CARD, FakeCard, FakeOffer, FakeSession
+from tests.support.hardware import FakeCard, FakeOffer, FakeSession
 from tests.support.seeing import SeeingDetector
 
 FORMAT = VideoFormat("h264", 16, 16, 30.0, "cpu")
@@ -130,11 +130,20 @@ class Poisoned(FakeSession):
         super().__init__(*args, **more)
         self._file, self._packets = file, 0
 
-    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
+    def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         self._packets += 1
         if self._packets > 5 and self._file.exists():
             raise PoisonedError("CUDA_ERROR_ILLEGAL_ADDRESS")
         return super().decode(address, size, time)
+
+
+class PoisonedCard(FakeCard):
+    def __init__(self, surfaces: int, file: Path) -> None:
+        super().__init__(surfaces)
+        self._file = file
+
+    def open_session(self, codec: str, low_latency: bool) -> Poisoned:
+        return Poisoned(codec, low_latency, self.surfaces, file=self._file)
 
 
 @dataclass(frozen=True)
@@ -143,15 +152,8 @@ class PoisonedOffer(FakeOffer):
 
     file: Path = Path()
 
-    def open(self, part: float | None = None) -> Pool:
-        card = FakeCard(self.surfaces)
-        return Pool(
-            CARD,
-            lambda codec, low_latency: Poisoned(codec, low_latency, self.surfaces, file=self.file),
-            card._make_target,
-            self.surfaces,
-            4,
-        )
+    def open(self, part: float | None = None) -> NvdecPool:
+        return PoisonedCard(self.surfaces, self.file).pool
 
 
 @pytest.mark.needs("ffmpeg")

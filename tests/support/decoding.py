@@ -15,8 +15,8 @@ from daemon.errors import DecodeError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec import session as sessions
 from daemon.sources.nvdec.costs import decoder_bytes
-from daemon.sources.nvdec.port import Shown
-from daemon.sources.nvdec.session import Engines, Session
+from daemon.sources.nvdec.port import LoadablePicture
+from daemon.sources.nvdec.session import Engines, NvdecSession
 from detectors.port import DeviceImage
 
 CUDA, NVCUVID = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvcuvid.so.1")
@@ -25,7 +25,7 @@ SURFACES = 3
 
 def main() -> None:
     engines = Engines(0)
-    assert set(engines.card().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
+    assert set(engines.capability().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
     for scenario in (pictures_are_copied, what_is_broken_is_told, no_room_is_told):
         scenario(engines)
         left = CUDA.cuda_alive() - 1, NVCUVID.nvcuvid_alive()  # the context is theirs
@@ -39,7 +39,7 @@ def pictures_are_copied(engines: Engines) -> None:
     for low_latency in (True, False):
         with closing(engines.session("hevc", low_latency=low_latency, surfaces=SURFACES)) as session:
             held, seen = deque[tuple[int, DeviceImage]](), list[int | None]()
-            assert session.needs == 0
+            assert session.memory_bytes == 0
             for number in range(20):
                 for load, time in feed(session, b"p", number):
                     seen.append(time)
@@ -48,7 +48,9 @@ def pictures_are_copied(engines: Engines) -> None:
                         check(*held.popleft())
             assert seen == list(range(20 if low_latency else 16))
             assert len(session.drain()) == 20 - len(seen)
-            assert session.needs == decoder_bytes("hevc", 1904, 1078, SURFACES, low_latency=low_latency, kept=5)
+            assert session.memory_bytes == decoder_bytes(
+                "hevc", 1904, 1078, SURFACES, low_latency=low_latency, dpb_size=5
+            )
             assert not session.all_free
             while held:
                 check(*held.popleft())
@@ -81,7 +83,7 @@ def no_room_is_told(engines: Engines) -> None:
     refusal.value = 0
 
 
-def feed(session: Session, kind: bytes, time: int) -> list[Shown]:
+def feed(session: NvdecSession, kind: bytes, time: int) -> list[LoadablePicture]:
     packet = Packet(kind * 10)
     return session.decode(packet.buffer_ptr, packet.buffer_size, time)
 

@@ -22,8 +22,8 @@ from daemon.sources.decode import UnsuitableError
 from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes
-from daemon.sources.nvdec.pool import Pool
-from daemon.sources.nvdec.port import Shown
+from daemon.sources.nvdec.pool import NvdecPool
+from daemon.sources.nvdec.port import LoadablePicture
 from daemon.sources.nvdec.upload import interleave
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
@@ -36,14 +36,14 @@ class FakeSession:
 
     Args:
         refuse: what it says to every packet, None to decode.
-        kept: pictures that its streams refer to, None for what is usual.
+        dpb_size: pictures that its streams refer to, None for what is usual.
     """
 
     def __init__(
-        self, codec: str, low_latency: bool, surfaces: int, refuse: str | None = None, kept: int | None = None
+        self, codec: str, low_latency: bool, surfaces: int, refuse: str | None = None, dpb_size: int | None = None
     ) -> None:
         self._codec, self._low_latency, self._surfaces, self._refuse = codec, low_latency, surfaces, refuse
-        self._kept = kept
+        self._dpb_size = dpb_size
         self._buffers: BufferPool[HostSlot] | None = None
         self._call = self.drained = 0
         self.closed = False
@@ -52,7 +52,7 @@ class FakeSession:
     def make_current(self) -> None:
         """Any thread may."""
 
-    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
+    def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         assert not self.closed
         if self._refuse:
             raise UnsuitableError(self._refuse)
@@ -64,7 +64,7 @@ class FakeSession:
         except av.error.FFmpegError:
             return []  # as the GPU's: without a word
 
-    def drain(self) -> list[Shown]:
+    def drain(self) -> list[LoadablePicture]:
         self._call += 1
         self.drained += 1
         found = self._found(self._context.decode(None))
@@ -72,11 +72,11 @@ class FakeSession:
         return found
 
     @property
-    def needs(self) -> int:
+    def memory_bytes(self) -> int:
         size = self._context.width, self._context.height
         if not all(size):
             return 0
-        return decoder_bytes(self._codec, *size, self._surfaces, low_latency=self._low_latency, kept=self._kept)
+        return decoder_bytes(self._codec, *size, self._surfaces, low_latency=self._low_latency, dpb_size=self._dpb_size)
 
     @property
     def all_free(self) -> bool:
@@ -92,7 +92,7 @@ class FakeSession:
         self._context: Any = CodecContext.create(self._codec, "r")
         self._context.thread_count = 1
 
-    def _found(self, frames: list[VideoFrame]) -> list[Shown]:
+    def _found(self, frames: list[VideoFrame]) -> list[LoadablePicture]:
         call = self._call
         return [(partial(self._load, frame, call), frame.pts) for frame in frames]
 
@@ -138,7 +138,9 @@ class FakeTarget:
 
 
 class FakeCard:
-    """A pool of fake sessions, all of which can be looked at."""
+    """A pool of fake sessions, which tests can inspect; see `daemon.sources.nvdec.port.DecoderDevice`."""
+
+    threads = 4
 
     def __init__(
         self,
@@ -147,22 +149,28 @@ class FakeCard:
         refuse: str | None = None,
         card: Capability = CARD,
         full: bool = False,
-        kept: int | None = None,
+        dpb_size: int | None = None,
     ) -> None:
-        self._full, self._kept = full, kept
+        self._full, self._dpb_size = full, dpb_size
         self.sessions: deque[FakeSession] = deque()
-        self._surfaces, self._refuse = surfaces, refuse
+        self.surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
-        self.pool = Pool(card, self._make, self._make_target, surfaces, 4, limit)
+        self.pool = NvdecPool(card, self, limit)
 
-    def _make(self, codec: str, low_latency: bool) -> FakeSession:
-        self.sessions.append(FakeSession(codec, low_latency, self._surfaces, self._refuse, self._kept))
+    def make_current(self) -> None:
+        """Any thread may."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def open_session(self, codec: str, low_latency: bool) -> FakeSession:
+        self.sessions.append(FakeSession(codec, low_latency, self.surfaces, self._refuse, self._dpb_size))
         return self.sessions[-1]
 
-    def _make_target(self, width: int, height: int) -> FakeTarget:
+    def open_target(self, width: int, height: int) -> FakeTarget:
         if self._full:
             raise DetectorError("out of memory")
-        self.targets.append(FakeTarget(self._surfaces, width, height))
+        self.targets.append(FakeTarget(self.surfaces, width, height))
         return self.targets[-1]
 
 
@@ -178,13 +186,13 @@ class FakeOffer:
     def without_decoder(self, reason: str) -> FakeOffer:
         return replace(self, refusal=reason)
 
-    def open(self, part: float | None = None) -> Pool:
+    def open(self, part: float | None = None) -> NvdecPool:
         return FakeCard(self.surfaces, card=structs.replace(CARD, refusal=self.refusal)).pool
 
     def mapper(self) -> HostMapper:
         return HostMapper()
 
-    def needs(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
+    def estimate(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
         return self.share, 1 << 20
 
 

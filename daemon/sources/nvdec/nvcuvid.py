@@ -1,7 +1,7 @@
-"""NVIDIA's video decoder by ctypes: what Lookout needs of libnvcuvid, which comes with the driver.
+"""NVIDIA's video decoder by ctypes: the part of libnvcuvid that Lookout needs. The library comes with the driver.
 
-A parser finds the pictures in a stream, and says by callbacks what decoder they need, when to begin one, and when one
-is to be shown. A picture that is begun is not waited for: whether it is done can be asked.
+The parser splits a stream into pictures. Its callbacks create the decoder, start the decoding of a picture, and report
+a picture in display order. Decoding is asynchronous; `is_done` reads the status of a picture.
 
 Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12.
 """
@@ -17,88 +17,88 @@ from daemon.sources.nvdec.nvcuvid_structs import (
     Callback,
     Caps,
     DecoderParameters,
+    DecodeStatus,
+    DisplayInfo,
     Format,
     Packet,
     ParserParameters,
     Processing,
     ShortArea,
-    Shown,
-    Status,
 )
 
 CODECS = {"h264": 4, "mjpeg": 5, "hevc": 8, "vp9": 10, "av1": 11}
 _NV12, _WEAVE, _DEDICATED, _420 = 0, 0, 4, 1
 _END_OF_STREAM, _HAS_TIME, _END_OF_PICTURE = 0x01, 0x02, 0x08
-_NO_TIME = -(1 << 62)  # stands for none: the parser makes up a time that is not given
-_TELLS = ("h264", "hevc", "mjpeg")  # whether a picture is done
+_NO_TIME = -(1 << 62)  # marks a missing time: the parser would invent one
+_REPORTS_STATUS = ("h264", "hevc", "mjpeg")  # the codecs with a decode status
 _IN_PROGRESS, _ERROR = 1, 8
-_SHOWN_AT_ONCE, _SHOWN_LATER = 0, 4  # pictures by which showing is delayed, so that nobody waits for one
-_MAPPED = 3  # pictures that may be on their way out at once
+_NO_DELAY, _THROUGHPUT_DELAY = 0, 4  # display delay, pictures
+_MAX_MAPPED = 3  # pictures that may be mapped at once
 OUT_OF_MEMORY = 2
-# CUDA's codes after which a process can use the GPU no more: an error of its context, such as an illegal address.
+# CUDA's sticky errors: the context is lost, for example after an illegal address.
 _STICKY = frozenset({214, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
-Picture = tuple[int, "int | None"]
-"""The number of a decoded picture, and the time of the packet that it began in."""
+DisplayedPicture = tuple[int, "int | None"]
+"""The index of a decoded picture, and the time of its packet."""
 
 
 class NvdecError(Exception):
-    """The decoder cannot do it.
+    """A call of the decoder failed.
 
     Attributes:
-        code: CUDA's, of the call that failed; 0 if it was none.
-        sticky: the process can use the GPU no more, and must end.
+        code: CUDA's error code, 0 if no call of CUDA failed.
+        sticky: the process cannot use the GPU any more, and must end.
     """
 
-    def __init__(self, words: str, code: int = 0) -> None:
-        super().__init__(f"{words}: CUDA error {code}" if code else words)
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(f"{message}: CUDA error {code}" if code else message)
         self.code = code
         self.sticky = code in _STICKY
 
 
 def caps(codec: str) -> Caps:
-    """Of 8-bit 4:2:0, on the current context's GPU.
+    """The decoder's capabilities for 8-bit 4:2:0, on the current context's GPU.
 
     Raises:
-        NvdecError: the driver does not say.
+        NvdecError: the driver gives none.
     """
     found = Caps(codec=CODECS[codec], chroma=_420)
     _checked("cuvidGetDecoderCaps", _library().cuvidGetDecoderCaps(byref(found)))
     return found
 
 
-class Parsed:
-    """One stream: a parser and, from its first parameters on, a decoder, for the thread that has the context.
+class StreamDecoder:
+    """The parser and the decoder of one stream, for the thread that holds the context.
 
     Args:
         codec: one of `CODECS`.
-        stream: CUDA's, by its handle, in which pictures are brought out.
-        at_once: each picture is shown as soon as it can be, whether it is done or not.
+        stream: handle of the CUDA stream on which pictures are mapped.
+        low_latency: display each picture at once, decoded or not.
 
     Attributes:
-        size: width and height, pixels; 0 until a stream is known.
-        kept: pictures that the decoder keeps for others to refer to; 0 until then.
+        size: width and height, pixels; 0 until the stream's parameters are known.
+        dpb_size: pictures in the decoder's picture buffer; 0 until then.
     """
 
-    def __init__(self, codec: str, stream: int, *, at_once: bool) -> None:
-        self.size, self.kept = (0, 0), 0
+    def __init__(self, codec: str, stream: int, *, low_latency: bool) -> None:
+        self.size, self.dpb_size = (0, 0), 0
         self._library, self._parser, self._decoder = _library(), c_void_p(), c_void_p()
-        self._tells = codec in _TELLS
-        self._made_for: tuple[int, ...] = ()
-        self._shown: list[Picture] = []
-        self._problem: Exception | None = None
-        # What C holds must stay; and what is asked for each picture is made once.
-        self._callbacks = tuple(map(Callback, (self._on_format, self._on_decode, self._on_show)))
-        self._packet, self._status = Packet(), Status()
+        self._reports_status = codec in _REPORTS_STATUS
+        self._layout: tuple[int, ...] = ()
+        self._displayed: list[DisplayedPicture] = []
+        self._error: Exception | None = None
+        # The library keeps the callbacks' addresses. The structs are reused for every picture.
+        self._callbacks = tuple(map(Callback, (self._on_format, self._on_decode, self._on_display)))
+        self._packet, self._status = Packet(), DecodeStatus()
         self._processing = Processing(progressive=1, stream=stream)
         self._pointer, self._pitch = c_ulonglong(), c_uint()
-        self._delay = _SHOWN_AT_ONCE if at_once else _SHOWN_LATER
+        self._delay = _NO_DELAY if low_latency else _THROUGHPUT_DELAY
         wanted = ParserParameters(codec=CODECS[codec], surfaces=1, delay=self._delay)
-        wanted.on_format, wanted.on_decode, wanted.on_show = self._callbacks
+        wanted.on_format, wanted.on_decode, wanted.on_display = self._callbacks
         _checked("cuvidCreateVideoParser", self._library.cuvidCreateVideoParser(byref(self._parser), byref(wanted)))
 
-    def parse(self, address: int, size: int, time: int | None) -> list[Picture]:
-        """Begin to decode a whole picture in host memory; those to be shown now, in order.
+    def parse(self, address: int, size: int, time: int | None) -> list[DisplayedPicture]:
+        """Start to decode a whole picture in host memory. Returns the pictures to be displayed now, in order.
 
         Raises:
             NvdecError: the decoder cannot go on.
@@ -106,17 +106,17 @@ class Parsed:
         self._packet.time = _NO_TIME if time is None else time
         return self._parse(address, size, _END_OF_PICTURE | _HAS_TIME)
 
-    def drain(self) -> list[Picture]:
-        """Those not shown yet. What comes after begins anew. Raises as `parse`."""
+    def drain(self) -> list[DisplayedPicture]:
+        """The pictures not displayed yet. The next packet begins a new stream. Raises as `parse`."""
         return self._parse(0, 0, _END_OF_STREAM)
 
     def is_done(self, number: int) -> bool:
-        """Whether a picture is decoded; of codecs of which that cannot be asked, `map` waits for it.
+        """Whether a picture is decoded. True for codecs without a status: `map` waits for their pictures.
 
         Raises:
-            NvdecError: it could not be.
+            NvdecError: the picture is damaged.
         """
-        if not self._tells:
+        if not self._reports_status:
             return True
         _checked("cuvidGetDecodeStatus", self._library.cuvidGetDecodeStatus(self._decoder, number, byref(self._status)))
         if self._status.status == _ERROR:
@@ -124,57 +124,57 @@ class Parsed:
         return bool(self._status.status != _IN_PROGRESS)
 
     def map(self, number: int) -> tuple[int, int]:
-        """A picture's address and pitch as NV12 on the device, in the stream's order, until it is given back.
+        """Address and pitch of a picture as NV12 on the device, in stream order, until `unmap`.
 
         Raises:
-            NvdecError: it cannot be had.
+            NvdecError: the picture cannot be mapped.
         """
         found = byref(self._pointer), byref(self._pitch), byref(self._processing)
         _checked("cuvidMapVideoFrame", self._library.cuvidMapVideoFrame64(self._decoder, number, *found))
         return self._pointer.value, self._pitch.value
 
     def unmap(self, pointer: int) -> None:
-        """Nothing in the stream reads it any more."""
+        """Release a mapped picture; no work on the stream may read it any more."""
         _checked("cuvidUnmapVideoFrame", self._library.cuvidUnmapVideoFrame64(self._decoder, c_ulonglong(pointer)))
 
     def close(self) -> None:
-        """All must be given back."""
+        """Every picture must be unmapped."""
         parser, self._parser = self._parser, c_void_p()
         decoder, self._decoder = self._decoder, c_void_p()
         if parser:
             self._library.cuvidDestroyVideoParser(parser)
         if decoder:
             self._library.cuvidDestroyDecoder(decoder)
-        self._callbacks = ()  # they hold this
+        self._callbacks = ()  # they refer to this object
 
-    def _parse(self, address: int, size: int, flags: int) -> list[Picture]:
+    def _parse(self, address: int, size: int, flags: int) -> list[DisplayedPicture]:
         packet = self._packet
         packet.data, packet.size, packet.flags = address, size, flags
         code = self._library.cuvidParseVideoData(self._parser, byref(packet))
-        if problem := self._problem:
-            self._problem = None
+        if problem := self._error:
+            self._error = None
             raise problem
         _checked("cuvidParseVideoData", code)
-        shown, self._shown = self._shown, []
+        shown, self._displayed = self._displayed, []
         return shown
 
     def _on_format(self, _: Any, where: int) -> int:
-        """How many pictures the decoder has room for; 0 if there is none."""
+        """Returns the number of pictures that the decoder has room for; 0 on error."""
         try:
             found = Format.from_buffer_copy((c_ubyte * ctypes.sizeof(Format)).from_address(where))
             if not self._decoder:
                 self._make(found)
-            elif found.made_for != self._made_for:
-                raise NvdecError("the form of its pictures changed where no parameters were seen")
-        except Exception as error:  # noqa: BLE001 - none may pass through C
-            self._problem = error
+            elif found.layout != self._layout:
+                raise NvdecError("the picture format changed where no parameters were seen")
+        except Exception as error:  # noqa: BLE001 - no exception may cross C
+            self._error = error
             return 0
-        return self.kept + self._delay
+        return self.dpb_size + self._delay
 
     def _make(self, found: Format) -> None:
         if found.chroma != _420 or found.luma_depth_minus_8 or found.chroma_depth_minus_8:
-            raise NvdecError("only 8-bit 4:2:0 is taken from it")
-        self.size, self.kept, self._made_for = found.size, max(1, int(found.surfaces_min)), found.made_for
+            raise NvdecError("only 8-bit 4:2:0 is decoded")
+        self.size, self.dpb_size, self._layout = found.size, max(1, int(found.surfaces_min)), found.layout
         width, height = found.size
         area = found.area
         wanted = DecoderParameters(
@@ -182,7 +182,7 @@ class Parsed:
             height=found.coded_height,
             width_max=found.coded_width,
             height_max=found.coded_height,
-            surfaces=self.kept + self._delay,
+            surfaces=self.dpb_size + self._delay,
             codec=found.codec,
             chroma=found.chroma,
             depth_minus_8=found.luma_depth_minus_8,
@@ -192,28 +192,28 @@ class Parsed:
             deinterlace=_WEAVE,
             target_width=width,
             target_height=height,
-            mapped=_MAPPED,
+            mapped=_MAX_MAPPED,
         )
         _checked("cuvidCreateDecoder", self._library.cuvidCreateDecoder(byref(self._decoder), byref(wanted)))
 
     def _on_decode(self, _: Any, where: int) -> int:
-        if self._problem or not self._decoder:  # of another form: the driver would take it, and may crash
+        if self._error or not self._decoder:  # after a format change the driver may crash
             return 0
         if code := self._library.cuvidDecodePicture(self._decoder, c_void_p(where)):
-            self._problem = NvdecError("cuvidDecodePicture", code)
+            self._error = NvdecError("cuvidDecodePicture", code)
         return int(not code)
 
-    def _on_show(self, _: Any, where: int) -> int:
-        if where:  # nothing at the end of a stream
-            shown = Shown.from_address(where)
+    def _on_display(self, _: Any, where: int) -> int:
+        if where:  # null at the end of a stream
+            shown = DisplayInfo.from_address(where)
             time = shown.time
-            self._shown.append((shown.index, None if time == _NO_TIME else time))
+            self._displayed.append((shown.index, None if time == _NO_TIME else time))
         return 1
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    """Raises OSError: the driver has none."""
+    """Raises OSError: the driver has no decoder library."""
     return ctypes.CDLL("libnvcuvid.so.1")
 
 

@@ -1,6 +1,6 @@
-"""What libnvcuvid takes and gives, as its headers have it.
+"""Structs of libnvcuvid, field by field as in its headers.
 
-Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12. Fields that nobody sets are not named one by one.
+Source: cuviddec.h and nvcuvid.h, Video Codec SDK 12. Fields that Lookout does not set have no names.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class Format(ctypes.Structure):
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height as they are to be shown, pixels; NV12 has even ones."""
+        """Display width and height, pixels; rounded up to even numbers for NV12."""
         width, height = self.area.right - self.area.left, self.area.bottom - self.area.top
         return width + width % 2, height + height % 2
 
     @property
-    def made_for(self) -> tuple[int, ...]:
-        """What a decoder cannot change."""
+    def layout(self) -> tuple[int, ...]:
+        """The parameters that an existing decoder cannot change."""
         return self.coded_width, self.coded_height, self.area.left, self.area.top, *self.size, self.surfaces_min
 
 
@@ -74,7 +74,7 @@ class Packet(ctypes.Structure):
     _fields_ = (("flags", c_ulong), ("size", c_ulong), ("data", c_void_p), ("time", c_longlong))
 
 
-class Shown(ctypes.Structure):
+class DisplayInfo(ctypes.Structure):
     """CUVIDPARSERDISPINFO."""
 
     _fields_ = (
@@ -102,7 +102,7 @@ class ParserParameters(ctypes.Structure):
         ("user", c_void_p),
         ("on_format", Callback),
         ("on_decode", Callback),
-        ("on_show", Callback),
+        ("on_display", Callback),
         ("_2", c_void_p * 8),
     )
 
@@ -153,7 +153,7 @@ class Processing(ctypes.Structure):
     )
 
 
-class Status(ctypes.Structure):
+class DecodeStatus(ctypes.Structure):
     """CUVIDGETDECODESTATUS."""
 
     _fields_ = (("status", c_int), ("_1", c_uint * 31), ("_2", c_void_p * 8))

@@ -1,9 +1,8 @@
-"""Hardware decoders kept from one connection to the next: making one takes the driver 50 ms or more."""
+"""A pool of hardware decoders, reused between connections: the driver needs 50 ms or more to create one."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -13,46 +12,28 @@ from daemon.sources.decode import Decoder, SoftwareDecoder, UnsuitableError, pix
 from daemon.sources.nvdec.capability import Capability
 from daemon.sources.nvdec.costs import decoder_bytes, picture_bytes
 from daemon.sources.nvdec.decoder import NvdecDecoder
-from daemon.sources.nvdec.port import Holder, Key, MakeSession, Session, UploadTarget
+from daemon.sources.nvdec.port import DecoderDevice, DecoderSession, PictureOwner, SessionKey
 from daemon.sources.nvdec.upload import UploadingDecoder
 
 log = structlog.get_logger(__name__)
 
 
-class Pool:
+class NvdecPool:
     """Implements `daemon.sources.decode.DecoderPool`; safe to use from every thread.
 
     Args:
-        card: what can be decoded.
-        make: opens a session.
-        make_target: makes room for pictures of a width and height that come from the CPU.
-        surfaces: pictures of each source that may be on their way at once.
-        threads: see `DecoderPool`.
-        limit: bytes of the GPU's memory for all sessions, None for any.
-        make_current: makes the GPU usable in the calling thread.
-        on_close: what to release after all sessions.
+        device: closed with the pool.
+        limit: bytes of the GPU's memory for all sessions, None for no limit.
     """
 
-    def __init__(
-        self,
-        card: Capability,
-        make: MakeSession,
-        make_target: Callable[[int, int], UploadTarget],
-        surfaces: int,
-        threads: int,
-        limit: int | None = None,
-        make_current: Callable[[], None] = lambda: None,
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.make_current = make_current
-        self.card, self.threads = card, threads
-        self._make_target = make_target
-        self._make, self._surfaces, self._limit, self._on_close = make, surfaces, limit, on_close
-        self._idle: list[tuple[Key, int, Session]] = []  # the longest idle first
-        self._closing: list[Holder] = []  # to be closed when their pictures are home
-        self._reserved: list[int] = []  # what each decoder may take
-        self._taken: list[int] = []  # what sessions in use take
-        self._peak = 0  # decoders at once, so far
+    def __init__(self, capability: Capability, device: DecoderDevice, limit: int | None = None) -> None:
+        self.capability, self._device, self._limit = capability, device, limit
+        self.threads, self.make_current = device.threads, device.make_current
+        self._idle: list[tuple[SessionKey, int, DecoderSession]] = []  # the longest idle first
+        self._closing: list[PictureOwner] = []  # closed once their surfaces are returned
+        self._reserved: list[int] = []  # bytes of each decoder
+        self._taken: list[int] = []  # bytes of each session in use
+        self._peak = 0  # the most decoders at once so far
         self._lock = threading.Lock()
 
     @property
@@ -63,28 +44,28 @@ class Pool:
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
         context = stream.codec_context
         codec, size = context.name, (context.width, context.height)
-        if reason := self.card.unsupported_reason(codec, *size, pixel_format(stream)):
+        if reason := self.capability.unsupported_reason(codec, *size, pixel_format(stream)):
             raise UnsuitableError(reason)
-        cost = decoder_bytes(codec, *size, self._surfaces, low_latency=low_latency)
+        cost = decoder_bytes(codec, *size, self._device.surfaces, low_latency=low_latency)
         self._reserve(cost)
         return NvdecDecoder(self, codec, cost, low_latency)
 
     def software(self, stream: VideoStream) -> Decoder:
         context = stream.codec_context
-        most = picture_bytes(context.width, context.height)
-        cost = most * self._surfaces
+        max_bytes = picture_bytes(context.width, context.height)
+        cost = max_bytes * self._device.surfaces
         try:
             self._reserve(cost)
         except UnsuitableError as error:
             log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
             return SoftwareDecoder()
-        return UploadingDecoder(most, self._make_target, self._close_when_free, partial(self.release, cost))
+        return UploadingDecoder(max_bytes, self._device.open_target, self._close_when_free, partial(self.release, cost))
 
-    def acquire(self, key: Key, cost: int) -> Session:
-        """An idle session, or a new one, for the calling thread.
+    def acquire(self, key: SessionKey, cost: int) -> DecoderSession:
+        """An idle session, or a new one, bound to the calling thread.
 
         Raises:
-            UnsuitableError: the decoder refuses.
+            UnsuitableError: the driver refuses a new session.
         """
         with self._lock:
             found = next((row for row in reversed(self._idle) if row[0] == key), None)
@@ -93,7 +74,7 @@ class Pool:
             self._taken.append(cost)
         self._trim()
         try:
-            session = found[2] if found else self._make(key[0], key[1])
+            session = found[2] if found else self._device.open_session(key[0], key[1])
         except BaseException:
             with self._lock:
                 self._taken.remove(cost)
@@ -101,24 +82,24 @@ class Pool:
         session.make_current()
         return session
 
-    def give(self, key: Key, cost: int, session: Session) -> None:
-        """A drained session, for whoever comes next with the same parameters."""
+    def put_back(self, key: SessionKey, cost: int, session: DecoderSession) -> None:
+        """Return a drained session; the next decoder with the same key reuses it."""
         with self._lock:
             self._taken.remove(cost)
             self._idle.append((key, cost, session))
         self._trim()
 
-    def discard(self, cost: int, session: Session) -> None:
-        """A session that failed."""
+    def discard(self, cost: int, session: DecoderSession) -> None:
+        """Close a session that failed."""
         with self._lock:
             self._taken.remove(cost)
         self._close_when_free(session)
 
-    def amend(self, cost: int, needs: int) -> None:
-        """A decoder, and the session that it has taken, take something else than was thought.
+    def change_cost(self, cost: int, needs: int) -> None:
+        """Replace the estimated cost of a decoder and its session by the measured one.
 
         Raises:
-            UnsuitableError: there is no room for it; all is as before.
+            UnsuitableError: the pool has no room for it; nothing is changed.
         """
         with self._lock:
             self._reserved.remove(cost)
@@ -133,7 +114,7 @@ class Pool:
         self._trim()
 
     def release(self, cost: int) -> None:
-        """The room that a decoder had."""
+        """Release the memory that was reserved for a decoder."""
         with self._lock:
             self._reserved.remove(cost)
 
@@ -142,25 +123,25 @@ class Pool:
             self._peak = 0
         self._trim()
         if self._closing:
-            log.warning("decoders left behind: somebody still holds their pictures", count=len(self._closing))
+            log.warning("decoders left open: their pictures are still in use", count=len(self._closing))
             return
-        self._on_close()
+        self._device.close()
 
-    def _close_when_free(self, holder: Holder) -> None:
-        """Close it when its pictures are home."""
+    def _close_when_free(self, owner: PictureOwner) -> None:
+        """Close a session or upload target once its surfaces have been returned."""
         with self._lock:
-            self._closing.append(holder)
+            self._closing.append(owner)
         self._trim()
 
     def _reserve(self, cost: int) -> None:
-        """Room for one more decoder; idle sessions do not count, they go when it takes a session."""
+        """Reserve memory for one more decoder. Idle sessions do not count: they are closed when memory is needed."""
         with self._lock:
             self._check_room(cost)
             self._reserved.append(cost)
             self._peak = max(self._peak, len(self._reserved))
 
     def _check_room(self, cost: int) -> None:
-        """With the lock held."""
+        """Requires the lock."""
         limit, taken = self._limit, sum(self._reserved)
         if limit is not None and taken + cost > limit:
             raise UnsuitableError(
@@ -169,7 +150,7 @@ class Pool:
             )
 
     def _trim(self) -> None:
-        """Close what is idle beyond the most that was ever used at once, or what there is room for."""
+        """Close idle sessions beyond the peak number of decoders or the memory limit, and owners that are free."""
         with self._lock:
             while self._idle and (
                 len(self._idle) + len(self._taken) > self._peak

@@ -1,4 +1,4 @@
-"""What the pool, the sessions and the decoders of one GPU share."""
+"""Types that the pool, the sessions and the decoders of one GPU share."""
 
 from __future__ import annotations
 
@@ -10,89 +10,109 @@ from av.video.frame import VideoFrame
 from detectors.port import DeviceImage
 
 Load = Callable[[bool, bool], DeviceImage]
-"""Brings a picture out of the decoder's own memory, which its next call overwrites; arguments as in DeviceImage: bt709,
-full_range. It may raise DecodeError."""
+"""Copies a picture out of the decoder's own memory, which the decoder's next call overwrites. Arguments as in
+DeviceImage: bt709, full_range. Raises DecodeError."""
+
+LoadablePicture = tuple[Load, "int | None"]
+"""A picture in display order, and the time of its packet."""
+
+SessionKey = tuple[str, bool, bytes]
+"""Codec, low latency, parameter sets. Sessions with equal keys are interchangeable."""
 
 
-Shown = tuple[Load, "int | None"]
-"""A picture to be shown, and the time of the packet it came from."""
-
-
-class Session(Protocol):
+class DecoderSession(Protocol):
     """One hardware decoder; used by one thread at a time."""
 
     def make_current(self) -> None:
-        """The calling thread uses it from here on."""
+        """Bind the calling thread to the session's GPU."""
         ...
 
-    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
-        """The pictures that a packet in host memory completes, in the order they are to be shown.
+    def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
+        """The pictures that a packet in host memory completes, in display order.
 
         Args:
-            time: at which this packet's is, in any unit; None if that is not known.
+            time: of the packet, in any unit; None if unknown.
 
         Raises:
-            UnsuitableError: it cannot decode this; to be used no more.
+            UnsuitableError: the session cannot decode this stream and must not be used again.
         """
         ...
 
-    def drain(self) -> list[Shown]:
-        """The pictures still in it; afterwards it is as new, for the same parameters. Raises as `decode`."""
+    def drain(self) -> list[LoadablePicture]:
+        """The pictures still in the decoder. The session is then ready for a new stream with the same parameters.
+        Raises as `decode`."""
         ...
 
     @property
-    def needs(self) -> int:
-        """Bytes of the GPU, with its pictures; 0 until a stream has told what form they have."""
+    def memory_bytes(self) -> int:
+        """GPU memory of the decoder and its surfaces; 0 until the stream's parameters are known."""
         ...
 
     @property
     def all_free(self) -> bool:
-        """Nobody holds a picture of it."""
+        """Whether all surfaces have been returned."""
         ...
 
     def close(self) -> None: ...
 
 
 class UploadTarget(Protocol):
-    """Room for pictures of one size on the GPU; used by one thread at a time."""
+    """GPU memory for pictures of one size that the CPU decodes; used by one thread at a time."""
 
     def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
-        """Enqueue a picture's way there.
+        """Enqueue the upload of a picture.
 
         Raises:
-            DecodeError: it cannot be had.
+            DecodeError: the upload failed.
         """
         ...
 
     @property
     def all_free(self) -> bool:
-        """Nobody holds a picture of it."""
+        """Whether all surfaces have been returned."""
         ...
 
     def close(self) -> None: ...
 
 
-class Holder(Protocol):
-    """What may be closed when its pictures are home: a session, or room for pictures."""
+class PictureOwner(Protocol):
+    """A session or an upload target: it may be closed once its surfaces have been returned."""
 
     @property
     def all_free(self) -> bool: ...
     def close(self) -> None: ...
 
 
-MakeSession = Callable[[str, bool], Session]
-"""A new one for a codec; and whether a picture is to come as soon as it can."""
+class DecoderDevice(Protocol):
+    """The GPU under a pool.
 
-Key = tuple[str, bool, bytes]
-"""Codec, low latency, parameters: sessions are exchangeable where these are the same, for each is made for one form of
-picture."""
+    Attributes:
+        surfaces: pictures of each source that may be in use at once.
+        threads: see `daemon.sources.decode.DecoderPool`.
+    """
+
+    @property
+    def surfaces(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    def make_current(self) -> None: ...
+
+    def open_session(self, codec: str, low_latency: bool) -> DecoderSession:
+        """Raises UnsuitableError."""
+        ...
+
+    def open_target(self, width: int, height: int) -> UploadTarget:
+        """Raises DetectorError."""
+        ...
+
+    def close(self) -> None: ...
 
 
-class Sessions(Protocol):
-    """Lends sessions to decoders; see `daemon.sources.nvdec.pool.Pool`."""
+class SessionPool(Protocol):
+    """Lends sessions to decoders; see `daemon.sources.nvdec.pool.NvdecPool`."""
 
-    def acquire(self, key: Key, cost: int) -> Session: ...
-    def give(self, key: Key, cost: int, session: Session) -> None: ...
-    def discard(self, cost: int, session: Session) -> None: ...
-    def amend(self, cost: int, needs: int) -> None: ...
+    def acquire(self, key: SessionKey, cost: int) -> DecoderSession: ...
+    def put_back(self, key: SessionKey, cost: int, session: DecoderSession) -> None: ...
+    def discard(self, cost: int, session: DecoderSession) -> None: ...
+    def change_cost(self, old: int, new: int) -> None: ...
     def release(self, cost: int) -> None: ...

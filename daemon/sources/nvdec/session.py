@@ -1,4 +1,4 @@
-"""One hardware decoder with its stream and its surfaces."""
+"""One hardware decoder with its CUDA stream and its surfaces."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.nvdec.capability import Capability, SizeLimits
 from daemon.sources.nvdec.costs import decoder_bytes
-from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, NvdecError, Parsed, Picture, caps
-from daemon.sources.nvdec.port import Shown
+from daemon.sources.nvdec.nvcuvid import CODECS, OUT_OF_MEMORY, DisplayedPicture, NvdecError, StreamDecoder, caps
+from daemon.sources.nvdec.port import LoadablePicture
 from daemon.sources.nvdec.surfaces import Surface, Surfaces
 from detectors.cuda import CudaError, Device, DeviceBuffer, SharedBuffer, Stream
 from detectors.port import DeviceImage
 
 _THREADS_PER_ENGINE = 0.4
-_SHORTEST_S, _LONGEST_S = 0.0005, 0.03  # pauses before the first look whether a picture is done
-_SHRINKS = 0.95  # what becomes of that pause where the first look finds it done
-_STEP_S, _GROWS = 0.001, 1.5  # between others
+_MIN_PAUSE_S, _MAX_PAUSE_S = 0.0005, 0.03  # pause before the first status check
+_PAUSE_SHRINK = 0.95  # of that pause, if the first check finds the picture done
+_STEP_S, _PAUSE_GROWTH = 0.001, 1.5  # pause between further checks
 _DECODE_TIMEOUT_S = 5.0
-_MOST_MAPPED = 2
+_MAX_MAPPED = 2
 
 
 class Engines:
     """A GPU's decoding engines, which all sessions share.
 
     Args:
-        shared: pictures lie where another process can see them.
+        shared: pictures lie in memory that another process can map.
 
     Attributes:
         device: the GPU.
-        threads: that keep all engines at work.
+        threads: the number of threads that keep all engines busy.
     """
 
     def __init__(self, device: int, *, shared: bool = False) -> None:
         self._index, self._shared = device, shared
         self.device = Device(device)
-        # With several sessions to a thread, each with pictures under way, few threads keep all engines at work.
+        # A thread serves several sessions, each with pictures in flight: few threads keep all engines busy.
         self.threads = ceil(_THREADS_PER_ENGINE * max(1, caps("h264").engines))
 
-    def card(self) -> Capability:
-        """What they can do."""
+    def capability(self) -> Capability:
+        """The codecs and picture sizes that the engines decode."""
         found = {name: caps(name) for name in CODECS}
         limits = {
             name: SizeLimits((row.width_min, row.height_min), (row.width_max, row.height_max))
@@ -55,73 +55,75 @@ class Engines:
         }
         return Capability(max((row.engines for row in found.values()), default=0), limits)
 
-    def session(self, codec: str, *, low_latency: bool, surfaces: int) -> Session:
-        """A new one, for the calling thread."""
+    def session(self, codec: str, *, low_latency: bool, surfaces: int) -> NvdecSession:
+        """Open a session on the calling thread."""
         self.device.make_current()
-        return Session(self, codec, low_latency, surfaces)
+        return NvdecSession(self, codec, low_latency, surfaces)
 
     def memory(self, size: int) -> DeviceBuffer | SharedBuffer:
-        """For pictures."""
+        """Allocate GPU memory for pictures."""
         return SharedBuffer(self._index, size) if self._shared else DeviceBuffer(size)
 
     def close(self) -> None:
         self.device.close()
 
 
-class Session:
-    """See `daemon.sources.nvdec.port.Session`.
+class NvdecSession:
+    """See `daemon.sources.nvdec.port.DecoderSession`.
 
-    A picture is copied from the decoder's memory in this session's stream, and given back to the decoder when a later
-    one finds that copy done: so nobody waits for it. For one that is not decoded yet its thread sleeps, as long as most
-    of the others took: who waits inside the driver is woken by each picture of everybody, and has to win back the
-    interpreter's lock each time.
+    A picture is copied out of the decoder's memory on this session's stream. A later picture unmaps it once the copy is
+    done, so no thread waits for a copy. While a picture is not decoded yet the thread sleeps, as long as most pictures
+    took: a thread that waits inside the driver is woken by every picture of every session, and must take the GIL each
+    time.
     """
 
     def __init__(self, engines: Engines, codec: str, low_latency: bool, surfaces: int) -> None:
-        self._engines, self._count = engines, surfaces
+        self._engines, self._surface_count = engines, surfaces
         self._codec, self._low_latency = codec, low_latency
         self._surfaces: Surfaces | None = None
         self._mapped: deque[tuple[int, Surface]] = deque()
         self._pause_s, self._begun = 0.0, 0.0
-        self._most_pause_s = _LONGEST_S if low_latency else 0.0
+        self._max_pause_s = _MAX_PAUSE_S if low_latency else 0.0
         self._closed = False
         with ExitStack() as undo:
             self._stream = Stream()
             undo.callback(self._stream.close)
-            self._parsed = Parsed(codec, self._stream.handle, at_once=low_latency)
+            self._decoder = StreamDecoder(codec, self._stream.handle, low_latency=low_latency)
             undo.pop_all()
 
     def make_current(self) -> None:
         self._engines.device.make_current()
 
-    def decode(self, address: int, size: int, time: int | None) -> list[Shown]:
+    def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         try:
-            found = self._parsed.parse(address, size, time)
+            found = self._decoder.parse(address, size, time)
         except NvdecError as error:
-            raise _refusal(error) from error
-        self._begun = perf_counter()  # the first call makes a decoder, for which others may be waited for
-        return self._shown(found)
+            raise _unsuitable(error) from error
+        self._begun = perf_counter()  # after the first call, which creates the decoder and may wait for others
+        return self._loadable(found)
 
-    def decode_bytes(self, data: bytes) -> list[Shown]:
-        """The same for what is not a packet yet."""
+    def decode_bytes(self, data: bytes) -> list[LoadablePicture]:
+        """Decode an access unit in Python's memory."""
         packet = av.Packet(data)
         return self.decode(packet.buffer_ptr, packet.buffer_size, None)
 
-    def drain(self) -> list[Shown]:
+    def drain(self) -> list[LoadablePicture]:
         try:
-            return self._shown(self._parsed.drain())
+            return self._loadable(self._decoder.drain())
         except NvdecError as error:
-            raise _refusal(error) from error
+            raise _unsuitable(error) from error
 
-    def _shown(self, pictures: list[Picture]) -> list[Shown]:
+    def _loadable(self, pictures: list[DisplayedPicture]) -> list[LoadablePicture]:
         return [(partial(self._load, number), time) for number, time in pictures]
 
     @property
-    def needs(self) -> int:
-        parsed = self._parsed
-        if not parsed.kept:
+    def memory_bytes(self) -> int:
+        decoder = self._decoder
+        if not decoder.dpb_size:
             return 0
-        return decoder_bytes(self._codec, *parsed.size, self._count, low_latency=self._low_latency, kept=parsed.kept)
+        return decoder_bytes(
+            self._codec, *decoder.size, self._surface_count, low_latency=self._low_latency, dpb_size=decoder.dpb_size
+        )
 
     @property
     def all_free(self) -> bool:
@@ -134,8 +136,8 @@ class Session:
         self._engines.device.make_current()
         self._stream.synchronize()
         while self._mapped:
-            self._parsed.unmap(self._mapped.popleft()[0])
-        self._parsed.close()
+            self._decoder.unmap(self._mapped.popleft()[0])
+        self._decoder.close()
         if self._surfaces:
             self._surfaces.close()
         self._stream.close()
@@ -146,54 +148,55 @@ class Session:
             surfaces = self._surfaces or self._make_surfaces()
             lease = surfaces.acquire()
             surface = lease.slot
-            self._give_back()
-            source = self._parsed.map(number)
+            self._unmap_copied()
+            source = self._decoder.map(number)
             self._mapped.append((source[0], surface))
             self._stream.copy_rows((surface.pointer, surfaces.pitch), source, surfaces.pitch, surfaces.rows)
             surface.event.record(self._stream)
         except (CudaError, NvdecError) as error:
-            raise _lost(error) from error
+            raise _decode_error(error) from error
         return surfaces.image(lease, bt709, full_range)
 
     def _wait_for(self, number: int) -> None:
-        """Each look has its price, so the pause before the first grows until it is the only one for most pictures.
+        """Sleep until a picture is decoded.
 
-        Where pictures may wait in the decoder most are done, and the thread has other sources to go on with.
+        Each status check costs time. The pause before the first check therefore grows until one check is enough for
+        most pictures. Where the decoder queues for throughput most pictures are done at the first check.
         """
-        if self._pause_s > _SHORTEST_S:
+        if self._pause_s > _MIN_PAUSE_S:
             sleep(self._pause_s)
-        if self._parsed.is_done(number):
-            self._pause_s *= _SHRINKS
+        if self._decoder.is_done(number):
+            self._pause_s *= _PAUSE_SHRINK
             return
-        self._pause_s = min(self._pause_s + _STEP_S, self._most_pause_s)
+        self._pause_s = min(self._pause_s + _STEP_S, self._max_pause_s)
         step = _STEP_S
         sleep(step)
-        while not self._parsed.is_done(number):
+        while not self._decoder.is_done(number):
             if perf_counter() - self._begun > _DECODE_TIMEOUT_S:
                 raise DecodeError(f"the GPU has not decoded a picture in {_DECODE_TIMEOUT_S:g} s")
-            step *= _GROWS
+            step *= _PAUSE_GROWTH
             sleep(step)
 
-    def _give_back(self) -> None:
-        while self._mapped and (self._mapped[0][1].is_ready or len(self._mapped) >= _MOST_MAPPED):
+    def _unmap_copied(self) -> None:
+        while self._mapped and (self._mapped[0][1].is_ready or len(self._mapped) >= _MAX_MAPPED):
             pointer, surface = self._mapped.popleft()
             if not surface.is_ready:
                 self._stream.synchronize()
-            self._parsed.unmap(pointer)
+            self._decoder.unmap(pointer)
 
     def _make_surfaces(self) -> Surfaces:
-        """When the size is known: with the first picture."""
-        width, height = self._parsed.size
-        self._surfaces = Surfaces(self._engines.memory, self._count, width, height)
+        """Allocate the surfaces with the first picture, when its size is known."""
+        width, height = self._decoder.size
+        self._surfaces = Surfaces(self._engines.memory, self._surface_count, width, height)
         return self._surfaces
 
 
-def _lost(error: CudaError | NvdecError) -> DecodeError | PoisonedError:
-    """One picture is lost, or the whole process."""
+def _decode_error(error: CudaError | NvdecError) -> DecodeError | PoisonedError:
+    """The error that ends one picture, or the whole process."""
     return PoisonedError(str(error)) if error.sticky else DecodeError(str(error))
 
 
-def _refusal(error: NvdecError) -> UnsuitableError | PoisonedError:
+def _unsuitable(error: NvdecError) -> UnsuitableError | PoisonedError:
     if error.sticky:
         return PoisonedError(str(error))
     if error.code == OUT_OF_MEMORY:

@@ -1,4 +1,4 @@
-"""Where pictures lie on the GPU between a source and a lane."""
+"""GPU memory of pictures between a source and a lane."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from daemon.sources.leases import BufferPool, Lease
 from detectors.cuda import DeviceBuffer, Event, SharedBuffer
 from detectors.port import DeviceImage
 
-_ALIGNED = 256
+_ALIGNMENT = 256
 
-Memory = Callable[[int], DeviceBuffer | SharedBuffer]
-"""So many bytes of the GPU."""
+Allocate = Callable[[int], DeviceBuffer | SharedBuffer]
+"""Allocates a number of bytes on the GPU."""
 
 
 class Surface:
-    """Device memory of one NV12 picture, and the event after which it is whole."""
+    """Device memory of one NV12 picture, and the event that marks it complete."""
 
     def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
         self.block, self.offset = block, offset
@@ -30,21 +30,21 @@ class Surface:
 
 
 class Surfaces:
-    """Room for a number of pictures of one size, lent one at a time.
+    """A pool of surfaces of one size.
 
     Attributes:
         pitch: bytes of a row.
-        rows: of a picture, luma and chroma.
-        bytes: of a picture; its chroma follows its luma.
+        rows: of luma and chroma together.
+        bytes: of a picture; chroma follows luma.
         acquire: see `BufferPool.acquire`.
     """
 
-    def __init__(self, memory: Memory, count: int, width: int, height: int) -> None:
+    def __init__(self, memory: Allocate, count: int, width: int, height: int) -> None:
         self._width, self._height = width, height
         self.pitch = -(-width // 2) * 2
         self.rows = height + -(-height // 2)
         self.bytes = self.pitch * self.rows
-        step = -(-self.bytes // _ALIGNED) * _ALIGNED
+        step = -(-self.bytes // _ALIGNMENT) * _ALIGNMENT
         with ExitStack() as undo:
             block = memory(step * count)
             undo.callback(block.close)
@@ -56,7 +56,7 @@ class Surfaces:
         self.acquire = self._buffers.acquire
 
     def image(self, lease: Lease[Surface], bt709: bool, full_range: bool) -> DeviceImage:
-        """The picture that will lie there, once the surface's event has passed."""
+        """The picture in a surface; complete once the surface's event has passed."""
         luma, pitch, ready = lease.slot.pointer, self.pitch, lease.slot.event.handle
         chroma = luma + pitch * self._height
         return DeviceImage(luma, chroma, pitch, self._width, self._height, bt709, full_range, ready, lease)

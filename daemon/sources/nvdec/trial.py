@@ -1,4 +1,4 @@
-"""What a GPU's decoder can do is asked in a process of its own, which may crash.
+"""Probes a GPU's decoder in a child process, because a broken driver may crash.
 
 `python -m daemon.sources.nvdec.trial DEVICE` is that process.
 """
@@ -16,7 +16,7 @@ from daemon.sources.nvdec.capability import Capability
 
 _TRIAL_TIMEOUT_S = 30
 # Two pictures in H.264: ffmpeg -f lavfi -i testsrc2=size=320x192:rate=30 -frames:v 2 -c:v libx264 -crf 48 -bf 0
-_PICTURES = base64.b64decode(
+_SAMPLE = base64.b64decode(
     "AAAAAWdkAA2ssgKDNgIgAAADACAAAAeB4oVJAAAAAWjrwFksiwAAAWWIhDcpJkJBxQvU7NOflu8i63LYuA0mJa60Gjf9LodkvlfFH4ZxIDa3W4tK"
     "AFnbpXgheQ3mwn5o7aZH5v136gHmKfBe7oUnJP+zdPBlsbEm7OgN6OWldtKBXKk0msGbYBioi25B5bQBj8IDRBEVy4V/o9HKJb5G38I2lKvuH/l1"
     "M5iJxwa1H8ttxAEEU3WOLtglSh4W5VUgY/ttztqfwyqOPbSBXRlakI/HbM3ozVbHvVu5SCC3spSgLPeV/VYHhH/YuZbx6LR/dX4IuLhvmrD+NEfW"
@@ -29,11 +29,11 @@ _PICTURES = base64.b64decode(
 )
 
 
-def ask(device: int) -> Capability:
-    """Try the decoder of a GPU: one picture, in a process that may crash.
+def probe(device: int) -> Capability:
+    """Decode one picture on a GPU, in a child process.
 
     Raises:
-        UnsuitableError: there is none that works; says why.
+        UnsuitableError: the decoder does not work; says why.
     """
     command = [sys.executable, "-m", __spec__.name, str(device)]
     try:
@@ -43,7 +43,7 @@ def ask(device: int) -> Capability:
     lines = (done.stderr if done.returncode else done.stdout).strip().splitlines() or [""]
     if done.returncode:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
-        raise UnsuitableError(f"the GPU's decoder failed its trial ({ended}): {lines[-1] or 'without a word'}")
+        raise UnsuitableError(f"the GPU's decoder failed its trial ({ended}): {lines[-1] or 'no message'}")
     return msgspec.json.decode(lines[-1], type=Capability)
 
 
@@ -56,21 +56,21 @@ def _main(device: int) -> int:
         sys.stderr.write(f"{error}; pip install '.[gpu]'\n")
         return 1
     except OSError as error:
-        words = f"NVIDIA's decoder does not load: {error}; it comes with the driver, and a container has it where"
-        sys.stderr.write(f"{words} NVIDIA_DRIVER_CAPABILITIES has video\n")
+        message = f"NVIDIA's decoder does not load: {error}; it comes with the driver, and a container has it where"
+        sys.stderr.write(f"{message} NVIDIA_DRIVER_CAPABILITIES has video\n")
         return 1
-    card = engines.card()
-    if "h264" in card.codecs:
+    capability = engines.capability()
+    if "h264" in capability.codecs:
         session = engines.session("h264", low_latency=True, surfaces=1)
-        shown = [*session.decode_bytes(_PICTURES), *session.drain()]
+        shown = [*session.decode_bytes(_SAMPLE), *session.drain()]
         image = shown[0][0](False, False) if shown else None
         if image is None or (image.width, image.height) != (320, 192):
-            sys.stderr.write("no picture came of a good one\n")
+            sys.stderr.write("the decoder gave no picture for a valid stream\n")
             return 1
         del image, shown
         session.close()
     engines.close()
-    sys.stdout.write(msgspec.json.encode(card).decode() + "\n")
+    sys.stdout.write(msgspec.json.encode(capability).decode() + "\n")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""What the CPU decodes where there is a GPU: the thread that has decoded a picture also brings it there.
+"""Decodes on the CPU and uploads on the thread that decodes.
 
-Otherwise lanes would, and all pictures of a batch would wait for it; and the bus would carry BGR, twice as much.
+If lanes did the upload, every picture of a batch would wait for it, and the bus would carry BGR, twice the bytes.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _JPEG = 2  # AVCOL_RANGE_JPEG
 
 
 class UploadingDecoder(SoftwareDecoder):
-    """See `daemon.sources.decode.Decoder`. Pictures that are not 8-bit 4:2:0, or larger than there is room for, stay
-    in host memory.
+    """See `daemon.sources.decode.Decoder`. A picture that is not 8-bit 4:2:0, or is larger than the reserved memory,
+    stays in host memory.
 
     Args:
-        most: bytes of a picture that there is room for.
-        make: a target for a width and height; it may raise DetectorError.
-        close_when_free: takes a target that is not used any more, and closes it when it is home.
-        on_close: gives the room back.
+        max_bytes: of a picture, reserved on the GPU.
+        make: opens a target for a width and height; raises DetectorError.
+        close_when_free: closes a target once its surfaces have been returned.
+        on_close: releases the reserved memory.
     """
 
     def __init__(
         self,
-        most: int,
+        max_bytes: int,
         make: Callable[[int, int], UploadTarget],
         close_when_free: Callable[[UploadTarget], None],
         on_close: Callable[[], None],
     ) -> None:
-        self._most, self._make, self._close_when_free, self._on_close = most, make, close_when_free, on_close
+        self._max_bytes, self._make, self._close_when_free, self._on_close = max_bytes, make, close_when_free, on_close
         self._target: UploadTarget | None = None
         self._size = (0, 0)
         self._closed = False
@@ -56,7 +56,7 @@ class UploadingDecoder(SoftwareDecoder):
 
     def _load(self, frame: VideoFrame) -> Image:
         name, size = frame.format.name, (frame.width, frame.height)
-        if name not in _LAYOUTS or picture_bytes(*size) > self._most:
+        if name not in _LAYOUTS or picture_bytes(*size) > self._max_bytes:
             return bgr_of(frame)
         if self._target is None or self._size != size:
             self._retire()
@@ -64,7 +64,7 @@ class UploadingDecoder(SoftwareDecoder):
                 self._target, self._size = self._make(*size), size
             except DetectorError as error:
                 log.warning("pictures that the CPU decodes stay in host memory", reason=str(error))
-                self._most = 0
+                self._max_bytes = 0
                 return bgr_of(frame)
         full_range = name == _FULL_RANGE or frame.color_range == _JPEG
         return self._target.put(frame, frame.colorspace == _BT709, full_range)
@@ -76,10 +76,10 @@ class UploadingDecoder(SoftwareDecoder):
 
 
 def interleave(frame: VideoFrame, rows: npt.NDArray[np.uint8]) -> None:
-    """A planar picture as NV12.
+    """Convert a planar picture to NV12.
 
     Args:
-        rows: (height + half of it, pitch) uint8, where it is to be.
+        rows: output, (height + height / 2 rounded up, pitch) uint8.
     """
     width, height = frame.width, frame.height
     luma, *chroma = (_pixels(plane) for plane in frame.planes)
@@ -89,6 +89,6 @@ def interleave(frame: VideoFrame, rows: npt.NDArray[np.uint8]) -> None:
 
 
 def _pixels(plane: VideoPlane) -> npt.NDArray[np.uint8]:
-    """(height, width) uint8, where FFmpeg has them."""
+    """A view of a plane, (height, width) uint8."""
     raw = np.frombuffer(plane, np.uint8)  # type: ignore[call-overload]
     return np.asarray(raw[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)[:, : plane.width])

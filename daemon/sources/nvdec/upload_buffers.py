@@ -1,4 +1,4 @@
-"""Pictures of one size that the CPU has decoded, on their way to the GPU."""
+"""Upload buffers for pictures of one size that the CPU decodes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import numpy as np
 from av.video.frame import VideoFrame
 
 from daemon.errors import DecodeError, PoisonedError
-from daemon.sources.nvdec.surfaces import Memory, Surfaces
+from daemon.sources.nvdec.surfaces import Allocate, Surfaces
 from daemon.sources.nvdec.upload import interleave
 from detectors.cuda import CudaError, Device, PinnedBuffer, Stream
 from detectors.port import DeviceImage
 
 
 class UploadBuffers:
-    """See `daemon.sources.nvdec.upload.UploadTarget`."""
+    """See `daemon.sources.nvdec.port.UploadTarget`."""
 
-    def __init__(self, device: Device, memory: Memory, count: int, width: int, height: int) -> None:
+    def __init__(self, device: Device, memory: Allocate, count: int, width: int, height: int) -> None:
         self._device = device
         device.make_current()
         with ExitStack() as undo:
@@ -35,8 +35,8 @@ class UploadBuffers:
         lease = self._surfaces.acquire()
         surface = lease.slot
         try:
-            self._device.make_current()  # which thread serves a source may change
-            self._stream.synchronize()  # the picture before has left
+            self._device.make_current()  # the thread that serves a source may change
+            self._stream.synchronize()  # the previous upload is done
             interleave(frame, self._rows)
             self._stream.send(surface.pointer, self._pinned)
             surface.event.record(self._stream)
