@@ -161,16 +161,16 @@ class PhasedSources:
 class _Phased:
     """A looped recording that begins some seconds into its clip."""
 
-    once = False
+    plays_once = False
 
     def __init__(self, source: Source, offset: float) -> None:
         self._source, self._offset = source, offset
-        self.live, self.paced = source.live, source.paced
+        self.live, self.realtime = source.live, source.realtime
         self.clock: FrameClock = source.clock
 
     @property
-    def goes_on(self) -> bool:
-        return self._source.goes_on
+    def has_next(self) -> bool:
+        return self._source.has_next
 
     def open(self, budget: DecodeBudget | None = None) -> Reader:
         reader = self._source.open(budget)

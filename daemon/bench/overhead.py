@@ -100,7 +100,7 @@ def overhead(options: OverheadOptions) -> Overhead:
 class _Source:
     """A recording of one picture over and over, that costs nothing to read."""
 
-    once, live, paced, goes_on, clock = True, False, False, False, FrameClock("file", 0)
+    plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
 
     def __init__(self, frames: int | None) -> None:
         self._frames = frames or 0

@@ -280,14 +280,14 @@ class Capture:
         Raises:
             DisownedError, PoisonedError: neither is the source's fault.
         """
-        if error is None and (not self._source.goes_on or self._stop.is_set):
+        if error is None and (not self._source.has_next or self._stop.is_set):
             return None
         if error is None and self._gave:
             return 0.0
         reason = "a recording without a picture" if error is None else self._reason_of(error)
-        if self._source.goes_on:
+        if self._source.has_next:
             self.failure = reason = f"passed over: {reason}"
-        elif self._source.once and self._seq > self._first_seq:
+        elif self._source.plays_once and self._seq > self._first_seq:
             # Played in part: to start again would publish the same frames twice.
             self.failure = reason
             return None
@@ -437,7 +437,7 @@ class Capture:
         self._lost, self._lost_ns = error, self._clock.monotonic_ns()
         log.debug("picture lost", source=self.id, reason=str(error))
         self._leave_out(error.cause)
-        if not self._source.once and self._errors >= _MOST_ERRORS:
+        if not self._source.plays_once and self._errors >= _MOST_ERRORS:
             raise SourceError(f"{self._errors} pictures in a row could not be decoded; the last: {error}")
 
     def _leave_out(self, cause: str) -> None:

@@ -96,7 +96,7 @@ class RecordingCapture(Capture):
 
     def _play(self, reader: Reader) -> Wait:
         """Until it has no more pictures."""
-        self._pacer = Pacer(self._clock, self.id) if self._source.paced else None
+        self._pacer = Pacer(self._clock, self.id) if self._source.realtime else None
         # A decoder that is empty takes packets for 50 ms before it has a picture.
         aside = None if self.fell_to_cpu else self._aside
         while not self._stop.is_set:

@@ -8,7 +8,7 @@ from daemon.config import AvConfig, Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
-from daemon.sources.factory import offer_hardware
+from daemon.sources.factory import probe_decoder
 from daemon.sources.nvdec.costs import decoder_bytes
 from detectors.port import ModelInfo, Options, PostprocessParams
 
@@ -53,7 +53,7 @@ def hardware_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardware
             f"the {model.backend} backend reads pictures in host memory"
         )
     else:
-        found = offer_hardware(model.gpu, surfaces_of(config), decoding_memory(config, model))
+        found = probe_decoder(model.gpu, surfaces_of(config), decoding_memory(config, model))
     if isinstance(found, NoHardwareDecoder):
         for source in _asking(config):
             if source.decode == "nvdec":

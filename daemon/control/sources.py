@@ -132,7 +132,7 @@ class SourceManager:
             LookoutError: it cannot be made.
         """
         if self._config.capture_processes != 0 and remote([source]):
-            return RemoteCapture(source, once=self._make_source(source, _TRIED).once)
+            return RemoteCapture(source, once=self._make_source(source, _TRIED).plays_once)
         return self._capture(source, 0)
 
     def start(self) -> None:

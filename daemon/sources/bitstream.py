@@ -1,7 +1,7 @@
-"""What the first bytes of a packet tell without decoding it: which parameters it brings, and whether others need it.
+"""Reads the first bytes of a packet without decoding it: its parameter sets, and whether other pictures need it.
 
-H.264 (ITU-T H.264, 7.4.1) and HEVC (H.265, 7.4.2.2) come as NAL units, each behind a start code ("Annex B": live, and
-bare files) or behind its length (MP4, Matroska). VP9 and MJPEG say their size in the picture's header.
+H.264 (ITU-T H.264, 7.4.1) and HEVC (H.265, 7.4.2.2) consist of NAL units. Each follows a start code ("Annex B": live
+streams and bare files) or its length (MP4, Matroska). VP9 and MJPEG state their size in the picture's header.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from struct import Struct
 _START = b"\0\0\1"
 _START_4 = b"\0\0\0\1"
 _LENGTH = Struct(">I")
-_UNIT_HEAD = 2  # bytes of a unit that say what it is
-_HEAD = 256  # bytes of a packet without parameters that are looked at
-_PICTURE, _SET, _OTHER = range(3)  # what a unit is: part of a picture, a sequence parameter set, or something else
-_H264 = dict.fromkeys(range(1, 6), _PICTURE) | {7: _SET}
-_HEVC = dict.fromkeys(range(32), _PICTURE) | {33: _SET}
-# By their first byte.
+_HEADER_BYTES = 2  # bytes of a NAL unit's header
+_HEAD_BYTES = 256  # bytes read of a packet without parameter sets
+_PICTURE, _PARAMETER_SET, _OTHER = range(3)  # kinds of NAL units
+_H264 = dict.fromkeys(range(1, 6), _PICTURE) | {7: _PARAMETER_SET}
+_HEVC = dict.fromkeys(range(32), _PICTURE) | {33: _PARAMETER_SET}
+# The kind of a unit, by its first byte.
 _KINDS = {
     "h264": bytes(_H264.get(first & 0x1F, _OTHER) for first in range(256)),
     "hevc": bytes(_HEVC.get(first >> 1 & 0x3F, _OTHER) for first in range(256)),
@@ -25,14 +25,14 @@ _KINDS = {
 
 
 class Bitstream:
-    """One codec's packets.
+    """The bitstream of one codec.
 
     Args:
-        extradata: of the stream, as FFmpeg has it.
+        extradata: of the stream, from FFmpeg.
 
     Attributes:
-        has_lengths: units are behind their lengths.
-        has_start_codes: units are behind start codes, extradata's too.
+        has_lengths: units follow their lengths.
+        has_start_codes: units follow start codes, also in extradata.
     """
 
     def __init__(self, codec: str, extradata: bytes | None) -> None:
@@ -40,15 +40,15 @@ class Bitstream:
         self._kinds = _KINDS.get(codec, b"")
         self._length = _length_size(codec, extradata or b"")
         self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
-        self._layers = 0  # HEVC: the highest temporal layer seen
+        self._top_layer = 0  # HEVC: the highest temporal layer seen
         self.has_lengths = self._length > 0
         self.has_start_codes = self._length == 0 and codec in ("h264", "hevc")
 
     def parameters(self, data: bytes | bytearray) -> bytes:
-        """What a decoder is made for: sequence parameter sets, or whatever says the size; empty if they are not in it.
+        """The parameters that a decoder is created for: sequence parameter sets, or the size; empty if there are none.
 
         Args:
-            data: a whole packet, or its beginning; with start codes if it is H.264 or HEVC.
+            data: a whole packet, or its beginning; H.264 and HEVC with start codes.
         """
         if self._kinds:
             return _sets(data, self._kinds)
@@ -56,12 +56,12 @@ class Bitstream:
             return _vp9_size(bytes(data))
         if self._codec == "mjpeg":
             return _jpeg_size(bytes(data))
-        return b"\0"  # one decoder for all there is
+        return b"\0"  # other codecs: one decoder for every stream
 
     def to_annex_b(self, data: memoryview | bytes, *, key: bool) -> bytearray:
-        """A packet with start codes instead of lengths; a key picture with the parameters before it.
+        """Replace lengths by start codes, and put parameter sets before a key picture.
 
-        What FFmpeg's filters h264_mp4toannexb and hevc_mp4toannexb do, without giving up the interpreter's lock thrice.
+        Does what FFmpeg's filters h264_mp4toannexb and hevc_mp4toannexb do, without releasing the GIL three times.
         """
         size = self._length
         converted = bytearray(data)
@@ -83,10 +83,10 @@ class Bitstream:
         return converted
 
     def is_disposable(self, data: bytes) -> bool:
-        """No other picture needs this one: it may be left out, and the rest decodes as if it were there.
+        """Whether no other picture refers to this one, so that it can be skipped.
 
         Args:
-            data: the beginning of a packet, as the stream has it.
+            data: the beginning of a packet, as it is in the stream.
         """
         if self._codec == "mjpeg":
             return True
@@ -96,15 +96,15 @@ class Bitstream:
         if self._codec == "h264":
             return unit[0] >> 5 & 3 == 0  # nal_ref_idc
         kind, layer = unit[0] >> 1 & 0x3F, unit[1] & 7
-        self._layers = max(self._layers, layer)
-        # Even types below 16 are not for reference within their layer; only the highest has none above it.
-        return kind < 16 and kind % 2 == 0 and layer == self._layers
+        self._top_layer = max(self._top_layer, layer)
+        # Even types below 16 are non-reference pictures of their layer. In the highest layer nothing refers to them.
+        return kind < 16 and kind % 2 == 0 and layer == self._top_layer
 
-    def begins_anew(self, data: bytes | memoryview) -> bool:
-        """This picture, and all that follow, need none that came before: a decoder may have had any.
+    def is_random_access(self, data: bytes | memoryview) -> bool:
+        """Whether this picture and all that follow refer to no earlier picture.
 
         Args:
-            data: a whole packet, as the stream has it.
+            data: a whole packet, as it is in the stream.
         """
         if self._codec == "mjpeg":
             return True
@@ -113,36 +113,36 @@ class Bitstream:
         unit = self._picture(data)
         if not unit:
             return False
-        # IDR pictures. Others that are said to be key may have some after them that are shown before and need older.
+        # IDR pictures. Other key pictures may be followed by pictures that refer to older ones.
         return unit[0] & 0x1F == 5 if self._codec == "h264" else unit[0] >> 1 & 0x3F in (19, 20)
 
     def _picture(self, data: bytes | memoryview) -> bytes:
-        """How the first unit that is part of a picture begins; empty if there is none, or the codec has no units."""
+        """The header of the first unit that is part of a picture; empty if there is none, or the codec has no units."""
         if self._kinds:
             for unit in _prefixed_units(data, self._length) if self._length else _units(bytes(data)):
-                if len(unit) == _UNIT_HEAD and self._kinds[unit[0]] == _PICTURE:
+                if len(unit) == _HEADER_BYTES and self._kinds[unit[0]] == _PICTURE:
                     return unit
         return b""
 
 
 def head(packet: memoryview | bytearray) -> bytes:
-    """As much of a packet as says what is asked here."""
-    return bytes(packet[:_HEAD])
+    """The part of a packet that `is_disposable` and `parameters` need."""
+    return bytes(packet[:_HEAD_BYTES])
 
 
 def _units(data: bytes) -> Iterator[bytes]:
-    """How units behind start codes begin; what comes after is looked at when the next is asked for."""
+    """Headers of the units that follow start codes, found one by one."""
     at = data.find(_START)
     while at >= 0:
-        yield data[at + 3 : at + 3 + _UNIT_HEAD]
+        yield data[at + 3 : at + 3 + _HEADER_BYTES]
         at = data.find(_START, at + 3)
 
 
 def _sets(data: bytes | bytearray, units: bytes) -> bytes:
-    """Units that are sets, each once. They are before the picture, which is not looked at.
+    """The distinct parameter sets before the picture.
 
     Args:
-        units: what a unit is, by its first byte.
+        units: the kind of a unit, by its first byte.
     """
     found: dict[bytes, None] = {}
     at = data.find(_START)
@@ -152,22 +152,22 @@ def _sets(data: bytes | bytearray, units: bytes) -> bytes:
         if kind == _PICTURE:
             break
         at = data.find(_START, begin)
-        if kind == _SET:
+        if kind == _PARAMETER_SET:
             found[bytes(data[begin:at] if at >= 0 else data[begin:]).rstrip(b"\0")] = None
     return b"".join(found)
 
 
 def _prefixed_units(data: bytes | memoryview, size: int) -> Iterator[bytes]:
-    """How units behind lengths of `size` bytes begin."""
+    """Headers of the units that follow lengths of `size` bytes."""
     at = 0
     while at + size < len(data):
         length = int.from_bytes(data[at : at + size], "big")
-        yield bytes(data[at + size : at + size + min(length, _UNIT_HEAD)])
+        yield bytes(data[at + size : at + size + min(length, _HEADER_BYTES)])
         at += size + length
 
 
 def _length_size(codec: str, extradata: bytes) -> int:
-    """Bytes before each unit, by avcC or hvcC (ISO/IEC 14496-15); 0 for start codes."""
+    """Bytes of each unit's length field, from avcC or hvcC (ISO/IEC 14496-15); 0 for start codes."""
     if not extradata or extradata[0] != 1:
         return 0
     if codec == "h264" and len(extradata) > 4:
@@ -178,10 +178,10 @@ def _length_size(codec: str, extradata: bytes) -> int:
 
 
 def _parameter_sets(codec: str, extradata: bytes) -> bytes:
-    """Those of avcC or hvcC, with start codes; those that are whole, if it is damaged."""
+    """The parameter sets in avcC or hvcC, with start codes; if it is damaged, those that are complete."""
     sets: list[bytes] = []
 
-    def take(at: int, count: int) -> int:
+    def read(at: int, count: int) -> int:
         for _ in range(count):
             length = int.from_bytes(extradata[at : at + 2], "big")
             sets.append(extradata[at + 2 : at + 2 + length])
@@ -189,18 +189,18 @@ def _parameter_sets(codec: str, extradata: bytes) -> bytes:
         return at
 
     if codec == "h264":
-        at = take(6, extradata[5] & 31 if len(extradata) > 5 else 0)
-        take(at + 1, extradata[at] if at < len(extradata) else 0)
+        at = read(6, extradata[5] & 31 if len(extradata) > 5 else 0)
+        read(at + 1, extradata[at] if at < len(extradata) else 0)
     elif codec == "hevc":
         at = 23
         for _ in range(extradata[22] if len(extradata) > 22 else 0):
-            at = take(at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"))
+            at = read(at + 3, int.from_bytes(extradata[at + 1 : at + 3], "big"))
     return b"".join(_START_4 + unit for unit in sets if unit)
 
 
 def _vp9_size(data: bytes) -> bytes:
     """Width and height of a key picture of profile 0 or 1 (VP9 bitstream specification, 6.2)."""
-    # frame_marker 10, profile 2 bits, show_existing 0, frame_type 0 for a key picture; then a sync code and colours
+    # frame_marker 10, profile 2 bits, show_existing 0, frame_type 0 for a key picture; then a sync code and colour
     is_key = len(data) > 8 and data[0] & 0xCC == 0x80 and data[1:4] == b"\x49\x83\x42"
     return data[4:9] if is_key else b""
 

@@ -1,4 +1,4 @@
-"""Memory that two processes see, and places for pictures in it."""
+"""Memory shared between processes, and slots for pictures in it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 
 class Block(Protocol):
-    """Memory, of the host or of a GPU.
+    """Memory of the host or of a GPU that processes can share.
 
     Attributes:
-        pointer: its address in this process; 0 when it is closed.
+        pointer: address in this process; 0 when closed.
         size: bytes.
-        fd: a file descriptor that stands for it in any process; None where this process has it from another.
+        fd: a file descriptor that maps the memory in any process; None where another process owns the memory.
     """
 
     @property
@@ -33,7 +33,7 @@ class Block(Protocol):
 
 
 class Slot(Protocol):
-    """Where one picture lies, in the process that made it."""
+    """Memory of one picture, in the process that owns it."""
 
     @property
     def block(self) -> Block: ...
@@ -41,27 +41,27 @@ class Slot(Protocol):
     def offset(self) -> int: ...
     @property
     def is_ready(self) -> bool:
-        """The picture is there, to its last line."""
+        """Whether the picture is complete."""
         ...
 
 
 class Mapper(Protocol):
-    """Makes memory of another process visible in this one; used by one thread."""
+    """Maps memory of another process into this one; used by one thread."""
 
     def make_current(self) -> None:
-        """The calling thread uses it from here on."""
+        """Bind the calling thread to the mapper's device."""
         ...
 
     def map(self, fd: int, size: int) -> Block: ...
 
     def close(self) -> None:
-        """After all that it has mapped."""
+        """Requires that all mapped memory is closed."""
         ...
 
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """`mmap.mmap` keeps a descriptor of its own, of which a process may have too few; the system needs none."""
+    """The C library. `mmap.mmap` would keep a duplicate of each descriptor, and a process has few."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.argtypes = [c_void_p, c_size_t, c_int, c_int, c_int, c_long]
     libc.mmap.restype = c_void_p
@@ -70,7 +70,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def _map(fd: int, size: int) -> int:
-    """The address of a file's first bytes, shared with all that map them."""
+    """Map the first bytes of a file, shared; returns the address."""
     address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
     if address == c_void_p(-1).value:
         number = ctypes.get_errno()
@@ -82,10 +82,10 @@ class HostBlock:
     """See `Block`.
 
     Args:
-        fd: of another process's memory; None for new memory.
+        fd: of another process's memory; None to allocate.
 
     Raises:
-        OSError: the system gives no memory, or no descriptor.
+        OSError: the system has no memory or no descriptor left.
     """
 
     def __init__(self, size: int, fd: int | None = None) -> None:
@@ -115,7 +115,7 @@ class HostMapper:
     """See `Mapper`."""
 
     def make_current(self) -> None:
-        """Host memory is everybody's."""
+        """Host memory needs no device."""
 
     def map(self, fd: int, size: int) -> HostBlock:
         return HostBlock(size, fd)
@@ -127,18 +127,14 @@ class HostMapper:
 class HostSlot:
     """See `Slot`."""
 
-    is_ready = True  # what is copied is there
+    is_ready = True  # the copy is synchronous
 
     def __init__(self, block: HostBlock, offset: int) -> None:
         self.block, self.offset = block, offset
 
 
 class RemoteLease:
-    """A place of another process, for as long as this is held; then the owner is to be told.
-
-    Attributes:
-        home: where it is noted.
-    """
+    """A slot of another process. When the lease dies it appends the slot to `home`, from where the owner is told."""
 
     __slots__ = ("_block", "_home", "_offset")
 
@@ -150,7 +146,7 @@ class RemoteLease:
 
 
 class _View:
-    """Tells numpy of memory, and keeps it borrowed as long as an array looks at it."""
+    """Describes memory to numpy, and holds its lease while an array uses it."""
 
     def __init__(self, address: int, shape: tuple[int, ...], lease: RemoteLease) -> None:
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": shape, "data": (address, False)}
@@ -158,5 +154,5 @@ class _View:
 
 
 def view(address: int, shape: tuple[int, ...], lease: RemoteLease | None = None) -> npt.NDArray[np.uint8]:
-    """An array over memory, which stays borrowed as long as the array lives."""
+    """An array over memory, which holds the memory's lease."""
     return np.asarray(_View(address, shape, lease) if lease else _View(address, shape, None))  # type: ignore[arg-type]

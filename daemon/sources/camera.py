@@ -9,27 +9,27 @@ from daemon.config import CameraConfig
 from daemon.errors import SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
-from daemon.sources.rotation import turned, upright
+from daemon.sources.rotation import rotated, rotated_format
 from detectors.port import HostImage, Image
 
 _ERROR = 2
-# Its warnings are no lines of our log; OpenCV 4 and 5 have this in different places.
+# OpenCV's warnings do not go through our log. OpenCV 4 and 5 have this function in different places.
 getattr(getattr(cv2.utils, "logging", cv2), "setLogLevel")(_ERROR)  # noqa: B009 - typed in neither
 
 
 class CameraSource:
-    """A V4L2 device by number or path; any other text goes to OpenCV's own choice of backend, such as GStreamer."""
+    """A V4L2 device by number or path. OpenCV chooses the backend for any other text, such as a GStreamer pipeline."""
 
-    once = False
+    plays_once = False
     live = True
-    paced = False
-    goes_on = False
+    realtime = False
+    has_next = False
     clock = FrameClock("arrival")
 
     def __init__(self, config: CameraConfig) -> None:
         self._config = config
 
-    def open(self, budget: DecodeBudget | None = None) -> CameraReader:  # noqa: ARG002 - it skips nothing
+    def open(self, budget: DecodeBudget | None = None) -> CameraReader:  # noqa: ARG002 - skips nothing
         return CameraReader(self._config)
 
 
@@ -53,7 +53,7 @@ class CameraReader:
         ):
             if value is not None:
                 self._capture.set(prop, value)
-        self.format = upright(self._format(), self._turns)
+        self.format = rotated_format(self._format(), self._turns)
 
     def read(self) -> Picture | None:
         if not self._capture.grab():
@@ -68,7 +68,7 @@ class CameraReader:
         if not found:
             raise SourceError(f"camera {self._device} gave a picture that cannot be read")
         picture = HostImage(np.ascontiguousarray(image, dtype=np.uint8))
-        return turned(picture, self._turns) if self._turns else picture
+        return rotated(picture, self._turns) if self._turns else picture
 
     def _format(self) -> VideoFormat:
         def get(prop: int) -> float:

@@ -1,4 +1,4 @@
-"""The port between packets and pictures, and the decoder that every machine has."""
+"""The port between packets and pictures, and FFmpeg's decoder on the CPU."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from daemon.sources.buffers import HostMapper, Mapper
 from daemon.sources.connection import message_of
 from detectors.port import HostImage, Image
 
-NVDEC = "nvdec"  # the name of decoders of a GPU
+NVDEC = "nvdec"  # `Decoder.name` of a GPU's decoder
 
 
 class UnsuitableError(Exception):
-    """A decoder that is not for this stream, or not on this machine; the text is the reason."""
+    """The decoder cannot decode this stream, or does not exist on this machine; the text is the reason."""
 
 
 def pixel_format(stream: VideoStream) -> str | None:
-    """FFmpeg's name of it, as the header says. Where it does not, PyAV 17.1's own `pix_fmt` crashes (PyAV #2333)."""
+    """FFmpeg's name of the pixel format in the header. Where the header has none PyAV 17.1's `pix_fmt` crashes (PyAV
+    #2333)."""
     known = stream.codec_context.format
     return known.name if known else None
 
 
-class Decoded(msgspec.Struct, frozen=True, gc=False):
-    """One picture out of a decoder.
+class DecodedPicture(msgspec.Struct, frozen=True, gc=False):
+    """One decoded picture.
 
     Attributes:
-        pts: of the packet it came from, in units of `time_base`.
-        load: brings it into the form lanes accept; called at most once, before the next `decode`.
-        interlaced: it may have come from two packets.
+        pts: of its packet, in units of `time_base`.
+        load: converts the picture to the form that lanes accept; called at most once, before the next `decode`.
+        interlaced: the picture may come from two packets.
     """
 
     pts: int | None
@@ -52,18 +53,18 @@ class Decoder(Protocol):
     """Decodes the packets of one connection; used by one thread.
 
     Attributes:
-        name: what decodes, for the format.
+        name: goes into `VideoFormat.decoder`.
     """
 
     @property
     def name(self) -> str: ...
 
     def begin(self, stream: VideoStream) -> None:
-        """Packets of this stream come next; another one's have come before only if it was drained."""
+        """Start with a stream. The decoder must be new or drained."""
         ...
 
-    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
-        """The pictures that a packet completes, in the order they are to be shown; the empty one at the end drains.
+    def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
+        """The pictures that a packet completes, in display order. An empty packet drains the decoder.
 
         Raises:
             DecodeError: this packet is lost; go on with the next.
@@ -77,11 +78,11 @@ class Decoder(Protocol):
 
 
 class DecoderPool(Protocol):
-    """Decoders of a GPU, kept from one connection to the next.
+    """Decoders of a GPU, reused between connections.
 
     Attributes:
-        memory: bytes of the GPU that the decoders in use are planned to take.
-        threads: that keep it busy with recordings; more only wait for each other. 0 where there is none.
+        memory: GPU memory reserved for the decoders in use, bytes.
+        threads: the number of threads that keep the decoder busy with recordings; 0 without a GPU.
     """
 
     @property
@@ -90,14 +91,14 @@ class DecoderPool(Protocol):
     def memory(self) -> int: ...
 
     def make_current(self) -> None:
-        """The calling thread looks at pictures from here on."""
+        """Bind the calling thread to the GPU."""
         ...
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:
-        """One for this stream.
+        """A decoder for a stream.
 
         Args:
-            low_latency: a picture is to come as soon as it can, rather than as many as possible a second.
+            low_latency: give each picture as soon as possible; otherwise optimise for throughput.
 
         Raises:
             UnsuitableError: says why not.
@@ -105,47 +106,51 @@ class DecoderPool(Protocol):
         ...
 
     def software(self, stream: VideoStream) -> Decoder:
-        """What decodes a stream on the CPU, and leaves pictures where the detector has them soonest."""
+        """A decoder on the CPU, whose pictures are uploaded where there is a GPU."""
         ...
 
     def close(self) -> None:
-        """Release all; every reader and lane is closed before."""
+        """Release everything. All readers and lanes must be closed."""
         ...
 
 
 class DecoderBackend(Protocol):
-    """Decoders of a GPU, as another process is told of them; can be pickled.
+    """Describes the decoders of a GPU; can be pickled and opened in another process.
 
     Attributes:
-        sessions: decoders that there is room for at once, None for any number.
+        sessions: decoder sessions that the GPU has room for, None for no limit.
     """
 
     @property
     def sessions(self) -> int | None: ...
 
     def without_decoder(self, reason: str) -> DecoderBackend:
-        """The same GPU, for pictures that the CPU decodes, and why it does."""
+        """The same GPU without its decoder, so that the CPU decodes; `reason` is reported."""
         ...
 
     def open(self, part: float | None = None) -> DecoderPool:
-        """All of it for this process; or a part for one of several, whose pictures lie where others see them.
+        """Open the decoders.
+
+        Args:
+            part: share of the memory for one of several processes, whose pictures other processes can map. None for
+                all of it in this process.
 
         Raises:
-            DetectorError: it cannot be had.
+            DetectorError: the GPU cannot be used.
         """
         ...
 
     def mapper(self) -> Mapper:
-        """Where pictures of other processes are to be seen."""
+        """Maps the pictures of other processes."""
         ...
 
     def estimate(self, codec: str, width: int, height: int, fps: float, *, low_latency: bool) -> tuple[float, int]:
-        """Of one stream that it decodes: the share of the decoder, and bytes of the GPU."""
+        """Estimated cost of a stream: share of the decoder, and bytes of the GPU."""
         ...
 
 
 class NoHardwareDecoder:
-    """There is none to use or to offer; the reason says why."""
+    """Implements `DecoderPool` and `DecoderBackend` where there is no decoder; `reason` says why."""
 
     memory = 0
     sessions = None
@@ -167,7 +172,7 @@ class NoHardwareDecoder:
         return 0.0, 0
 
     def make_current(self) -> None:
-        """There are no pictures."""
+        """There is no GPU."""
 
     def decoder(self, stream: VideoStream, *, low_latency: bool) -> Decoder:  # noqa: ARG002
         raise UnsuitableError(self.reason)
@@ -185,16 +190,16 @@ class SoftwareDecoder:
     name = "cpu"
 
     def begin(self, stream: VideoStream) -> None:
-        """A stream brings its own."""
+        """Packets know their stream."""
 
-    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
+    def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
         try:
             return [
-                Decoded(frame.pts, frame.time_base, partial(self._load, frame), frame.interlaced_frame)
+                DecodedPicture(frame.pts, frame.time_base, partial(self._load, frame), frame.interlaced_frame)
                 for frame in packet.decode()
                 if isinstance(frame, VideoFrame)
             ]
-        except av.error.ArgumentError as error:  # of a decoder that has refused the size, among others
+        except av.error.ArgumentError as error:  # among others, a picture that is too large
             raise DecodeError(f"{message_of(error)}; is it larger than options: max_pixels?") from error
         except (av.error.FFmpegError, OSError) as error:
             raise DecodeError(message_of(error)) from error
@@ -207,14 +212,14 @@ class SoftwareDecoder:
 
 
 def bgr_of(frame: VideoFrame) -> HostImage:
-    """A picture in host memory.
+    """Convert a picture to BGR in host memory.
 
     Raises:
-        DecodeError: it has no such form.
+        DecodeError: it cannot be converted.
     """
     try:
         return HostImage(cast("npt.NDArray[np.uint8]", frame.to_ndarray(format="bgr24", threads=1)))
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
         raise DecodeError(
-            f"a picture of {frame.width}x{frame.height} {frame.format.name} has no BGR form: {error}"
+            f"a picture of {frame.width}x{frame.height} {frame.format.name} cannot be converted to BGR: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""The one place that turns a source's configuration into a Source, and decides who decodes."""
+"""Makes sources from their configuration, and probes the GPU's decoder."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from daemon.sources.decode import DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.port import Source
 
 
-def make_source(config: SourceConfig, hardware: DecoderPool | None = None) -> Source:
-    """A source that is not connected yet; what it needs is imported here."""
+def make_source(config: SourceConfig, decoder_pool: DecoderPool | None = None) -> Source:
+    """A source that is not connected yet. Imports only what the source needs."""
     if isinstance(config, AvConfig):
         from daemon.sources.ffmpeg import AvSource
 
-        return AvSource(config, hardware)
+        return AvSource(config, decoder_pool)
     if isinstance(config, CameraConfig):
         from daemon.sources.camera import CameraSource
 
@@ -22,12 +22,12 @@ def make_source(config: SourceConfig, hardware: DecoderPool | None = None) -> So
     return SyntheticSource(config)
 
 
-def offer_hardware(device: int, surfaces: int, memory: int | None) -> DecoderBackend | NoHardwareDecoder:
+def probe_decoder(device: int, surfaces: int, memory: int | None) -> DecoderBackend | NoHardwareDecoder:
     """The decoder of a GPU, or the reason why there is none.
 
     Args:
-        surfaces: pictures of each source that may be on their way at once.
-        memory: bytes that all sources may take, None for any.
+        surfaces: pictures of each source that may be in use at once.
+        memory: bytes of the GPU for all sources, None for no limit.
     """
     from daemon.sources.nvdec.backend import NvdecBackend
     from daemon.sources.nvdec.trial import probe

@@ -1,4 +1,4 @@
-"""Places for pictures, lent one at a time, which come home when nobody holds them any more."""
+"""A pool of slots for pictures. A lease returns its slot when the last reference to it dies."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _LEASE_TIMEOUT_S = 5.0
 
 
 class Lease(Generic[T]):
-    """A place, for as long as this is held: by a picture on the board, in a lane's hands, in a variable.
+    """Holds a slot for as long as the lease is referenced: by a picture on the board, by a lane, by a variable.
 
-    Pictures are dropped in many places; that each of them gives back what it held could be forgotten in one.
+    Pictures are dropped in many places; none of them has to remember to return the slot.
     """
 
     __slots__ = ("_free", "slot")
@@ -24,33 +24,33 @@ class Lease(Generic[T]):
         self.slot, self._free = slot, free
 
     def __del__(self) -> None:
-        self._free.put(self.slot)  # SimpleQueue may be called from anywhere, garbage collection included
+        self._free.put(self.slot)  # SimpleQueue is reentrant: a finaliser may call it
 
 
 class BufferPool(Generic[T]):
-    """Places of one size."""
+    """Slots of one size."""
 
-    def __init__(self, places: Sequence[T]) -> None:
-        self._all = tuple(places)
+    def __init__(self, slots: Sequence[T]) -> None:
+        self._all = tuple(slots)
         self._free: SimpleQueue[T] = SimpleQueue()
-        for place in places:
-            self._free.put(place)
+        for slot in slots:
+            self._free.put(slot)
 
     def acquire(self) -> Lease[T]:
-        """One that nobody reads any more.
+        """Wait for a free slot.
 
         Raises:
-            DecodeError: all are held, for longer than anybody should.
+            DecodeError: none became free in time.
         """
         try:
             return Lease(self._free.get(timeout=_LEASE_TIMEOUT_S), self._free)
         except Empty:
             raise DecodeError(
-                f"all {len(self._all)} places for pictures are held by lanes, for {_LEASE_TIMEOUT_S:g} s"
+                f"all {len(self._all)} picture buffers have been in use by lanes for {_LEASE_TIMEOUT_S:g} s"
             ) from None
 
     def try_acquire(self) -> Lease[T] | None:
-        """The same without waiting; None if all are held."""
+        """A free slot, None if there is none."""
         try:
             return Lease(self._free.get_nowait(), self._free)
         except Empty:
@@ -58,7 +58,7 @@ class BufferPool(Generic[T]):
 
     @property
     def all_free(self) -> bool:
-        """Nobody holds any."""
+        """Whether no slot is leased."""
         return self._free.qsize() == len(self._all)
 
     @property

@@ -1,4 +1,4 @@
-"""Several recordings as one source: those of a folder, or that a pattern names, by name, one after the other."""
+"""Several recordings as one source: the files of a folder or of a pattern, in order of their names."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from pathlib import Path
 
 from daemon.errors import SourceError
 
-# Of a folder, these are recordings; a pattern says itself what it means.
-_NAMED = """
+# The extensions of recordings in a folder; a pattern matches any file.
+_EXTENSIONS = """
     .264 .265 .3gp .asf .avi .dav .flv .gif .h264 .h265 .hevc .m2ts .m4v .mjpeg .mkv .mov .mp4 .mpeg .mpg .mts .mxf
     .ogv .ts .webm .wmv"""
-_SUFFIXES = frozenset(_NAMED.split())
+_SUFFIXES = frozenset(_EXTENSIONS.split())
 
 
 class Playlist:
-    """The files are listed when it begins, and each time it begins again.
+    """Lists the files at the start of each pass.
 
     Args:
-        loop: begin again at the end, with what has come meanwhile.
+        loop: begin again at the end, with the files that exist then.
     """
 
     def __init__(self, path: str, *, loop: bool) -> None:
         self._path, self._loop = path, loop
-        self._left: deque[Path] = deque()
+        self._remaining: deque[Path] = deque()
         self._begun = False
 
     @property
-    def goes_on(self) -> bool:
-        """After the recording that was given last there is another."""
-        return self._begun and (self._loop or bool(self._left))
+    def has_next(self) -> bool:
+        """Whether another recording follows the one that `next` returned last."""
+        return self._begun and (self._loop or bool(self._remaining))
 
     def next(self) -> Path:
         """The next recording.
 
         Raises:
-            SourceError: there is none.
+            SourceError: there is no recording.
         """
-        if not self._left:
-            self._left.extend(self._found())
-        if not self._left:
+        if not self._remaining:
+            self._remaining.extend(self._found())
+        if not self._remaining:
             raise SourceError(f"{self._path} holds no recording")
         self._begun = True
-        return self._left.popleft()
+        return self._remaining.popleft()
 
     def _found(self) -> list[Path]:
         folder = Path(self._path)
@@ -54,6 +54,6 @@ class Playlist:
         return sorted(path for path in found if path.is_file())
 
 
-def is_several(path: str) -> bool:
-    """A folder, or a pattern and no file of that name."""
+def is_playlist(path: str) -> bool:
+    """Whether a path is a folder, or a pattern and not the name of a file."""
     return Path(path).is_dir() or (has_magic(path) and not Path(path).exists())

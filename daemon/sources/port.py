@@ -1,4 +1,4 @@
-"""The port every source implements: a Source says how to connect, a Reader is one connection."""
+"""The port that every source implements: a Source can connect, a Reader is one connection."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Picture(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         pts: presentation time on the source's own timeline, ns, or None.
-        decode: ns spent decoding it so far; the time `load` takes is added by who calls it.
-        load: brings it into the form lanes accept; called at most once, before the next `read`. It may raise
-            DecodeError. A picture that is skipped is never loaded.
-        sent_at: when it was taken by the camera's own clock, UTC ns, or None where the camera does not say.
-        in_burst: it may come together with others, as from a live stream with B-frames, and not because it is late.
+        decode: decode time so far, ns; the caller of `load` adds the time of `load`.
+        load: converts the picture to the form that lanes accept; called at most once, before the next `read`. Raises
+            DecodeError. A picture that the rate limit skips is never loaded.
+        sent_at: when the camera took it, by the camera's clock, UTC ns, or None.
+        in_burst: it may come together with others, as in a live stream with B-frames, without being late.
     """
 
     pts: int | None
@@ -33,10 +33,10 @@ class Picture(msgspec.Struct, frozen=True, gc=False):
 
 
 class Skipped(msgspec.Struct, frozen=True, gc=False):
-    """One picture that was not decoded, because there is no time for all.
+    """One picture that was not decoded, for lack of time.
 
     Attributes:
-        cause: what the frame is counted as, a field of `daemon.messages.Dropped`.
+        cause: the drop cause, a field of `daemon.messages.Dropped`.
     """
 
     cause: Literal["late", "rate_limit"]
@@ -44,11 +44,11 @@ class Skipped(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass
 class DecodeBudget:
-    """The time there is for decoding a source. The capture sets it; a reader that can skip pictures obeys it.
+    """The decode time of a source. The capture sets it; a reader that can skip pictures obeys it.
 
     Attributes:
-        late: ns by which the last picture came later than it should; a reader may skip pictures to catch up.
-        skip_ratio: share of the pictures to be skipped in any case, 0 to 1, those first that no others need.
+        late: lateness of the last picture, ns; a reader may skip pictures to catch up.
+        skip_ratio: share of the pictures to be skipped in any case, 0 to 1; non-reference pictures go first.
     """
 
     late: int = 0
@@ -76,35 +76,35 @@ class Reader(Protocol):
 
 
 class PacketTap(Protocol):
-    """Sees every packet of a connection between the demuxer and the decoder, also those that are skipped.
+    """Called with every packet of a connection between the demuxer and the decoder, also with packets that are skipped.
 
-    The capture's thread calls it: it must return at once, and keep what it wants to keep by itself. A packet is
-    encoded video as the camera sent it; its times are in `packet.time_base`.
+    The capture's thread calls it: it must return at once. A packet is encoded video as the camera sent it; its
+    timestamps are in units of `packet.time_base`.
     """
 
     def __call__(self, packet: Packet[Any]) -> None: ...
 
 
 class Source(Protocol):
-    """Where to connect and how.
+    """Connects to a camera or recording.
 
     Attributes:
-        once: a recording with an end, not started again when it broke off in the middle. Otherwise the source is
-            connected again for ever.
-        live: pictures come when they come; who does not take them in time falls behind.
-        paced: play it at its own pace; the capture thread waits until each picture is due.
-        goes_on: what was opened last is one of several recordings, and another is to be opened after it.
-        clock: what the time of capture is worth where pictures do not say when they were taken.
+        plays_once: a recording that ends. It is not restarted if it breaks off in the middle; every other source
+            reconnects for ever.
+        live: pictures come at the camera's rate, and pile up if they are not read in time.
+        realtime: play at the recording's own rate; the capture waits until each picture is due.
+        has_next: a playlist with another recording after the one that was opened last.
+        clock: accuracy of the capture time where pictures have no time of their own.
     """
 
     @property
-    def once(self) -> bool: ...
+    def plays_once(self) -> bool: ...
     @property
     def live(self) -> bool: ...
     @property
-    def paced(self) -> bool: ...
+    def realtime(self) -> bool: ...
     @property
-    def goes_on(self) -> bool: ...
+    def has_next(self) -> bool: ...
     @property
     def clock(self) -> FrameClock: ...
 
@@ -112,7 +112,7 @@ class Source(Protocol):
         """Connect within the source's time limit.
 
         Args:
-            budget: changes while the reader is read; None to decode all.
+            budget: may change while the reader is in use; None to decode every picture.
 
         Raises:
             SourceError: says why not, without credentials.
@@ -121,7 +121,7 @@ class Source(Protocol):
 
 
 def next_picture(reader: Reader) -> Picture | None:
-    """The next picture of a reader, without those that it skips; None at the end of a recording. Raises as `read`."""
+    """The next picture that is not skipped; None at the end of a recording. Raises as `read`."""
     while isinstance(picture := reader.read(), Skipped):
         pass
     return picture

@@ -1,4 +1,4 @@
-"""Pictures upright: quarter turns of what a camera on its side, or a telephone, has recorded."""
+"""Quarter turns for pictures of cameras and telephones that were not held upright."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from daemon.sources.connection import connect
 from detectors.port import HostImage, Image
 
 _CV2: Final = {1: cv2.ROTATE_90_CLOCKWISE, 2: cv2.ROTATE_180, 3: cv2.ROTATE_90_COUNTERCLOCKWISE}
-_LOOKED_AT = 32  # packets without a picture before it is given up
+_MAX_PACKETS = 32  # packets without a picture
 
 
-def turned(image: Image, turns: int) -> Image:
-    """A picture after so many quarter turns clockwise. One on a GPU is turned where it is read.
+def rotated(image: Image, turns: int) -> Image:
+    """Rotate a picture clockwise. A picture on a GPU is only marked: the kernel that reads it rotates.
 
     Args:
-        turns: 1, 2 or 3.
+        turns: quarter turns, 1 to 3.
     """
     if isinstance(image, HostImage):
         return HostImage(np.asarray(cv2.rotate(image.bgr, _CV2[turns]), np.uint8))
@@ -33,8 +33,8 @@ def turned(image: Image, turns: int) -> Image:
     return msgspec.structs.replace(image, width=width, height=height, turns=(image.turns + turns) % 4)
 
 
-def upright(format: VideoFormat, turns: int) -> VideoFormat:
-    """Of a source, after so many quarter turns."""
+def rotated_format(format: VideoFormat, turns: int) -> VideoFormat:
+    """The format after a number of quarter turns."""
     if turns % 2 == 0:
         return format
     return msgspec.structs.replace(
@@ -43,18 +43,18 @@ def upright(format: VideoFormat, turns: int) -> VideoFormat:
 
 
 def turns_of(config: AvConfig, *, live: bool) -> int:
-    """Quarter turns clockwise that a source wants; where it is to be found out, what a recording says of itself.
+    """Quarter turns clockwise for a source; with `rotate: auto`, the rotation that a recording's metadata states.
 
-    FFmpeg tells with a picture and not before, so that the first one is decoded here, over a connection of its own and
-    with the same limits. A camera's stream says nothing.
+    FFmpeg gives the rotation with a picture, so the first picture is decoded here, over a connection of its own with
+    the same limits. A live stream has no such metadata.
     """
     if config.rotate != "auto":
         return config.rotate // 90
     if live:
         return 0
     with suppress(SourceError, av.error.FFmpegError, OSError, ValueError), connect(config).container as container:
-        for packet, _ in zip(container.demux(video=0), range(_LOOKED_AT)):
+        for packet, _ in zip(container.demux(video=0), range(_MAX_PACKETS)):
             for frame in packet.decode():
                 if isinstance(frame, VideoFrame):
-                    return round(-frame.rotation / 90) % 4  # FFmpeg counts the other way
+                    return round(-frame.rotation / 90) % 4  # FFmpeg counts counter-clockwise
     return 0

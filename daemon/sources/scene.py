@@ -1,8 +1,7 @@
-"""A drawn street whose every box is known: the input of the demo, of tests and of the demo model's training.
+"""A drawn street with known boxes: the input of the demo, of tests and of the demo model's training.
 
-Each object keeps to a horizontal band of its own, so objects never hide each other and the truth needs no
-visibility rule. Positions are a closed form of the frame's number: any frame can be drawn, or its boxes
-asked for, without drawing the ones before it.
+Each object stays in a horizontal band of its own, so objects never hide each other. Positions are a closed form of the
+frame number: any frame, or its boxes, can be computed without the frames before it.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 import numpy.typing as npt
-from numpy.random import Generator, default_rng  # numpy itself loads it when it is used, and a file may be one too many
+from numpy.random import Generator, default_rng  # numpy loads it lazily, which may fail for lack of descriptors
 
 LABELS = ("person", "car", "bus")
 _ASPECT = {"person": 0.42, "car": 2.1, "bus": 2.9}  # width over height
 _NOISE_LEVELS = 12
 _STRIP = 64  # rows
-_ONE_AT_A_TIME = threading.Lock()  # a background: making one takes five times the memory that it has
+_BACKGROUND_LOCK = threading.Lock()  # one background at a time: making one takes five times its memory
 _Colour = tuple[int, int, int]
 
 
@@ -33,7 +32,7 @@ class Box:
 
 @dataclass(frozen=True)
 class _Walker:
-    """One object: what it looks like and how it moves (pixels, and periods in frames)."""
+    """One object: its looks and its movement (pixels; periods in frames)."""
 
     label: str
     width: int
@@ -47,12 +46,12 @@ class _Walker:
 
 
 class Scene:
-    """A street of `objects` walkers and vehicles, the same for the same seed, at any size.
+    """A street of walkers and vehicles; equal seeds draw equal streets, at any size.
 
     Args:
         width, height: size of the frame, pixels, each at least 1.
-        objects: how many move at once; each gets a band of height/objects pixels.
-        fps: frames per second, so that objects cross the frame in the same time at every rate.
+        objects: number of objects at once; each has a band of height/objects pixels.
+        fps: frames a second; objects cross the frame in the same time at every rate.
     """
 
     def __init__(self, width: int, height: int, *, seed: int = 0, objects: int = 5, fps: float = 30.0) -> None:
@@ -60,18 +59,18 @@ class Scene:
         rng = default_rng(seed)
         band = height / max(objects, 1)
         self._walkers = [_walker(rng, width, band, index, fps) for index in range(objects)]
-        with _ONE_AT_A_TIME:
+        with _BACKGROUND_LOCK:
             self._background = _background(rng, width, height)
 
     def draw(self, number: int) -> npt.NDArray[np.uint8]:
-        """Frame `number` as BGR, shape (height, width, 3), uint8; a new array each time."""
+        """Draw a frame: BGR, shape (height, width, 3), uint8, a new array each time."""
         image: npt.NDArray[np.uint8] = self._background.copy()
         for walker in self._walkers:
             _PAINTERS[walker.label](image, self._place(walker, number), walker)
         return image
 
     def truth(self, number: int) -> list[Box]:
-        """The boxes of frame `number`, in the order of the bands from the top."""
+        """The boxes of a frame, in order of the bands from the top."""
         return [Box(walker.label, self._place(walker, number)) for walker in self._walkers]
 
     def _place(self, walker: _Walker, number: int) -> tuple[int, int, int, int]:
@@ -102,7 +101,7 @@ def _walker(rng: Generator, width: int, band: float, index: int, fps: float) -> 
 
 
 def _two_colours(rng: Generator) -> tuple[_Colour, _Colour]:
-    """A body colour away from the grey of the road, and a darker one for the details."""
+    """A body colour that differs from the grey road, and a darker one for details."""
     hue, saturation, value = int(rng.integers(180)), int(rng.integers(120, 256)), int(rng.integers(120, 256))
     pixel = np.array([[[hue, saturation, value]]], dtype=np.uint8)
     blue, green, red = (int(part) for part in cv2.cvtColor(pixel, cv2.COLOR_HSV2BGR)[0, 0])
@@ -110,10 +109,10 @@ def _two_colours(rng: Generator) -> tuple[_Colour, _Colour]:
 
 
 def _background(rng: Generator, width: int, height: int) -> npt.NDArray[np.uint8]:
-    """Blotchy grey ground with a little grain and some lane marks, none of them the shape of an object.
+    """Blotchy grey ground with grain and lane marks that do not look like objects.
 
-    It takes 15 bytes a pixel at most, of which 3 are the picture's: the ground's tones are cut to whole numbers before
-    whole numbers are added to them, and grain is drawn for some rows at a time.
+    It takes at most 15 bytes a pixel, 3 of them for the picture: the ground is converted to integers before the grain
+    is added, strip by strip.
     """
     coarse = (rng.integers(60, 150, (6, 8, 1)) + rng.integers(-12, 13, (6, 8, 3))).astype(np.float32)
     smooth = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
@@ -169,7 +168,7 @@ def _wheels(image: npt.NDArray[np.uint8], box: tuple[int, int, int, int], radius
 
 
 def _fill(image: npt.NDArray[np.uint8], x0: int, y0: int, x1: int, y1: int, colour: _Colour) -> None:
-    """Corners as slices are: right and bottom exclusive."""
+    """Fill a rectangle; right and bottom exclusive."""
     image[max(0, y0) : max(0, y1), max(0, x0) : max(0, x1)] = colour
 
 

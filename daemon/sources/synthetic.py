@@ -1,4 +1,4 @@
-"""A source that needs no camera: the drawn street of `scene`, whose boxes are known."""
+"""A source that needs no camera: the drawn street of `scene`, with known boxes."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ CLOCK = FrameClock("file", 0)
 
 
 class SyntheticSource:
-    """Frames 0, 1, 2 ... of a scene, endless or `frames` of them; the same at each connect."""
+    """Frames 0, 1, 2 ... of a scene, endless or `frames` of them; every connection starts at frame 0."""
 
-    once = True
+    plays_once = True
     live = False
-    goes_on = False
+    has_next = False
     clock = CLOCK
 
     def __init__(self, config: SyntheticConfig) -> None:
         self._config = config
-        self.paced = config.pace == "realtime"
+        self.realtime = config.pace == "realtime"
 
-    def open(self, budget: DecodeBudget | None = None) -> SyntheticReader:  # noqa: ARG002 - it skips nothing
+    def open(self, budget: DecodeBudget | None = None) -> SyntheticReader:  # noqa: ARG002 - skips nothing
         return SyntheticReader(self._config)
 
 
 class SyntheticReader:
-    """See `daemon.sources.port.Reader`; pts is the frame's number over the rate."""
+    """See `daemon.sources.port.Reader`; pts is the frame number over the rate."""
 
     def __init__(self, config: SyntheticConfig) -> None:
         self._config = config
@@ -48,5 +48,5 @@ class SyntheticReader:
 
 
 def scene_of(config: SyntheticConfig) -> Scene:
-    """The scene a source of this configuration draws: whoever has the configuration knows the truth."""
+    """The scene that a source of this configuration draws; it also gives the true boxes."""
     return Scene(config.width, config.height, seed=config.seed, objects=config.objects, fps=config.fps)

@@ -61,12 +61,12 @@ class ScriptedSource:
     """Plays a list of connections; each is a list of what `read` gives or raises, or an error of `open`."""
 
     live = False
-    paced = False
-    goes_on = False
+    realtime = False
+    has_next = False
     clock = FrameClock("arrival")
 
-    def __init__(self, *connections: list[object] | Exception, once: bool = False) -> None:
-        self.once = once
+    def __init__(self, *connections: list[object] | Exception, plays_once: bool = False) -> None:
+        self.plays_once = plays_once
         self._connections = list(connections)
         self.on_end: Callable[[], None] = lambda: None
         self.on_silence: Callable[[float], None] = lambda _: None
@@ -194,7 +194,7 @@ class Decoded(ScriptedSource):
     """
 
     def __init__(self, by: str, frames: int) -> None:
-        super().__init__([*range(1, frames + 1)], once=True)
+        super().__init__([*range(1, frames + 1)], plays_once=True)
         self.format = VideoFormat("script", 6, 4, 10.0, by, None if by == "nvdec" else "no room")
         self.threads: list[str] = []
         self.on_read = lambda: self.threads.append(threading.current_thread().name)
@@ -233,7 +233,7 @@ class Slow(ScriptedSource):
     """
 
     def __init__(self, step: str, begins: threading.Event, may: threading.Event) -> None:
-        super().__init__([1, 2], once=True)
+        super().__init__([1, 2], plays_once=True)
         self.waited: bool | None = None
         self._step, self._begins, self._may = step, begins, may
 
@@ -254,7 +254,7 @@ class Slow(ScriptedSource):
 def test_who_opens_or_closes_holds_up_nobody_who_shares_the_thread(clock: ManualClock, step: str) -> None:
     """A recording on a disk that hangs waits for the disk; another has been played to its end by then."""
     begun, ended = threading.Event(), threading.Event()
-    quick, slow = ScriptedSource([*range(1, 41)], once=True), Slow(step, begun, ended)
+    quick, slow = ScriptedSource([*range(1, 41)], plays_once=True), Slow(step, begun, ended)
     quick.format = slow.format = VideoFormat("script", 6, 4, 10.0, "nvdec")
     reads = itertools.count(1)
     quick.on_read = lambda: {2: begun, 41: ended}.get(next(reads), threading.Event()).set()
@@ -291,14 +291,14 @@ def test_a_source_that_breaks_is_tried_for_ever(clock: ManualClock, live: bool) 
 
 @EITHER
 def test_a_picture_that_cannot_be_decoded_is_counted(clock: ManualClock, live: bool) -> None:
-    run = Run(ScriptedSource([1, DecodeError("bad"), 2], once=True), clock, live=live)
+    run = Run(ScriptedSource([1, DecodeError("bad"), 2], plays_once=True), clock, live=live)
     counts = run.ledger.counts()["cam"]
     assert (counts.captured, counts.dropped.decode_error) == (3, 1)
 
 
 def test_a_recording_that_breaks_in_the_middle_is_not_started_again(clock: ManualClock) -> None:
     """Its first half would be published twice."""
-    run = Run(ScriptedSource([1, 2, SourceError("cut short")], [1], once=True), clock)
+    run = Run(ScriptedSource([1, 2, SourceError("cut short")], [1], plays_once=True), clock)
     assert run.states == ["connecting", "up", "ended"]
     assert run.failure == run.said[-1][1] == "cut short"
 
@@ -356,14 +356,14 @@ def test_a_stall_says_why_pictures_are_lost(clock: ManualClock) -> None:
 @EITHER
 def test_the_reason_of_an_earlier_loss_is_not_that_of_a_stall(clock: ManualClock, live: bool) -> None:
     """Pictures came after it."""
-    run = Run(ScriptedSource([DecodeError("bad"), 1, Silence(5), 2], once=True), clock, watch=True, live=live)
+    run = Run(ScriptedSource([DecodeError("bad"), 1, Silence(5), 2], plays_once=True), clock, watch=True, live=live)
     assert run.said[2][1] == "no frame for 5.0 s"
 
 
 def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
     """A picture every ten seconds, at its own pace: the wait is ours."""
-    source = ScriptedSource([0, 10_000_000_000, 20_000_000_000], once=True)
-    source.paced = True
+    source = ScriptedSource([0, 10_000_000_000, 20_000_000_000], plays_once=True)
+    source.realtime = True
     run = Run(source, clock, watch=True)
     assert clock.waits == [pytest.approx(10), pytest.approx(10)]
     assert run.states == ["connecting", "up", "ended"]
@@ -371,7 +371,7 @@ def test_a_slow_recording_is_not_stalled(clock: ManualClock) -> None:
 
 @EITHER
 def test_a_silent_source_is_stalled_once_and_up_again(clock: ManualClock, live: bool) -> None:
-    run = Run(ScriptedSource([1, Silence(5), 2], once=True), clock, watch=True, live=live)
+    run = Run(ScriptedSource([1, Silence(5), 2], plays_once=True), clock, watch=True, live=live)
     assert run.states == ["connecting", "up", "stalled", "up", "ended"]
     assert run.said[2][1] == "no frame for 5.0 s"
 
@@ -379,7 +379,7 @@ def test_a_silent_source_is_stalled_once_and_up_again(clock: ManualClock, live: 
 @EITHER
 def test_max_fps_is_counted(clock: ManualClock, live: bool) -> None:
     pictures: list[object] = [round(number * 1e9 / 30) for number in range(90)]
-    run = Run(ScriptedSource(pictures, once=True), clock, max_fps=10.0, live=live)
+    run = Run(ScriptedSource(pictures, plays_once=True), clock, max_fps=10.0, live=live)
     assert run.ledger.counts()["cam"].dropped.rate_limit == 60
 
 
@@ -474,8 +474,8 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
     sinks = CaptureSinks(board, ledger, lambda *what: said.append(what[:3:2]), Admission())
     captures = []
     for number, name in enumerate(ids):
-        source = ScriptedSource([round(frame * 1e9 / (10 + number)) for frame in range(50)], once=True)
-        source.paced = True
+        source = ScriptedSource([round(frame * 1e9 / (10 + number)) for frame in range(50)], plays_once=True)
+        source.realtime = True
         captures.append(capture_of(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
     begun = clock.monotonic_ns()
     board.close()
@@ -496,8 +496,8 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
     captures = []
     for number, name in enumerate(ids):
         times = [number * 1_300_000 + frame * 33_333_333 for frame in range(1, 61)]
-        source = ScriptedSource([0, *times], once=True)
-        source.paced = True
+        source = ScriptedSource([0, *times], plays_once=True)
+        source.realtime = True
         source.format = VideoFormat("script", 6, 4, 30.0, "nvdec")
         source.on_load = lambda time: late.append(clock.monotonic_ns() - begun - time)
         captures.append(capture_of(SyntheticConfig(id=name), source, sinks, clock, ReconnectConfig()))
@@ -541,7 +541,7 @@ def test_a_source_gets_its_share_of_the_detector_and_says_so(clock: ManualClock,
     admission = Admission("degrade", capacity=10 / 0.9)
     admission.admit("other", 30.0, lambda _: None)
     frames = [number * S // 10 for number in range(100)]
-    run = Run(ScriptedSource([*frames, None], once=True), clock, admission=admission, live=live)
+    run = Run(ScriptedSource([*frames, None], plays_once=True), clock, admission=admission, live=live)
     (up,) = [reason for state, reason, _ in run.said if state == "up"]
     assert up == "limited to 5.0 frames/s: the detector does 11 in all"
     counts = run.ledger.counts()["cam"]
@@ -619,7 +619,7 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
         assert free.wait(120)
 
     def make(config: SourceConfig, seq: int) -> Capture:
-        source = ScriptedSource([0, 1, None], once=True)
+        source = ScriptedSource([0, 1, None], plays_once=True)
         source.live = True
         reads = itertools.count()
         source.on_read = lambda: hang() if next(reads) == 2 else None

@@ -145,7 +145,7 @@ def test_a_recording_that_is_a_list_of_others_is_none(mp4: Path, tmp_path: Path)
     """Whoever may put recordings somewhere may not have any other file played."""
     (tmp_path / "list.mp4").write_text(f"ffconcat version 1.0\nfile {mp4.name}\n")
     (tmp_path / mp4.name).symlink_to(mp4)
-    with pytest.raises(SourceError, match="it is of no format that is taken from a file"):
+    with pytest.raises(SourceError, match="its format is not allowed for files"):
         AvSource(AvConfig(id="s", url=Url(str(tmp_path / "list.mp4")))).open()
 
 

@@ -34,7 +34,7 @@ def test_every_pass_has_the_same_packets(container: str, first_at: str, loop: bo
                     packets.append((packet.pts, bytes(packet)))
             begin = min(time for time, _ in packets if time is not None) if packets[0][0] is not None else 0
             passes.append([(time and time - begin, data) for time, data in packets])
-            demuxer.begin_again()
-        assert demuxer.is_endless == (loop and container != "h264")
+            demuxer.rewind()
+        assert demuxer.loops_seamlessly == (loop and container != "h264")
     assert len(passes[0]) >= 90
     assert passes[0] == passes[1] == passes[2]

@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.port import DecodeBudget
-from daemon.sources.skipping import Cause, FrameSkipper
+from daemon.sources.skipping import FrameSkipper, SkipCause
 from tests.support import clips
 from tests.support.clock import ManualClock
 
@@ -33,7 +33,7 @@ class Source:
         self.bitstream = Bitstream(stream.codec_context.name, stream.codec_context.extradata)
         self.container = container
         self.read = 0
-        self.causes: set[Cause | None] = set()
+        self.causes: set[SkipCause | None] = set()
 
     def close(self) -> None:
         self.container.close()

@@ -209,12 +209,12 @@ def _make_breakable(config: SourceConfig, hardware: DecoderPool, victims: frozen
 class _Breakable:
     """A source each connection of which breaks after some pictures, as long as there is a file that says so."""
 
-    once = goes_on = False
+    plays_once = has_next = False
 
     def __init__(self, source: Source, flag: Path, id: str) -> None:
         self._source, self._flag = source, flag
         self._random = random.Random(id)
-        self.live, self.paced, self.clock = source.live, source.paced, source.clock
+        self.live, self.realtime, self.clock = source.live, source.realtime, source.clock
 
     def open(self, budget: DecodeBudget | None = None) -> Reader:
         return _BreakableReader(self._source.open(budget), self._flag, self._random.randint(*_PICTURES))

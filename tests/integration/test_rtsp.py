@@ -244,9 +244,7 @@ def test_a_server_that_has_udp_alone(long_clip: Path) -> None:
     try:
         with closing(AvSource(AvConfig(id="s", url=url)).open()) as reader:
             assert next_picture(reader) is not None
-            assert reader.format.notes == (
-                "its server does not offer TCP: it comes over UDP, where packets may be lost",
-            )
+            assert reader.format.notes == ("its server does not offer TCP: UDP is used, where packets may be lost",)
         with pytest.raises(SourceError, match="the server does not offer TCP: set transport: udp"):
             AvSource(AvConfig(id="s", url=url, transport="tcp")).open()
     finally:

@@ -95,7 +95,7 @@ def _linger(folder: Path) -> None:
 class Clip:
     """Ten pictures at once, each of its own brightness. Their end is held back as long as the file exists."""
 
-    once, live, paced, goes_on, clock = True, False, False, False, FrameClock("file", 0)
+    plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
     FRAMES = 10
 
     def __init__(self, held: Path) -> None:

@@ -116,13 +116,13 @@ class Camera:
     """
 
     clock = FrameClock("arrival")
-    paced = False
-    goes_on = False
+    realtime = False
+    has_next = False
 
     def __init__(self, hold: Callable[[], None], frames: int | None = None) -> None:
         self._hold, self._frames = hold, frames
         self.live = frames is None
-        self.once = not self.live
+        self.plays_once = not self.live
 
     def open(self, budget: DecodeBudget | None = None) -> _Reader:
         return _Reader(self._hold, self._frames)

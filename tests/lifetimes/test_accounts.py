@@ -220,7 +220,7 @@ def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_ord
 class _Once:
     """One picture, and the end."""
 
-    once, live, paced, goes_on, clock = True, False, False, False, FrameClock("file", 0)
+    plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
     format = VideoFormat("once", 2, 2, 10.0, "none")
 
     def __init__(self) -> None:

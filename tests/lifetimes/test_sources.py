@@ -205,7 +205,7 @@ def test_a_jump_in_a_recordings_time_does_not_hold_it_for_ever() -> None:
     year = 365 * 86_400 * 10**9
 
     class Jumping(Camera):
-        paced = True
+        realtime = True
 
         def open(self, budget: DecodeBudget | None = None) -> Any:
             reader = super().open(budget)

@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 
 from daemon.errors import DecodeError
 from daemon.sources.bitstream import Bitstream, head
-from daemon.sources.decode import NVDEC, Decoded, UnsuitableError, pixel_format
+from daemon.sources.decode import NVDEC, DecodedPicture, UnsuitableError, pixel_format
 from daemon.sources.nvdec.port import DecoderSession, LoadablePicture, SessionKey, SessionPool
 
 _BT709 = 1  # AVCOL_SPC_BT709; everything else is BT.601, as in FFmpeg's own conversion
@@ -44,7 +44,7 @@ class NvdecDecoder:
         full = context.color_range == _FULL_RANGE or (pixel_format(stream) or "").startswith("yuvj")
         self._colour = (context.colorspace == _BT709, full)
 
-    def decode(self, packet: Packet[Any]) -> Sequence[Decoded]:
+    def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
         if self._retired:
             self._return_retired()
         size, bitstream, is_key = packet.size, self._bitstream, packet.is_keyframe
@@ -57,7 +57,7 @@ class NvdecDecoder:
         elif self._parameters:
             data, self._parameters = bytearray(self._parameters + bytes(view)), b""
         parameters = bitstream.parameters((data or bytes(view)) if is_key else head(data or view))
-        shown = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
+        pictures = self._change(parameters) if parameters and (self._key is None or self._key[2] != parameters) else []
         if self._session is None:
             raise DecodeError("the stream's parameters have not come yet")
         try:
@@ -70,7 +70,7 @@ class NvdecDecoder:
         except UnsuitableError:
             self._discard()
             raise
-        return shown + self._shown(found) if shown else self._shown(found)
+        return pictures + self._decoded(found) if pictures else self._decoded(found)
 
     def close(self) -> None:
         if self._closed:
@@ -83,16 +83,16 @@ class NvdecDecoder:
             self._retire()
         self._return_retired()
 
-    def _shown(self, found: Sequence[LoadablePicture]) -> list[Decoded]:
+    def _decoded(self, found: Sequence[LoadablePicture]) -> list[DecodedPicture]:
         base, colour = self._time_base, self._colour
-        return [Decoded(time, base, partial(load, *colour)) for load, time in found]
+        return [DecodedPicture(time, base, partial(load, *colour)) for load, time in found]
 
-    def _change(self, parameters: bytes) -> list[Decoded]:
+    def _change(self, parameters: bytes) -> list[DecodedPicture]:
         """Take a session for new parameters; returns the pictures left in the previous session."""
-        shown = self._retire()
+        pictures = self._retire()
         self._key = (self._codec, self._low_latency, parameters)
         self._session, self._cost_is_known = self._pool.acquire(self._key, self._cost), False
-        return shown
+        return pictures
 
     def _update_cost(self, memory_bytes: int) -> None:
         """Replace the estimated cost by the session's own figure, once the stream's parameters are known."""
@@ -101,16 +101,16 @@ class NvdecDecoder:
             self._pool.change_cost(self._cost, memory_bytes)
             self._cost = memory_bytes
 
-    def _retire(self) -> list[Decoded]:
-        shown = self._drain()
+    def _retire(self) -> list[DecodedPicture]:
+        pictures = self._drain()
         if self._session and self._key:
             self._retired.append((self._key, self._cost, self._session))
         self._session = self._key = None
-        return shown
+        return pictures
 
-    def _drain(self) -> list[Decoded]:
+    def _drain(self) -> list[DecodedPicture]:
         try:
-            return self._shown(self._session.drain()) if self._session else []
+            return self._decoded(self._session.drain()) if self._session else []
         except UnsuitableError:
             self._discard()
             raise
