@@ -69,8 +69,8 @@ class SourceBase(Section, frozen=True):
     confidence: Unit | None = None
 
     @property
-    def asks_gpu(self) -> bool:
-        """It is to be decoded on the GPU, if that can be."""
+    def wants_gpu(self) -> bool:
+        """Decode on the GPU, if possible."""
         return False
 
     @property
@@ -79,8 +79,8 @@ class SourceBase(Section, frozen=True):
         return False
 
     @property
-    def patience_s(self) -> float:
-        """For how long its library may be silent by its own limits; 0 where it has none."""
+    def read_limit_s(self) -> float:
+        """How long the source's library may block by its own time limits, seconds; 0 if it has none."""
         return 0.0
 
     @property
@@ -117,7 +117,7 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
         return self.url.encoded() if self.user is None else self.url.with_credentials(self.user, self.password)
 
     @property
-    def asks_gpu(self) -> bool:
+    def wants_gpu(self) -> bool:
         return self.decode != "cpu"
 
     @property
@@ -125,7 +125,7 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
         return self.pace == "fast"
 
     @property
-    def patience_s(self) -> float:
+    def read_limit_s(self) -> float:
         return max(self.open_timeout_s, self.read_timeout_s)
 
     @property

@@ -1,1 +1,1 @@
-"""A source's life: connect, read, stamp, retry; in threads or in processes of their own."""
+"""Runs sources: connect, read, stamp, retry; in threads or in capture processes."""

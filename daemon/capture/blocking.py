@@ -1,4 +1,4 @@
-"""A thread beside one that serves many sources, for what would hold all of them up: opening may take 50 ms of CPU."""
+"""A one-thread executor for calls that would block a thread with many sources: opening may take 50 ms of CPU."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class BlockingExecutor(threading.Thread):
-    """Works off one thing after the other.
+    """Runs calls one after the other.
 
     Args:
-        on_done: called after each.
+        on_done: called after each call.
     """
 
     def __init__(self, name: str, on_done: Callable[[], None]) -> None:
@@ -26,31 +26,31 @@ class BlockingExecutor(threading.Thread):
         self._on_done = on_done
         self._work: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
 
-    def ask(self, work: Callable[[], T]) -> Future[T]:
-        """What it returns or raises, some time."""
-        answer: Future[T] = Future()
-        self._work.put((work, answer))
-        return answer
+    def submit(self, work: Callable[[], T]) -> Future[T]:
+        """Queue a call; the future gets its result or error."""
+        future: Future[T] = Future()
+        self._work.put((work, future))
+        return future
 
     def close(self, work: Callable[[], None]) -> None:
-        """What closes a source: nobody waits for it, and that it fails is logged."""
-        self.ask(work).add_done_callback(_note)
+        """Queue the closing of a source; an error is logged."""
+        self.submit(work).add_done_callback(_note)
 
-    def end(self) -> None:
-        """When all that was asked for is done."""
+    def shutdown(self) -> None:
+        """End the thread after the calls that are queued."""
         self._work.put(None)
 
     def run(self) -> None:
         while item := self._work.get():
-            work, answer = item
+            work, future = item
             try:
-                answer.set_result(work())
+                future.set_result(work())
             except Exception as error:  # noqa: BLE001 - it is for whoever asked
-                answer.set_exception(error)
-            del item, work, answer  # what came of it is not to be kept until the next
+                future.set_exception(error)
+            del item, work, future  # the result must not live until the next call
             self._on_done()
 
 
-def _note(answer: Future[None]) -> None:
-    if error := answer.exception():
+def _note(future: Future[None]) -> None:
+    if error := future.exception():
         log.error("a source could not be closed", exc_info=error)

@@ -1,17 +1,19 @@
-"""A camera's path: connect, read, stamp, put on the board; when the connection breaks, wait and try again.
+"""The path of a camera: connect, read, stamp, put on the board; when the connection breaks, wait and retry.
 
-A camera blocks in its library, so it has a thread of its own, and the code is straight: it waits where it stands.
+A camera blocks in its library, so it has a thread of its own and straight code.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
-from daemon.capture.capture import Capture, DisownedError, Wait
+from daemon.capture.capture import Capture, DetachedError, Wait
 from daemon.capture.timing import Lag
+from daemon.clock import Clock
 from daemon.errors import DecodeError
 from daemon.sources.port import Picture, Reader, Skipped
 
@@ -19,12 +21,12 @@ log = structlog.get_logger(__name__)
 
 
 class CameraCapture(Capture):
-    """A source that gives pictures when it has them. `run` retries for ever; `run_once` works or raises."""
+    """A live source. `run` retries for ever; `run_once` handles one picture or raises."""
 
-    _lag: Lag  # of the connection
+    _lag: Lag
 
     def run(self) -> None:
-        """Until the source is asked to end."""
+        """Capture until `stop`."""
         try:
             while not self._stop.is_set:
                 delay = self._retry_in(self._error_of_connection())
@@ -32,12 +34,12 @@ class CameraCapture(Capture):
                     break
                 self._wait_for(self._until(self._clock.monotonic_ns() + round(delay * 1e9)))
             self._wait_for(self._until_settled())
-        except DisownedError:
+        except DetachedError:
             return
-        self._say_ended()
+        self._announce_ended()
 
     def run_once(self, reader: Reader) -> bool:
-        """One picture, from the reader to the board; False if there are no more.
+        """Capture one picture; False if there are no more.
 
         Raises:
             SourceError: the connection broke.
@@ -45,19 +47,19 @@ class CameraCapture(Capture):
         try:
             picture = self._read(reader)
             if picture is None:
-                self._check_gave()
+                self._check_delivered()
                 return False
             if isinstance(picture, Skipped):
-                self._leave_out(picture.cause)
+                self._count_dropped(picture.cause)
                 return True
             if self._stop.is_set:
                 return False
-            has_room = self._take_in(reader, picture)
+            has_room = self._process(reader, picture)
         except DecodeError as error:
-            self._lose(error)
+            self._on_decode_error(error)
             return True
         if not has_room:
-            del picture  # its memory is the decoder's
+            del picture  # it holds memory of the decoder
             self._wait_for(self._until_room())
         return True
 
@@ -69,18 +71,18 @@ class CameraCapture(Capture):
         return None
 
     def _connection(self) -> None:
-        """One connection, until it ends.
+        """Open a connection and read it to its end.
 
         Raises:
-            SourceError: it could not be made, or broke.
+            SourceError: it cannot be opened, or it broke.
         """
         self._begin_connection()
         self._lag = Lag()
         reader = self._open()
         try:
-            answer = self._ask_admission(reader)
-            self._wait_for(self._until_answered(answer))
-            if self._let_in(reader, answer):
+            answer = self._request_admission(reader)
+            self._wait_for(self._until_admitted(answer))
+            if self._is_admitted(reader, answer):
                 while not self._stop.is_set and self.run_once(reader):
                     pass
         finally:
@@ -89,7 +91,7 @@ class CameraCapture(Capture):
                 reader.close()
 
     def _lateness(self, picture: Picture) -> tuple[int, int]:
-        if not self._to.board.live:
+        if not self._sinks.board.live:
             return 0, 0
         late = self._lag.of(picture.pts, self._clock.monotonic_ns(), picture.decode)
         return late, late
@@ -101,27 +103,34 @@ class CameraCapture(Capture):
                 self._clock.wait(self._bell, left / 1e9)
 
 
-class CameraThread(threading.Thread):
-    """Runs one camera.
+@dataclass(frozen=True)
+class ThreadContext:
+    """What every capture thread of a process works with.
 
-    Args:
-        make_current: called before the thread looks at pictures.
-        on_failure: told once the thread has died, which no source's trouble may cause.
+    Attributes:
+        make_current: binds the calling thread to the GPU.
+        on_failure: called with the reason if a thread dies, which no source's error may cause.
     """
 
-    def __init__(
-        self, capture: CameraCapture, make_current: Callable[[], None], on_failure: Callable[[str], None]
-    ) -> None:
-        # A daemon thread: a camera that blocks longer than the time to stop must not keep the process alive.
+    clock: Clock
+    on_failure: Callable[[str], None]
+    make_current: Callable[[], None]
+
+
+class CameraThread(threading.Thread):
+    """Runs one camera."""
+
+    def __init__(self, capture: CameraCapture, context: ThreadContext) -> None:
+        # A daemon thread: a camera whose library blocks must not keep the process alive.
         super().__init__(name=f"capture-{capture.id}", daemon=True)
         self.captures: list[Capture] = [capture]
-        self._capture, self._make_current, self._on_failure = capture, make_current, on_failure
+        self._capture, self._thread_context = capture, context
         capture.listen()
 
     def run(self) -> None:
         try:
-            self._make_current()
+            self._thread_context.make_current()
             self._capture.run()
         except Exception as error:
             log.exception("capture thread failed", thread=self.name)
-            self._on_failure(f"{self.name} failed: {type(error).__name__}: {error}")
+            self._thread_context.on_failure(f"{self.name} failed: {type(error).__name__}: {error}")

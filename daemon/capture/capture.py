@@ -1,6 +1,6 @@
-"""One source: its connection, its frames' numbers and times, its state; where a library does not return, its end.
+"""The capture of one source: its connection, frame numbers, timestamps and state.
 
-`camera.CameraCapture` and `recordings.RecordingCapture` say in which order these steps are taken, and who waits.
+The subclasses `camera.CameraCapture` and `recordings.RecordingCapture` order the steps and wait between them.
 """
 
 from __future__ import annotations
@@ -26,60 +26,59 @@ from detectors.port import Image
 
 log = structlog.get_logger(__name__)
 
-_MOST_ERRORS = 300  # pictures in a row that a source may fail to give before it is connected anew
+_MAX_ERRORS = 300  # lost pictures in a row after which a source is reconnected
 # In units of monitor.stall_after_s: how long a new connection may take to its first frame, and how long a stalled one
 # is left alone before it is replaced.
-_LONG = 15
-_ADMISSION_NS = 10_000_000_000  # for the answer whether the source may give frames
-_BURST_NS = 25_000_000  # less than what is taken for falling behind
-_MOST_IN_BURST = 4  # pictures; of more the newest is wanted
-LOOK_AGAIN_NS = 100_000_000  # for a condition whose coming also wakes the thread
+_STALL_FACTOR = 15
+_ADMISSION_NS = 10_000_000_000  # time limit of admission's answer
+_BURST_NS = 25_000_000  # less than the lateness at which pictures are skipped
+_MAX_BURST = 4  # pictures of a burst that wait on the board for each other
+POLL_NS = 100_000_000  # for conditions that also wake the thread
 
 Wait = Iterator[int]
-"""Ends when the condition holds. Each item is a monotonic time, ns, at which to look again; looking earlier is safe."""
+"""Ends when a condition holds. Yields the monotonic time, ns, of the next check; an earlier check is safe."""
 
 
-class DisownedError(Exception):
-    """The library has returned, and another capture has the source by now."""
+class DetachedError(Exception):
+    """The library has returned after the capture was replaced or abandoned."""
 
 
 class _InLibrary:
-    """Within, its thread is in a library, which may not return.
+    """Marks a call of the source's library, which may never return.
 
     Attributes:
-        lock: of the capture; others look at `now` with it held.
-        disowned: the capture's frames and words are nobody's any more.
+        lock: the capture's; others hold it to read `is_active`.
+        detached: the source does not belong to this capture any more.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
-        self.now = self.disowned = False
+        self.is_active = self.detached = False
 
     def __enter__(self) -> None:
-        self.now = True
+        self.is_active = True
 
     def __exit__(self, *_: object) -> None:
         with self.lock:
-            self.now = False
-            if self.disowned:
-                raise DisownedError
+            self.is_active = False
+            if self.detached:
+                raise DetachedError
 
 
 class Capture:
-    """Owns one source.
+    """Captures one source.
 
     Args:
-        seq: number of its first frame; not 0 where another process had the source before.
-        settle_s: how long a source that was asked to end waits for its last frame to be on its way. One that ends by
-            itself waits for as long as that takes.
+        seq: number of the first frame; not 0 if another process had the source before.
+        settle_s: how long a stopped source waits until its last frame is sent. A source that ends by itself waits
+            without limit.
 
     Attributes:
-        config: of the source.
-        wake: tells the thread that serves it to go on.
-        end: set when nothing more comes of it.
-        asks_gpu: as in its configuration.
-        failure: why a recording could not be played to its end, None if it could.
-        format: of the connection, None where there is none.
+        wake: wakes the thread that serves the source.
+        end: set when the capture has ended.
+        wants_gpu: see `SourceConfig`.
+        failure: why a recording was not played to its end, None if it was.
+        format: of the connection, None if there is none.
     """
 
     def __init__(
@@ -92,38 +91,38 @@ class Capture:
         seq: int = 0,
         settle_s: float = 2.0,
     ) -> None:
-        self.id, self.config, self.asks_gpu = config.id, config, config.asks_gpu
+        self.id, self.config, self.wants_gpu = config.id, config, config.wants_gpu
         self._bell = Bell()
         self.wake: Callable[[], None] = self._bell.ring
         self.end = Stop()
         self.failure: str | None = None
         self.format: VideoFormat | None = None
-        self._source, self._to, self._clock = source, sinks, clock
+        self._source, self._sinks, self._clock = source, sinks, clock
         self._backoff = Backoff(reconnect)
         self._max_fps = config.max_fps
         self._budget = DecodeBudget()
-        self._quota = UNLIMITED  # the share of the detector that it gets
-        self._new_quota = UNLIMITED  # the same, as any thread has last set it
-        self._limit = RateLimit(config.max_fps) if config.max_fps else None
+        self._quota = UNLIMITED  # in use
+        self._new_quota = UNLIMITED  # set by any thread
+        self._rate_limit = RateLimit(config.max_fps) if config.max_fps else None
         self._stop, self._settle_ns = Stop(), round(settle_s * 1e9)
-        self._gives_up: Cause = "shutdown"
+        self._drop_cause: Cause = "shutdown"
         self._seq = self._first_seq = seq
         self._session: str | None = None
         self._camera_clock = CameraClock(self.id, source.clock)
-        # For the state, and for whoever takes the source from this capture: frames change hands with it held.
+        # Guards the state, and the frames when another capture takes the source.
         self._lock = threading.Lock()
         self._state: State = "connecting"
         self._last_ns = clock.monotonic_ns()
-        self._lost: DecodeError | None = None  # the last picture, since one could be decoded
-        self._lost_ns = self._last_ns  # when a picture was lost last
+        self._last_error: DecodeError | None = None  # of the last picture, None after a good one
+        self._last_error_ns = self._last_ns
         self._errors = 0  # pictures lost in a row
         self._in_library = _InLibrary(self._lock)
-        self._waiting: Frame | None = None  # for room on the board
-        self._gave = False  # this connection, a picture
-        self._held = False  # waiting for room on the board or for a picture's time: not the source's fault
-        self._decode = 0  # ns, of the picture loaded last
-        self._burst_ns = self._held_ns = 0  # within which pictures belong together; see `FrameBoard.put`
-        self._burst = (0, 0)  # when the last picture of one was captured, and how many there were
+        self._pending: Frame | None = None  # waits for room on the board
+        self._has_delivered = False  # this connection has given a picture
+        self._is_waiting = False  # for the board or a due time: the source is not stalled
+        self._decode_ns = 0  # of the last picture
+        self._burst_ns = self._held_ns = 0  # longest burst; see `FrameBoard.put`
+        self._burst = (0, 0)  # capture time of a burst's last picture, and their number
 
     @property
     def state(self) -> State:
@@ -131,59 +130,59 @@ class Capture:
 
     @property
     def seq(self) -> int:
-        """Number of its next frame."""
+        """Number of the next frame."""
         return self._seq
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes of it."""
+        """Whether the capture has ended."""
         return self.end.is_set
 
     def listen(self) -> None:
-        """Have the board wake its thread; to be called when there is one, before it starts."""
-        self._to.board.listen(self.id, self.wake)
+        """Let the board wake this capture. Call it once `wake` is set, before the thread starts."""
+        self._sinks.board.listen(self.id, self.wake)
 
-    def stop(self, gives_up: Cause = "shutdown") -> None:
-        """Ask it to end, the next time it goes on; a frame that waits for room then is dropped for this cause."""
-        self._gives_up = gives_up
+    def stop(self, drop_cause: Cause = "shutdown") -> None:
+        """Ask the capture to end; a frame that waits for room is then dropped for this cause."""
+        self._drop_cause = drop_cause
         self._stop.set()
 
     def detach(self) -> int | None:
-        """Its library does not return: it ends, should it ever, and another may go on under its name.
+        """Give up the source, because the library blocks, so that another capture can take it.
 
         Returns:
-            the number of that one's first frame; None if it is at work again.
+            The number of the other's first frame; None if the library has returned.
         """
         with self._lock:
-            if not self._in_library.now or self._stop.is_set or self._in_library.disowned:
+            if not self._in_library.is_active or self._stop.is_set or self._in_library.detached:
                 return None
-            self._say_locked("down", f"left behind: it was blocked while {self._doing}", 0.0)
-            self._disown_locked()
+            self._announce_locked("down", f"left behind: it was blocked while {self._activity}", 0.0)
+            self._detach_locked()
             return self._seq
 
     def abandon(self, reason: str | None = None) -> None:
-        """It was asked to end, and its library does not return; should it ever, nobody is to notice."""
+        """End a stopped capture whose library blocks."""
         with self._lock:
-            self._say_locked("ended", reason or f"left behind: it is blocked while {self._doing}")
-            self._disown_locked()
+            self._announce_locked("ended", reason or f"left behind: it is blocked while {self._activity}")
+            self._detach_locked()
 
     def count_from(self, seq: int) -> None:
-        """Number its frames from there; before it begins."""
+        """Set the number of the first frame; before the start."""
         self._seq = self._first_seq = seq
 
-    def _disown_locked(self) -> None:
+    def _detach_locked(self) -> None:
         self._stop.set()
-        self._in_library.disowned = True
-        if self._waiting:
-            self._to.ledger.dropped(self.id, self._waiting.info.seq, self._gives_up)
-            self._waiting = None
-        self._to.admission.release(self.id)
-        self._to = DETACHED
+        self._in_library.detached = True
+        if self._pending:
+            self._sinks.ledger.dropped(self.id, self._pending.info.seq, self._drop_cause)
+            self._pending = None
+        self._sinks.admission.release(self.id)
+        self._sinks = DETACHED
         self._state = "ended"
         self.end.set()
 
     @property
-    def _doing(self) -> str:
+    def _activity(self) -> str:
         return "reading" if self.format else "connecting"
 
     # --- one connection, step by step --------------------------------------------------------------------------------
@@ -191,32 +190,32 @@ class Capture:
     def _begin_connection(self) -> None:
         self._session = secrets.token_hex(4)
         self._camera_clock = CameraClock(self.id, self._source.clock)
-        self._gave, self._lost, self._errors = False, None, 0
+        self._has_delivered, self._last_error, self._errors = False, None, 0
         self._budget.late = 0
-        self._say("connecting")
+        self._announce("connecting")
 
     def _open(self) -> Reader:
         reader: Reader | None = None
         try:
             with self._in_library:
                 reader = self._source.open(self._budget)
-        except DisownedError:  # another capture has the source by now
+        except DetachedError:  # another capture has the source
             if reader is not None:
                 reader.close()
             raise
         return reader
 
-    def _ask_admission(self, reader: Reader) -> Future[None]:
-        """Ask for the source's share of the detector, which may change at any time."""
+    def _request_admission(self, reader: Reader) -> Future[None]:
+        """Ask for the source's quota, which may change at any time."""
         rates = [fps for fps in (reader.format.fps, self._max_fps) if fps]
-        with self._lock:  # its name may be another's in the next moment
-            return self._to.admission.admit(self.id, min(rates, default=None), self._set_quota, reader.format)
+        with self._lock:  # another capture may take the source next
+            return self._sinks.admission.admit(self.id, min(rates, default=None), self._set_quota, reader.format)
 
-    def _until_answered(self, answer: Future[None]) -> Wait:
-        """Until admission has answered, or the source is to end.
+    def _until_admitted(self, answer: Future[None]) -> Wait:
+        """Until admission has answered, or the capture is stopped.
 
         Raises:
-            SourceError: there is no answer.
+            SourceError: admission does not answer.
         """
         if answer.done():
             return
@@ -225,13 +224,13 @@ class Capture:
         while not (answer.done() or self._stop.is_set):
             if self._clock.monotonic_ns() >= until:
                 raise SourceError("admission does not answer")
-            yield self._clock.monotonic_ns() + LOOK_AGAIN_NS
+            yield self._clock.monotonic_ns() + POLL_NS
 
-    def _let_in(self, reader: Reader, answer: Future[None]) -> bool:
-        """Whether the source may give frames now; it may not where it is to end before admission has answered.
+    def _is_admitted(self, reader: Reader, answer: Future[None]) -> bool:
+        """Whether the source is admitted; False if the capture was stopped before the answer.
 
         Raises:
-            SourceError: it is refused.
+            SourceError: admission refuses the source.
         """
         if not answer.done():
             return False
@@ -245,158 +244,160 @@ class Capture:
         with self._in_library:
             return reader.read()
 
-    def _take_in(self, reader: Reader, picture: Picture) -> bool:
-        """Load a picture and leave it on the board; False if it waits for room there.
+    def _process(self, reader: Reader, picture: Picture) -> bool:
+        """Load a picture and put it on the board; False if the board has no room.
 
         Raises:
-            DecodeError: it cannot be loaded.
+            DecodeError: the picture cannot be loaded.
         """
         image = self._load(picture)
-        self._errors, self._lost = 0, None
-        late, behind = self._lateness(picture)
-        self._budget.late = late if self._to.board.live else 0  # 0: no picture is left out for it
+        self._errors, self._last_error = 0, None
+        late, lateness = self._lateness(picture)
+        self._budget.late = late if self._sinks.board.live else 0  # 0: nothing is skipped
         if (self._new_quota is not self._quota and self._apply_quota()) or self._state != "up":
             self._backoff.reset()
-            self._gave = True
-            self._say("up", self._quota.reason, format=reader.format)
-        return image is None or self._deliver(picture, image, behind)
+            self._has_delivered = True
+            self._announce("up", self._quota.reason, format=reader.format)
+        return image is None or self._deliver(picture, image, lateness)
 
     def _lateness(self, picture: Picture) -> tuple[int, int]:
-        """How late the source is now, and by how much this picture came after it was due; ns."""
+        """Lateness of the source now, and of this picture when it was captured; ns."""
         raise NotImplementedError
 
     def _end_connection(self) -> None:
         self.format = None
-        with self._lock:  # as where it enters
-            self._to.admission.release(self.id)
+        with self._lock:  # see `_request_admission`
+            self._sinks.admission.release(self.id)
         self._new_quota = UNLIMITED
 
     def _retry_in(self, error: Exception | None) -> float | None:
-        """What a connection's end means: seconds until the next one, None where there is to be none.
+        """Seconds until the next connection, None if there is to be none.
 
         Args:
-            error: what ended it; None where the reader has no more pictures.
+            error: what ended the last connection; None at the end of a recording.
 
         Raises:
-            DisownedError, PoisonedError: neither is the source's fault.
+            DetachedError, PoisonedError: not the source's fault.
         """
         if error is None and (not self._source.has_next or self._stop.is_set):
             return None
-        if error is None and self._gave:
+        if error is None and self._has_delivered:
             return 0.0
         reason = "a recording without a picture" if error is None else self._reason_of(error)
         if self._source.has_next:
             self.failure = reason = f"passed over: {reason}"
         elif self._source.plays_once and self._seq > self._first_seq:
-            # Played in part: to start again would publish the same frames twice.
+            # Part of it was published: a restart would publish the same frames twice.
             self.failure = reason
             return None
         delay = self._backoff.next()
-        self._say("down", reason, delay)
+        self._announce("down", reason, delay)
         return delay
 
     def _reason_of(self, error: Exception) -> str:
         if isinstance(error, SourceError):
             return str(error)
-        if isinstance(error, (DisownedError, PoisonedError)):
+        if isinstance(error, (DetachedError, PoisonedError)):
             raise error
-        if getattr(error, "sticky", False):  # the GPU's, from where none was expected
+        if getattr(error, "sticky", False):  # from a call that should not touch the GPU
             raise PoisonedError(str(error)) from error
-        log.error("source failed in a way that is not foreseen", source=self.id, exc_info=error)
+        log.error("source failed unexpectedly", source=self.id, exc_info=error)
         return f"unexpected {type(error).__name__}: see the log"
 
     def _until_settled(self) -> Wait:
-        """Until the last frame's message is on its way: it comes before the word that there are no more."""
-        asked, self._held = None, True
-        while not self._to.board.is_settled(self.id):
+        """Until the last frame is sent: `ended` must come after it."""
+        asked, self._is_waiting = None, True
+        while not self._sinks.board.is_settled(self.id):
             now = self._clock.monotonic_ns()
             if self._stop.is_set:
                 asked = asked or now
                 if now - asked >= self._settle_ns:
                     return
-            yield now + LOOK_AGAIN_NS
+            yield now + POLL_NS
 
     def _until_room(self) -> Wait:
-        """Until the frame that waits is on the board, or given up."""
-        self._held = True
-        while not self._leave_waiting():
-            yield self._clock.monotonic_ns() + (self._held_ns or LOOK_AGAIN_NS)
-        self._held, self._last_ns = False, self._clock.monotonic_ns()
+        """Until the pending frame is on the board, or dropped."""
+        self._is_waiting = True
+        while not self._put_pending():
+            yield self._clock.monotonic_ns() + (self._held_ns or POLL_NS)
+        self._is_waiting, self._last_ns = False, self._clock.monotonic_ns()
 
     def _until(self, due: int) -> Wait:
         while not self._stop.is_set and self._clock.monotonic_ns() < due:
             yield due
 
-    def _say_ended(self) -> None:
-        self._say("ended", self.failure or ("stopped" if self._stop.is_set else None))
+    def _announce_ended(self) -> None:
+        self._announce("ended", self.failure or ("stopped" if self._stop.is_set else None))
 
     def _set_quota(self, quota: Quota) -> None:
         self._new_quota = quota
 
     def _apply_quota(self) -> bool:
-        """Keep to what admission has left of the detector; whether that has changed."""
+        """Apply the newest quota; returns whether it has changed."""
         changed = self._quota != self._new_quota
         self._quota = self._new_quota
         self._budget.skip_ratio = self._quota.skip_ratio
         if changed:
             rates = [fps for fps in (self._max_fps, self._quota.fps) if fps]
-            self._limit = RateLimit(min(rates)) if rates else None
+            self._rate_limit = RateLimit(min(rates)) if rates else None
         return changed
 
     def check_stalled(self, after_s: float) -> bool:
-        """Called by the monitor: say so once when a connected source has sent nothing for a while.
+        """Called by the monitor: report a connected source that has sent nothing for a while as stalled.
 
         Returns:
-            whether that is so long ago that its library, which has limits of its own, will not return. One that has
-            given nothing yet may wait for the driver to make many others' decoders.
+            Whether it has stalled for so long that its library will not return. Before its first picture a source may
+            wait for the driver to create other sources' decoders.
         """
         with self._lock:
             now = self._clock.monotonic_ns()
             waited = (now - self._last_ns) / 1e9
             if self._state == "stalled":
-                blocked = (now - max(self._last_ns, self._lost_ns)) / 1e9  # a picture that is lost was read
-                return self._gave and self._source.live and blocked > max(_LONG * after_s, 2 * self.config.patience_s)
-            if self._state == "up" and not self._held and waited > after_s:
-                self._say_locked("stalled", f"no frame for {waited:.1f} s{f': {self._lost}' if self._lost else ''}")
-            elif self._state == "connecting" and waited > _LONG * after_s:
-                reason = self._lost or f"it is blocked while {self._doing}"
-                self._say_locked("stalled", f"no picture in {waited:.0f} s: {reason}")
+                blocked = (now - max(self._last_ns, self._last_error_ns)) / 1e9  # a lost picture was read, too
+                limit = max(_STALL_FACTOR * after_s, 2 * self.config.read_limit_s)
+                return self._has_delivered and self._source.live and blocked > limit
+            if self._state == "up" and not self._is_waiting and waited > after_s:
+                reason = f": {self._last_error}" if self._last_error else ""
+                self._announce_locked("stalled", f"no frame for {waited:.1f} s{reason}")
+            elif self._state == "connecting" and waited > _STALL_FACTOR * after_s:
+                reason = str(self._last_error or f"it is blocked while {self._activity}")
+                self._announce_locked("stalled", f"no picture in {waited:.0f} s: {reason}")
         return False
 
     def _load(self, picture: Picture) -> Image | None:
-        """The picture in the form lanes accept; None if the rate limit leaves it out."""
+        """The picture in the form that lanes accept; None if the rate limit drops it."""
         now = self._clock.monotonic_ns()
-        if self._limit and not self._limit.allows(now if picture.pts is None else picture.pts):
-            self._leave_out("rate_limit")
+        if self._rate_limit and not self._rate_limit.allows(now if picture.pts is None else picture.pts):
+            self._count_dropped("rate_limit")
             self._last_ns = now
             return None
         with self._in_library:
             image = picture.load()
-        self._decode = picture.decode + self._clock.monotonic_ns() - now
+        self._decode_ns = picture.decode + self._clock.monotonic_ns() - now
         return image
 
-    def _deliver(self, picture: Picture, image: Image, behind: int) -> bool:
-        """Count a picture and leave it on the board; False if it waits for room there."""
+    def _deliver(self, picture: Picture, image: Image, lateness: int) -> bool:
+        """Number a picture and put it on the board; False if the board has no room."""
         with self._lock:
-            if self._in_library.disowned:
-                raise DisownedError
-            frame = Frame(self._captured(picture, image, behind), image)
+            if self._in_library.detached:
+                raise DetachedError
+            frame = Frame(self._stamp(picture, image, lateness), image)
             self._hold(picture, frame.info.captured_ns)
-            if self._to.board.put(frame, hold_ns=self._held_ns):
+            if self._sinks.board.put(frame, hold_ns=self._held_ns):
                 return True
-            self._waiting = frame
+            self._pending = frame
             return False
 
     def _hold(self, picture: Picture, now: int) -> None:
-        """How long a picture is to wait for one before it that came in the same burst."""
+        """Set how long a picture waits on the board for the previous one of its burst."""
         last, count = self._burst
         count = count + 1 if now - last < self._burst_ns else 1
         self._burst = now, count
-        self._held_ns = self._burst_ns if picture.in_burst and count <= _MOST_IN_BURST else 0
+        self._held_ns = self._burst_ns if picture.in_burst and count <= _MAX_BURST else 0
 
-    def _captured(self, picture: Picture, image: Image, behind: int) -> FrameInfo:
-        """The account and the times of a picture that is captured now."""
-        self._to.ledger.captured(self.id)
+    def _stamp(self, picture: Picture, image: Image, lateness: int) -> FrameInfo:
+        """Count a picture as captured, and stamp it."""
+        self._sinks.ledger.captured(self.id)
         now = self._last_ns = self._clock.monotonic_ns()
         captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
         seq, self._seq = self._seq, self._seq + 1
@@ -408,47 +409,47 @@ class Capture:
             captured_ns=now,
             captured_at=captured_at,
             clock=clock,
-            decode=self._decode,
+            decode=self._decode_ns,
             width=image.width,
             height=image.height,
-            behind=behind,
+            behind=lateness,
             pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
         )
 
-    def _leave_waiting(self) -> bool:
-        """Leave the frame that waits on the board, or give it up; False if there is no room yet."""
+    def _put_pending(self) -> bool:
+        """Put the pending frame on the board, or drop it; False if there is no room yet."""
         with self._lock:
-            if self._in_library.disowned or self._waiting is None:
-                raise DisownedError
-            frame, self._waiting = self._waiting, None  # what cannot be put for good is counted by the board
-            give_up = self._gives_up if self._stop.is_set else None
-            if not self._to.board.put(frame, give_up=give_up, hold_ns=self._held_ns):
-                self._waiting = frame
+            if self._in_library.detached or self._pending is None:
+                raise DetachedError
+            frame, self._pending = self._pending, None  # the board counts a frame that it refuses for good
+            give_up = self._drop_cause if self._stop.is_set else None
+            if not self._sinks.board.put(frame, give_up=give_up, hold_ns=self._held_ns):
+                self._pending = frame
                 return False
             return True
 
-    def _check_gave(self) -> None:
-        """A recording is at its end, and nothing but errors came of it."""
-        if self._lost is not None and not self._gave:
-            raise SourceError(f"no picture of {self._errors} could be decoded; the last: {self._lost}")
+    def _check_delivered(self) -> None:
+        """Raise if a recording ends with nothing but errors."""
+        if self._last_error is not None and not self._has_delivered:
+            raise SourceError(f"no picture of {self._errors} could be decoded; the last: {self._last_error}")
 
-    def _lose(self, error: DecodeError) -> None:
+    def _on_decode_error(self, error: DecodeError) -> None:
         self._errors += 1
-        self._lost, self._lost_ns = error, self._clock.monotonic_ns()
+        self._last_error, self._last_error_ns = error, self._clock.monotonic_ns()
         log.debug("picture lost", source=self.id, reason=str(error))
-        self._leave_out(error.cause)
-        if not self._source.plays_once and self._errors >= _MOST_ERRORS:
+        self._count_dropped(error.cause)
+        if not self._source.plays_once and self._errors >= _MAX_ERRORS:
             raise SourceError(f"{self._errors} pictures in a row could not be decoded; the last: {error}")
 
-    def _leave_out(self, cause: str) -> None:
-        """A picture that will not be seen has its number all the same."""
+    def _count_dropped(self, cause: str) -> None:
+        """Count a picture as captured and dropped."""
         with self._lock:
-            if not self._in_library.disowned:
-                self._to.ledger.captured(self.id)
-                self._to.ledger.dropped(self.id, self._seq, cause)
+            if not self._in_library.detached:
+                self._sinks.ledger.captured(self.id)
+                self._sinks.ledger.dropped(self.id, self._seq, cause)
                 self._seq += 1
 
-    def _say(
+    def _announce(
         self,
         state: State,
         reason: str | None = None,
@@ -456,20 +457,20 @@ class Capture:
         format: VideoFormat | None = None,
     ) -> None:
         with self._lock:
-            self._say_locked(state, reason, retry_in_s, format)
+            self._announce_locked(state, reason, retry_in_s, format)
 
-    def _say_locked(
+    def _announce_locked(
         self,
         state: State,
         reason: str | None = None,
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
-        """With the lock held, so that states are told in their order; nothing comes after `ended`."""
+        """Requires the lock, so that states are announced in order; nothing follows `ended`."""
         if self._state == "ended":
             return
         self._state = state
         self._last_ns = self._clock.monotonic_ns()
-        self._to.announce(self.id, self._session, state, reason, retry_in_s, format)
+        self._sinks.announce(self.id, self._session, state, reason, retry_in_s, format)
         if state == "ended":
             self.end.set()

@@ -1,4 +1,4 @@
-"""What a capture speaks to: in the daemon itself, or what stands for it in a capture process."""
+"""The ports that a capture talks to: the daemon itself, or its stand-ins in a capture process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from daemon.pipeline.ledger import Ledger
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The share of the detector and of the GPU's decoder that a source gets; by default as much as it asks for.
+    """A source's share of the detector and of the GPU's decoder.
 
     Attributes:
         fps: frames a second that may be detected, None for all.
-        skip_ratio: share of its pictures that the decoder has no time for, 0 to 1.
-        reason: why it is not all, for its status; None if it is.
+        skip_ratio: share of pictures that are not decoded, 0 to 1.
+        reason: of the limits, for the source's status; None without limits.
     """
 
     fps: float | None = None
@@ -32,15 +32,15 @@ class Quota(msgspec.Struct, frozen=True):
 UNLIMITED = Quota()
 
 OnQuota = Callable[[Quota], None]
-"""Tells a source its quota; called from any thread, and returns at once."""
+"""Sets a source's quota; any thread may call it, and it returns at once."""
 
 ADMITTED: Future[None] = Future()
-"""The answer to a source that may give frames."""
+"""The answer of admission to an admitted source."""
 ADMITTED.set_result(None)
 
 
 class Board(Protocol):
-    """Where frames go: `daemon.pipeline.board.FrameBoard`, or what stands for it in a capture process."""
+    """Takes frames: `daemon.pipeline.board.FrameBoard`, or its stand-in in a capture process."""
 
     @property
     def live(self) -> bool: ...
@@ -50,24 +50,24 @@ class Board(Protocol):
 
 
 class FrameCounters(Protocol):
-    """Where a frame's fate is noted: `daemon.pipeline.ledger.Ledger`, or what stands for it."""
+    """Counts frames: `daemon.pipeline.ledger.Ledger`, or its stand-in."""
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...
 
 
-class Admits(Protocol):
-    """Gives each source its quota: `daemon.control.admission.Admission`, or what stands for it."""
+class AdmissionControl(Protocol):
+    """Gives each source its quota: `daemon.control.admission.Admission`, or its stand-in."""
 
     def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:
-        """Done when the source is let in, or with a SourceError if it is not; returns at once."""
+        """Ask for admission; returns at once. The future gets a SourceError if the source is refused."""
         ...
 
     def release(self, source: str) -> None: ...
 
 
 class Announce(Protocol):
-    """Where a change of state goes."""
+    """Publishes a change of a source's state."""
 
     def __call__(
         self,
@@ -82,20 +82,16 @@ class Announce(Protocol):
 
 @dataclass(frozen=True)
 class CaptureSinks:
-    """Where a capture's frames, their fates and its states go.
-
-    Attributes:
-        announce: told of each change of state.
-    """
+    """The ports of a capture."""
 
     board: Board
     ledger: FrameCounters
     announce: Announce
-    admission: Admits
+    admission: AdmissionControl
 
 
 class _Detached:
-    """Takes the place of all four when another capture serves the source: what still comes is ignored."""
+    """Stands in for all four ports when another capture has the source: ignores everything."""
 
     live = True
 
@@ -117,16 +113,16 @@ class _Detached:
     def release(self, source: str) -> None: ...
 
 
-_NOBODY = _Detached()
-DETACHED = CaptureSinks(_NOBODY, _NOBODY, _NOBODY, _NOBODY)
+_DETACHED_SINK = _Detached()
+DETACHED = CaptureSinks(_DETACHED_SINK, _DETACHED_SINK, _DETACHED_SINK, _DETACHED_SINK)
 
 
 @dataclass(frozen=True)
 class DaemonSinks(CaptureSinks):
-    """The daemon's own, for all sources.
+    """The daemon's own ports, for all sources.
 
     Attributes:
-        forget: told of a source that is removed, whose last state is the past.
+        forget: called for a source that is removed.
     """
 
     board: FrameBoard

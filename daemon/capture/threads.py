@@ -1,4 +1,4 @@
-"""All threads that serve sources in one process: one a camera, and a few that recordings share."""
+"""The capture threads of a process: one for each camera, and a few that recordings share."""
 
 from __future__ import annotations
 
@@ -6,67 +6,61 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
-from daemon.capture.camera import CameraCapture, CameraThread
+from daemon.capture.camera import CameraCapture, CameraThread, ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.recordings import SLACK_NS, RecordingCapture, RecordingsThread
-from daemon.clock import Clock
 from daemon.config import SourceConfig
 from daemon.errors import SourceError
 from daemon.sources.port import Source
 
-_MOST_LEFT = 3  # threads of a source that are in libraries which do not return
-_MOST_THREADS = 64  # of recordings that the CPU decodes, which the system shares out
+_MAX_ABANDONED = 3  # of a source: threads whose library does not return
+_MAX_CPU_THREADS = 64  # for recordings that the CPU decodes; the kernel schedules them
 
 
 def capture_kind(source: Source) -> type[Capture]:
-    """The capture that serves a source of its kind."""
+    """The capture class for a source."""
     return CameraCapture if source.live else RecordingCapture
 
 
 class CaptureThreads:
-    """All threads that serve sources in one process. Safe to use from every thread.
+    """Runs all captures of a process. Safe to use from every thread.
 
-    A recording that the GPU's decoder turns out not to take leaves those that share a thread for one of its own: the
-    CPU takes several times as long for a picture, and they would wait for it.
+    A recording that falls back to the CPU moves from a shared thread to one of its own: the CPU takes several times as
+    long for a picture, and the others would wait.
 
     Args:
         captures: the first sources.
-        on_gpu: threads that keep the GPU's decoder busy with recordings, 0 where there is none.
-        make_current: called by each thread before it looks at pictures.
-        on_failure: told once a thread has died, which no source's trouble may cause.
+        gpu_threads: threads that keep the GPU's decoder busy with recordings, 0 without a GPU.
     """
 
     def __init__(
         self,
         captures: Sequence[Capture],
-        on_gpu: int,
-        clock: Clock,
-        on_failure: Callable[[str], None],
-        make_current: Callable[[], None],
+        gpu_threads: int,
+        context: ThreadContext,
     ) -> None:
-        self._make_current = make_current
-        self._on_gpu, self._clock, self._on_failure = on_gpu, clock, on_failure
+        self._gpu_threads, self._thread_context = gpu_threads, context
         self._lock = threading.Lock()
         self._started = self._stopped = False
         self._threads: list[CameraThread | RecordingsThread] = []
         for capture in captures:
             if isinstance(capture, CameraCapture):
-                self._threads.append(self._thread(capture))
+                self._threads.append(self._own_thread(capture))
         recordings = [capture for capture in captures if isinstance(capture, RecordingCapture)]
-        self._threads += [self._shared(*group) for group in self._groups(recordings)]
+        self._threads += [self._recordings_thread(*group) for group in self._groups(recordings)]
 
     @property
     def threads(self) -> list[threading.Thread]:
-        """Those that have not come to their end."""
+        """The threads that have not ended."""
         with self._lock:
             self._threads = [thread for thread in self._threads if not self._started or thread.is_alive()]
             return [*self._threads]
 
     def start(self) -> None:
-        """Begin with all sources.
+        """Start all threads.
 
         Raises:
-            SourceError: the system gives no thread.
+            SourceError: the system has no thread left.
         """
         with self._lock:
             self._started = True
@@ -74,39 +68,38 @@ class CaptureThreads:
                 _start(thread)
 
     def add(self, capture: Capture) -> None:
-        """Begin with another source, in a thread of its own, while others go on; with all others before `start`.
+        """Add a source in a thread of its own; it starts now, or with the others at `start`.
 
         Raises:
-            SourceError: the system gives no thread.
+            SourceError: the system has no thread left.
         """
         with self._lock:
             if self._stopped:
                 capture.stop()
-            thread = self._thread(capture)
+            thread = self._own_thread(capture)
             if self._started:
                 self._threads = [other for other in self._threads if other.is_alive()]
                 _start(thread)
             self._threads.append(thread)
 
     def take_over(self, capture: Capture, make: Callable[[SourceConfig, int], Capture | None]) -> Capture | None:
-        """Take a source from a capture whose library does not return; its thread is left behind, and ends if it ever
-        does.
+        """Replace a capture whose library does not return. Its thread is abandoned, and ends if the library returns.
 
         Args:
-            make: what serves the source from the frame of that number on; None where it cannot be made.
+            make: makes a capture that begins with a frame number; None if it cannot.
 
         Returns:
-            what is to serve it, for `add`; None where it is at work again, or too many of its threads are left behind.
+            The new capture, for `add`; None if the library has returned, or too many threads are abandoned.
         """
         with self._lock:
             there = [other for thread in self._threads if thread.is_alive() for other in thread.captures]
         left = sum(other.id == capture.id for other in there) - 1
-        if self._stopped or left >= _MOST_LEFT or (seq := capture.detach()) is None:
+        if self._stopped or left >= _MAX_ABANDONED or (seq := capture.detach()) is None:
             return None
         return make(capture.config, seq)
 
     def stop(self) -> None:
-        """Ask all sources to end. The caller joins the threads."""
+        """Stop all captures. The caller joins the threads."""
         with self._lock:
             self._stopped = True
             captures = [capture for thread in self._threads for capture in thread.captures]
@@ -115,9 +108,9 @@ class CaptureThreads:
             capture.wake()
 
     def _groups(self, recordings: Sequence[RecordingCapture]) -> Iterator[tuple[str, list[RecordingCapture], int]]:
-        """Names of threads, the recordings of each, and their phases."""
-        for on_gpu, most in ((True, self._on_gpu or _MOST_THREADS), (False, _MOST_THREADS)):
-            sharing = [capture for capture in recordings if capture.asks_gpu == on_gpu]
+        """Names, recordings and phases of the threads."""
+        for on_gpu, most in ((True, self._gpu_threads or _MAX_CPU_THREADS), (False, _MAX_CPU_THREADS)):
+            sharing = [capture for capture in recordings if capture.wants_gpu == on_gpu]
             threads = min(len(sharing), most)
             for number in range(threads):
                 group = sharing[number::most]
@@ -125,30 +118,23 @@ class CaptureThreads:
                 name = group[0].id if len(group) == 1 else f"{kind}-{number}"
                 yield name, group, SLACK_NS * number // threads
 
-    def _thread(self, capture: Capture) -> CameraThread | RecordingsThread:
-        """One of its own."""
+    def _own_thread(self, capture: Capture) -> CameraThread | RecordingsThread:
+        """A thread for one source."""
         if isinstance(capture, CameraCapture):
-            return CameraThread(capture, self._make_current, self._on_failure)
-        return self._shared(capture.id, [cast("RecordingCapture", capture)], 0)
+            return CameraThread(capture, self._thread_context)
+        return self._recordings_thread(capture.id, [cast("RecordingCapture", capture)], 0)
 
-    def _shared(self, name: str, captures: Sequence[RecordingCapture], phase: int) -> RecordingsThread:
+    def _recordings_thread(self, name: str, captures: Sequence[RecordingCapture], phase: int) -> RecordingsThread:
         return RecordingsThread(
-            name,
-            captures,
-            self._clock,
-            self._make_current,
-            self._on_failure,
-            take_out=self._take_out,
-            phase=phase,
-            has_aside=len(captures) > 1,
+            name, captures, self._thread_context, move_out=self._move_out, phase=phase, has_executor=len(captures) > 1
         )
 
-    def _take_out(self, thread: RecordingsThread, capture: RecordingCapture) -> bool:
-        """Asked after a turn of a source that shares a thread and fell to the CPU: whether another serves it now."""
-        if not self._on_gpu or self._stopped:
+    def _move_out(self, thread: RecordingsThread, capture: RecordingCapture) -> bool:
+        """Move a recording that fell back to the CPU out of a shared thread; True if it has moved."""
+        if not self._gpu_threads or self._stopped:
             return False
         with self._lock:
-            own = self._thread(capture)
+            own = self._own_thread(capture)
             try:
                 _start(own)
             except SourceError:

@@ -180,7 +180,7 @@ class Changes(threading.Thread):
         except (LookoutError, DetectorError, StoppedError) as error:
             self._refuse(request, StoppingError() if isinstance(error, StoppedError) else error)
         except Exception as error:
-            log.exception("reload failed in a way that is not foreseen")
+            log.exception("reload failed unexpectedly")
             self._refuse(request, error)
         else:
             if change is not None:

@@ -115,4 +115,4 @@ def _detectors_memory(config: Config) -> int | None:
 
 def _asking(config: Config) -> list[AvConfig]:
     """The sources that would be decoded on the GPU."""
-    return [source for source in config.active if isinstance(source, AvConfig) and source.asks_gpu]
+    return [source for source in config.active if isinstance(source, AvConfig) and source.wants_gpu]

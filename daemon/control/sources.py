@@ -13,6 +13,7 @@ from typing import Protocol
 
 import structlog
 
+from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.processes.main import WorkerConfig
 from daemon.capture.processes.pool import WorkerPool
@@ -86,7 +87,7 @@ class SourceManager:
             sinks,
             runtime,
         )
-        self._crew: CaptureThreads | None = None
+        self._threads: CaptureThreads | None = None
         self.captures: list[AnyCapture] = [self.make(source) for source in config.active]
 
     @property
@@ -123,7 +124,10 @@ class SourceManager:
     @property
     def threads(self) -> list[threading.Thread]:
         """Those that capture and have not come to their end."""
-        return [*(self._crew.threads if self._crew else ()), *([self._pool] if self._pool.is_alive() else [])]
+        return [
+            *(self._threads.threads if self._threads else ()),
+            *([self._pool] if self._pool.is_alive() else []),
+        ]
 
     def make(self, source: SourceConfig) -> AnyCapture:
         """Make a source's capture. It has not begun, and needs no closing.
@@ -142,13 +146,15 @@ class SourceManager:
             SourceError: the system gives no thread for one.
         """
         with self._lock:
-            if self._stop.is_set or self._crew:
+            if self._stop.is_set or self._threads:
                 return
             here = [capture for capture in self.captures if isinstance(capture, Capture)]
-            self._crew = CaptureThreads(
-                here, self.hardware.threads, self._clock, self._runtime.on_failure, self.hardware.make_current
+            self._threads = CaptureThreads(
+                here,
+                self.hardware.threads,
+                ThreadContext(self._clock, self._runtime.on_failure, self.hardware.make_current),
             )
-            self._crew.start()
+            self._threads.start()
             self._begin_remote(self.captures)
 
     @contextmanager
@@ -175,7 +181,7 @@ class SourceManager:
             self.captures = [*self.captures, *captures]
             if self._stop.is_set:
                 _cancel(captures)
-            elif self._crew:
+            elif self._threads:
                 self._begin_remote(captures)
                 self._begin_here(captures)
 
@@ -184,7 +190,7 @@ class SourceManager:
         with self._lock:
             leaving = [capture for capture in self.captures if capture.id in sources]
             self.captures = [capture for capture in self.captures if capture not in leaving]
-            _cancel([capture for capture in leaving if capture in self._unbegun or not self._crew])
+            _cancel([capture for capture in leaving if capture in self._unbegun or not self._threads])
             self._unbegun = [capture for capture in self._unbegun if capture not in leaving]
         for capture in leaving:
             self._ask_to_end(capture)
@@ -219,15 +225,15 @@ class SourceManager:
         """Ask all to end; what is added from here on ends at once."""
         with self._lock:
             self._stop.set()
-            _cancel(self.captures if not self._crew else self._unbegun)
-            crew = self._crew
-        if crew:
-            crew.stop()
+            _cancel(self.captures if not self._threads else self._unbegun)
+            capture_threads = self._threads
+        if capture_threads:
+            capture_threads.stop()
         self._pool.stop()
 
     def join(self, seconds: Callable[[], float]) -> None:
         """Wait for the threads, each for as long as is left; then end the processes."""
-        for thread in self._crew.threads if self._crew else ():
+        for thread in self._threads.threads if self._threads else ():
             if thread.ident is not None:
                 thread.join(seconds())
         for capture in self.captures:
@@ -249,9 +255,9 @@ class SourceManager:
     def _begin_here(self, captures: Sequence[AnyCapture]) -> None:
         """With the lock held."""
         for capture in captures:
-            if isinstance(capture, Capture) and self._crew:
+            if isinstance(capture, Capture) and self._threads:
                 try:
-                    self._crew.add(capture)
+                    self._threads.add(capture)
                 except SourceError as error:  # tried again at the next `housekeeping`
                     self._sinks.announce(capture.id, None, "down", str(error), None, None)
                     self._unbegun.append(capture)
@@ -286,7 +292,7 @@ class SourceManager:
 
     def _renew(self, capture: Capture) -> None:
         with self._lock:
-            if self._crew and capture in self.captures and (by := self._crew.take_over(capture, self._capture)):
+            if self._threads and capture in self.captures and (by := self._threads.take_over(capture, self._capture)):
                 self.captures = [by if other is capture else other for other in self.captures]
                 self._begin_here([by])
 

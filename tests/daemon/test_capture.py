@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from daemon.capture.camera import CameraCapture, CameraThread
+from daemon.capture.camera import CameraCapture, CameraThread, ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.recordings import RecordingCapture, RecordingsThread
 from daemon.capture.sinks import UNLIMITED, CaptureSinks, Quota
@@ -51,10 +51,11 @@ def thread_of(
     captures: list[Capture], clock: ManualClock, on_failure: Callable[[str], None] = pytest.fail, phase: int = 0
 ) -> threading.Thread:
     """The thread that serves a camera, or recordings."""
+    context = ThreadContext(clock, on_failure, lambda: None)
     if isinstance(captures[0], CameraCapture):
-        return CameraThread(captures[0], lambda: None, on_failure)
+        return CameraThread(captures[0], context)
     recordings = [capture for capture in captures if isinstance(capture, RecordingCapture)]
-    return RecordingsThread(captures[0].id, recordings, clock, lambda: None, on_failure, phase=phase)
+    return RecordingsThread(captures[0].id, recordings, context, phase=phase)
 
 
 class ScriptedSource:
@@ -182,8 +183,8 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [capture_of(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
-    assert len(CaptureThreads(captures, 3, clock, pytest.fail, lambda: None).threads) == 3 + 9
-    assert len(CaptureThreads(captures, 0, clock, pytest.fail, lambda: None).threads) == 9 + 9
+    assert len(CaptureThreads(captures, 3, ThreadContext(clock, pytest.fail, lambda: None)).threads) == 3 + 9
+    assert len(CaptureThreads(captures, 0, ThreadContext(clock, pytest.fail, lambda: None)).threads) == 9 + 9
 
 
 class Decoded(ScriptedSource):
@@ -201,7 +202,7 @@ class Decoded(ScriptedSource):
 
 
 def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledger:
-    """By a crew, to their ends."""
+    """In the threads of one process, to their ends."""
     ledger = Ledger([*sources])
     board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
     board.close()  # so that nothing waits for lanes
@@ -210,11 +211,11 @@ def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledg
         capture_of(AvConfig(id=id, url=Url("a.mkv")), source, sinks, clock, ReconnectConfig())
         for id, source in sources.items()
     ]
-    crew = CaptureThreads(captures, on_gpu, clock, pytest.fail, lambda: None)
-    crew.start()
+    group = CaptureThreads(captures, on_gpu, ThreadContext(clock, pytest.fail, lambda: None))
+    group.start()
     until = time.monotonic() + 60
-    while crew.threads and time.monotonic() < until:
-        for thread in crew.threads:
+    while group.threads and time.monotonic() < until:
+        for thread in group.threads:
             thread.join(1)
     assert all(capture.ended for capture in captures)
     return ledger
@@ -432,7 +433,7 @@ def test_pacer_tells_how_late_a_picture_is(clock: ManualClock) -> None:
     pacer.due(100_000_000)
     assert pacer.late == 250_000_000
     clock.advance(0.05)
-    assert pacer.behind == 300_000_000
+    assert pacer.overdue == 300_000_000
 
 
 def test_a_stall_is_not_forgotten_when_the_pace_starts_anew(clock: ManualClock) -> None:
@@ -442,7 +443,7 @@ def test_a_stall_is_not_forgotten_when_the_pace_starts_anew(clock: ManualClock) 
     clock.advance(3.1)
     pacer.due(100_000_000)
     assert pacer.late == 0
-    assert pacer.behind == 3_000_000_000
+    assert pacer.overdue == 3_000_000_000
 
 
 def test_lag_is_what_a_camera_has_fallen_behind_its_best() -> None:
@@ -633,21 +634,21 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
     ledger = Ledger(["cam"])
     sinks = CaptureSinks(Board(["cam"], ledger, clock, depth=None, max_age_ns=10**9), ledger, announce, Admission())
     capture = make(SyntheticConfig(id="cam"), 0)
-    crew = CaptureThreads([capture], 0, clock, pytest.fail, lambda: None)
-    crew.start()
+    group = CaptureThreads([capture], 0, ThreadContext(clock, pytest.fail, lambda: None))
+    group.start()
     for left in range(4):
         assert inside.acquire(timeout=60)
         for seconds, hung in ((2.5, False), (29.0, False), (2.0, True)):
             clock.advance(seconds)
             assert capture.check_stalled(2.0) == hung
-        by = crew.take_over(capture, make)
+        by = group.take_over(capture, make)
         assert (by is None) == (left == 3)
         if by:
-            crew.add(by)
+            group.add(by)
         capture = by or capture
     assert seqs == list(range(8))
     assert said == [*["connecting", "up", "stalled", "down"] * 3, "connecting", "up", "stalled"]
-    threads = crew.threads
+    threads = group.threads
     free.set()
     for thread in threads:
         thread.join(60)

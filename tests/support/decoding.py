@@ -60,11 +60,11 @@ def pictures_are_copied(engines: Engines) -> None:
 def what_is_broken_is_told(engines: Engines) -> None:
     """And the pictures after it come."""
     with closing(engines.session("h264", low_latency=True, surfaces=SURFACES)) as session:
-        for number, (kind, words, patience_s) in enumerate(
+        for number, (kind, words, read_limit_s) in enumerate(
             [(b"e", "errors in a picture", 60.0), (b"h", "not decoded a picture in 0.01", 0.01)]
         ):
             ((broken, _),) = feed(session, kind, 0)
-            sessions._DECODE_TIMEOUT_S = patience_s
+            sessions._DECODE_TIMEOUT_S = read_limit_s
             with pytest.raises(DecodeError, match=words):
                 broken(True, False)
             sessions._DECODE_TIMEOUT_S = 60.0

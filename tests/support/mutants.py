@@ -81,7 +81,7 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
             last = message if isinstance(message, Metrics) else last
         assert lookout.stop() == 0
         log = lookout.log()
-    unforeseen = [line for line in log.splitlines() if "Traceback" in line or "not foreseen" in line]
+    unforeseen = [line for line in log.splitlines() if "Traceback" in line or "unexpectedly" in line]
     assert not unforeseen, (names, unforeseen)
     # The camera beside them: every frame is there, or told of as one that there was no time for.
     assert last is not None

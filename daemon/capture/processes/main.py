@@ -20,6 +20,7 @@ from typing import Any
 
 import structlog
 
+from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.processes.channel import (
     Add,
@@ -147,13 +148,15 @@ class _Worker:
         self._stopping = False
         self._bell, self._ringer = os.pipe()  # rung when a source has ended
         first = [capture for task in config.tasks if (capture := self._make(task))]
-        self._crew = CaptureThreads(first, hardware.threads, clock, self._give_up, hardware.make_current)
+        self._threads = CaptureThreads(
+            first, hardware.threads, ThreadContext(clock, self._give_up, hardware.make_current)
+        )
         self._sending = threading.Thread(target=self._send, name="sender", daemon=True)
 
     def run(self) -> None:
         configure_gc_and_switch_interval()
         self._sending.start()
-        self._crew.start()
+        self._threads.start()
         poller, socket = select.poll(), self._channel.socket.fileno()
         poller.register(socket, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
@@ -235,7 +238,7 @@ class _Worker:
 
     def _add(self, task: Task, capture: Capture, backoff: Backoff | None = None) -> None:
         try:
-            self._crew.add(capture)
+            self._threads.add(capture)
         except SourceError as error:
             del self._captures[task.capture]
             self._try_again(task, self._feeds[task.capture], error, backoff)
@@ -257,7 +260,7 @@ class _Worker:
         def make(source: SourceConfig, seq: int) -> Capture | None:
             return self._make(Task(number, source, seq))
 
-        if by := self._crew.take_over(capture, make):
+        if by := self._threads.take_over(capture, make):
             self._add(Task(number, by.config, capture.seq), by)
 
     def _finish(self, number: int, failure: str | None) -> None:
@@ -287,7 +290,7 @@ class _Worker:
             self._stopping = True
             for number in [*self._unmade]:
                 self._remove(number)
-            self._crew.stop()
+            self._threads.stop()
 
     def _remove(self, number: int) -> None:
         if capture := self._captures.get(number):

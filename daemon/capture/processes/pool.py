@@ -199,7 +199,7 @@ class WorkerPool(threading.Thread):
         """
         if isinstance(self._offer, NoHardwareDecoder):
             return []
-        asking = sorted((capture for capture in captures if capture.asks_gpu), key=lambda capture: not capture.insists)
+        asking = sorted((capture for capture in captures if capture.wants_gpu), key=lambda capture: not capture.insists)
         sessions, insisting = self._offer.sessions, sum(capture.insists for capture in asking)
         return asking if sessions is None else asking[: max(insisting, sessions - taken)]
 
@@ -230,7 +230,7 @@ class WorkerPool(threading.Thread):
         if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
             if not isinstance(offer, NoHardwareDecoder):
                 full = _FULL.format(offer.sessions)
-                asked = any(capture.asks_gpu for capture in captures)
+                asked = any(capture.wants_gpu for capture in captures)
                 offer = offer.without_decoder(full) if asked else NoHardwareDecoder(full)
                 config = replace(config, niceness=_NICE)
             config = replace(config, offer=offer)

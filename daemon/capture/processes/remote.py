@@ -25,7 +25,7 @@ class RemoteCapture:
     def __init__(self, config: SourceConfig, *, once: bool) -> None:
         self.number = next(_numbers)
         self.id, self.config, self.once = config.id, config, once
-        self.asks_gpu = config.asks_gpu
+        self.wants_gpu = config.wants_gpu
         self.insists = isinstance(config, AvConfig) and config.decode == "nvdec"
         self.state: State = "connecting"
         self.failure: str | None = None
