@@ -19,10 +19,10 @@ from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.control.admission import UNKNOWN_FPS, Admission
 from daemon.control.capacity import measure_detector
-from daemon.control.changes import Changes, OpenDetector
+from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
-from daemon.control.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
+from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
 from daemon.control.reload import Change, defaults_of
 from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
@@ -105,7 +105,7 @@ class App:
         limits: Limits | None = None,
         open_detector: OpenDetector = open_detector,
         make_source: MakeSource = make_source,
-        find_hardware: FindHardware = hardware_of,
+        find_hardware: FindHardware = decoder_backend_of,
         open_probe: OpenProbe = open_gpu_probe,
         sinks: Sequence[FrameStatsListener] = (),
         read: Callable[[], Config] | None = None,
@@ -148,7 +148,7 @@ class App:
         undo.callback(self.publisher.stop, 0.0)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
-            if config.gpu.mps == "auto" and processes_wished(config) > 1:
+            if config.gpu.mps == "auto" and planned_processes(config) > 1:
                 self._share_gpu(undo)
         detector = self._open(open_detector)
         closing = ExitStack()
@@ -165,7 +165,7 @@ class App:
         captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
         self.sources = SourceManager(config, offer, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
-        undo.callback(self.sources.hardware.close)
+        undo.callback(self.sources.decoder_pool.close)
         self.monitor = self._make_monitor(instance, admission, sinks)
         undo.callback(self.monitor.stop, 0.0)
         usual = open_detector is _USUAL_DETECTOR
@@ -173,8 +173,7 @@ class App:
             config,
             self.sources,
             self._lanes,
-            open_detector,
-            try_model if usual else None,
+            ModelLoader(open_detector, try_model if usual else None),
             partial(self._renew_secrets, access),
             self._runtime,
         )
@@ -236,7 +235,7 @@ class App:
         self._lanes.start(self._stop)
         self.publisher.start()
         self.monitor.start()
-        configure_gc_and_switch_interval(captures=self.sources.captures_here)
+        configure_gc_and_switch_interval(captures=self.sources.captures_locally)
         self._await_audience()
         if self._stop.is_set:
             return
@@ -332,7 +331,7 @@ class App:
             log.warning("the detector is left open: a lane is still inside it")
         rest: list[Callable[[], object]] = [self.sources.close]
         if not self.sources.threads:
-            rest.append(self.sources.hardware.close)
+            rest.append(self.sources.decoder_pool.close)
         if self._mps:
             rest.append(self._mps.close)
         for close in rest:
@@ -491,7 +490,7 @@ class App:
 
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""
-        return self.changes.ask_to_reload(lambda _: self._read())
+        return self.changes.submit_reload(lambda _: self._read())
 
     def _renew_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
         """Read keys and tokens again; what comes back makes them the ones that count.

@@ -122,12 +122,12 @@ def check(config: Path, running: bool) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.commands.check import check as run_check
     from daemon.config import LogConfig
-    from daemon.control.source_store import load_whole, tell_whose_sources
+    from daemon.control.source_store import load_effective, warn_if_overridden
     from daemon.log import logging
 
     with logging(LogConfig(format="console")):
-        loaded = load_whole(config)
-        tell_whose_sources(loaded)
+        loaded = load_effective(config)
+        warn_if_overridden(loaded)
         return run_check(loaded, ports=not running)
 
 

@@ -17,8 +17,8 @@ from rich.table import Table
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
-from daemon.control.capacity import Demand, Limits, cores, loads, measure_detector, verdict
-from daemon.control.plan import PROCESS_BYTES, hardware_of, options_of, processes_wished
+from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
+from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
 from daemon.control.reload import defaults_of
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
@@ -74,7 +74,9 @@ def check(config: Config, *, ports: bool = True) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
-        offer = hardware_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
+        offer = (
+            decoder_backend_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
+        )
         hardware = offer.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
@@ -169,7 +171,7 @@ def _check_load(
         return
     on_gpu = detector.info.gpu is not None
     demands = [_demand(row, offer, on_gpu=on_gpu) for row in live]
-    limits = Limits(
+    limits = MachineLimits(
         images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
         cores=cores(),
         memory=_gpu_memory(config, detector.info) if on_gpu else None,
@@ -182,7 +184,7 @@ def _check_load(
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
     console.print(table)
-    console.print(verdict(rows, len(live)), highlight=False, soft_wrap=True)
+    console.print(bottleneck(rows, len(live)), highlight=False, soft_wrap=True)
     if len(live) < len(opened):
         console.print(
             f"not counted: {len(opened) - len(live)}, whose rate is not known, or that play as fast as they can"
@@ -205,7 +207,7 @@ def _demand(row: Opened, offer: DecoderBackend | NoHardwareDecoder, *, on_gpu: b
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
     """Bytes that may be used, and those of them that lanes and capture processes take."""
-    fixed = sum(dict(model.memory).values()) + processes_wished(config) * PROCESS_BYTES
+    fixed = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
     if config.gpu.memory_limit_mib is not None:
         return config.gpu.memory_limit_mib << 20, fixed
     with closing(open_gpu_probe()) as probe:

@@ -12,7 +12,7 @@ from daemon.app import App
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
 from daemon.commands.model import find
 from daemon.config import Config
-from daemon.control.source_store import SourceStore, load_whole, tell_whose_sources
+from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
 from daemon.log import logging
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop, StoppedError
@@ -23,11 +23,11 @@ def run_file(path: Path) -> int:
     """Until it is told to end; SIGHUP reads the file again. Returns the exit code."""
 
     def read() -> Config:
-        found = load_whole(path)
-        tell_whose_sources(found)
+        found = load_effective(path)
+        warn_if_overridden(found)
         return found
 
-    return _run(load_whole(path), read)
+    return _run(load_effective(path), read)
 
 
 def run_sources(sources: Sequence[str], model: str, endpoint: str | None, saved: Path | None) -> int:
@@ -50,7 +50,7 @@ def run_sources(sources: Sequence[str], model: str, endpoint: str | None, saved:
 def _run(config: Config, read: Callable[[], Config]) -> int:
     disable_core_dumps()
     if config.http.sources_file:
-        SourceStore(config.http.sources_file).tidy()
+        SourceStore(config.http.sources_file).remove_leftovers()
     stop, running, asked = Stop(), list[App](), Stop()
 
     def reload() -> None:
@@ -59,7 +59,7 @@ def _run(config: Config, read: Callable[[], Config]) -> int:
             app.reload_file()
 
     with stopping_on_signals(stop.set, reload), logging(config.log):
-        tell_whose_sources(config)
+        warn_if_overridden(config)
         try:
             app = App(config, stop=stop, read=read)
         except StoppedError:

@@ -1,1 +1,1 @@
-"""Changes while the daemon runs, and the share of the machine that each source gets."""
+"""Controls the running daemon: changes of its configuration, and each source's share of the machine."""

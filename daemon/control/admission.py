@@ -1,8 +1,7 @@
-"""Shares of a detector, and of a GPU's decoder, that cannot do all that is asked of it: decided when sources come and
-go.
+"""Divides the detector and the GPU's decoder among the sources, each time a source comes or goes.
 
-Without it, frames that no lane has time for are dropped when newer ones come, after they were decoded and converted;
-and pictures that the decoder has no time for are left out when they are late.
+Without admission, frames that no lane has time for are dropped after they were decoded and converted, and pictures that
+the decoder has no time for are skipped when they are late.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ from daemon.messages import Metrics, VideoFormat
 
 log = structlog.get_logger(__name__)
 
-_ROOM = 0.9  # of the measured rate: pictures differ, and the machine does other things
-_DECODER_ROOM = 0.94  # beside lanes that look at pictures; 150 H.264 sources of 1080p30, which hold, take 0.9375
+_CAPACITY_SHARE = 0.9  # of the measured rate: pictures differ, and the machine has other work
+_DECODER_SHARE = 0.94  # while lanes detect; 150 H.264 sources of 1080p30, which work, take 0.9375
 UNKNOWN_FPS = 30.0
 
 
 @dataclass
-class _Asking:
-    """What a source that is up asks for, and what of that it cannot have.
+class _Demand:
+    """Demand of a connected source.
 
     Attributes:
-        fps: frames a second that come in.
-        wanted: of them, those to be looked at.
-        decoder: share of the GPU's decoder, by estimate.
-        skip_ratio: share of its pictures that it has no time for.
+        fps: frames a second of the source.
+        wanted: frames a second to be detected.
+        decoder: estimated share of the GPU's decoder.
+        skip_ratio: share of its pictures that the decoder has no time for.
     """
 
     fps: float
@@ -47,15 +46,14 @@ class _Asking:
 
 
 class Admission:
-    """Shares `capacity` frames a second among the sources that are up; safe to use from every thread.
+    """Divides `capacity` frames a second among the connected sources; safe to use from every thread.
 
     Args:
-        mode: off lets everybody in at full rate; degrade lets everybody in, and lowers the highest rates to one that
-            fits, first that of decoding, then that of looking; refuse lets a source in only if there is room for all
-            of it.
-        capacity: of the detector, measured.
-        decoder: share of the GPU's decoder that a format takes, by estimate.
-        rate: what is learned of that.
+        mode: `off` admits every source at full rate. `degrade` admits every source and lowers the highest rates, first
+            of decoding, then of detection. `refuse` admits a source only if all of its demand fits.
+        capacity: measured rate of the detector.
+        decoder: estimated share of the GPU's decoder for a format.
+        rate: corrects the estimate.
     """
 
     def __init__(
@@ -67,75 +65,75 @@ class Admission:
     ) -> None:
         self._mode, self._measured, self._decoder = mode, capacity, decoder
         self._rate = rate or DecoderRate()
-        self._capacity = capacity * _ROOM
-        self._sources: dict[str, _Asking] = {}
+        self._capacity = capacity * _CAPACITY_SHARE
+        self._sources: dict[str, _Demand] = {}
         self._lock = threading.Lock()
 
     def admit(
         self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat | None = None
     ) -> Future[None]:
-        """A source is connected, and will give frames of this format.
+        """Admit a source that is connected.
 
         Args:
-            fps: frames a second to be looked at.
+            fps: frames a second to be detected.
 
         Returns:
-            A future that is done: with a SourceError if there is no room for it, to be tried again later.
+            A future that is done; with a SourceError if there is no room, to be retried later.
         """
         if self._mode == "off":
             return ADMITTED
         wanted = fps or UNKNOWN_FPS
-        asking = _Asking(
+        demand = _Demand(
             fps=(format.fps if format else None) or wanted,
             wanted=wanted,
             decoder=self._decoder(format) if self._decoder and format else 0.0,
             on_quota=on_quota,
         )
         with self._lock:
-            refusal = self._refusal(asking) if self._mode == "refuse" else None
+            refusal = self._refusal(demand) if self._mode == "refuse" else None
             if refusal is None:
-                self._sources[source] = asking
-                self._share()
+                self._sources[source] = demand
+                self._set_quotas()
                 return ADMITTED
         refused: Future[None] = Future()
         refused.set_exception(SourceError(refusal))
         return refused
 
     def release(self, source: str) -> None:
-        """A source is not connected any more; what was its own is for the others."""
+        """A source has disconnected; the others share what it had."""
         with self._lock:
             if self._sources.pop(source, None):
-                self._share()
+                self._set_quotas()
 
     def learn(self, metrics: Metrics) -> None:
-        """What the daemon has measured lately: whether the decoder is as fast as was estimated."""
+        """Correct the estimate of the decoder's rate by the latest metrics."""
         with self._lock:
             asked = {name: (row.decoder, row.skip_ratio) for name, row in self._sources.items() if row.decoder}
             if asked and self._rate.learn(metrics, asked):
-                log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.times, 2))
-                self._share()
+                log.info("the GPU's decoder is not as estimated", times_as_fast=round(1 / self._rate.cost_factor, 2))
+                self._set_quotas()
 
-    def _refusal(self, asking: _Asking) -> str | None:
+    def _refusal(self, demand: _Demand) -> str | None:
         """Why there is no room; None if there is."""
-        wanted, taken = asking.wanted, sum(other.wanted for other in self._sources.values())
+        wanted, taken = demand.wanted, sum(other.wanted for other in self._sources.values())
         if taken + wanted > self._capacity:
             return (
                 f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
                 f"and the detector does {self._measured:.0f}; see admission"
             )
-        asked = asking.decoder * self._rate.times
-        decoding = sum(other.decoder for other in self._sources.values()) * self._rate.times
-        if asked and decoding + asked > _DECODER_ROOM:
+        asked = demand.decoder * self._rate.cost_factor
+        decoding = sum(other.decoder for other in self._sources.values()) * self._rate.cost_factor
+        if asked and decoding + asked > _DECODER_SHARE:
             return (
                 f"not admitted: it asks for {asked:.1%} of the GPU's decoder, of which the sources that are "
                 f"up take {decoding:.0%}; see admission, or set decode: cpu"
             )
         return None
 
-    def _share(self) -> None:
-        """Tell everybody; in whole percents of decoding, so that not every newcomer changes what all have."""
+    def _set_quotas(self) -> None:
+        """Set all quotas. Skip ratios are whole percents, so that not every new source changes all of them."""
         rows = [*self._sources.values()]
-        most = max_min_rate([row.decoder for row in rows], _DECODER_ROOM / self._rate.times)
+        most = max_min_rate([row.decoder for row in rows], _DECODER_SHARE / self._rate.cost_factor)
         for row in rows:
             if most is None or row.decoder <= most:
                 row.skip_ratio = 0.0
@@ -156,10 +154,8 @@ class Admission:
 
 
 def max_min_rate(demands: Sequence[float], capacity: float) -> float | None:
-    """The rate that nobody may exceed so that all fit, and nobody who asks for less gives anything up; None if all fit.
-
-    Max-min fairness: those below the level get what they ask for, those above share the rest equally.
-    """
+    """The max-min fair rate: sources below it get their demand, sources above it share the rest equally. None if all
+    demands fit."""
     left, waiting = capacity, sorted(demands)
     while waiting and waiting[0] <= left / len(waiting):
         left -= waiting.pop(0)

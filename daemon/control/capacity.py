@@ -1,7 +1,7 @@
-"""Whether this machine can do what the configuration asks: what each resource has to do, and which is full first.
+"""Whether this machine can do what the configuration asks: the load of each resource, and the bottleneck.
 
-Limits are measured here and now, on the sources' own pictures; a figure for another machine would be a guess. Each is
-measured alone: a detector on the CPU takes its cores from decoding.
+Limits are measured on this machine, with the sources' own pictures. Each limit is measured alone: a detector on the CPU
+also takes cores from decoding.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Demand:
-    """What one source asks for.
+    """Demand of one source.
 
     Attributes:
-        fps: frames a second that come in.
-        wanted_fps: of them, those to be looked at.
-        decode_s: seconds of one core for each that comes in; 0 where the GPU decodes.
+        fps: frames a second of the source.
+        wanted_fps: frames a second to be detected.
+        decode_s: CPU seconds for decoding a frame; 0 if the GPU decodes.
         decoder: share of the GPU's decoder.
         memory: bytes of the GPU.
-        frame_bytes: of a frame that crosses the bus to be looked at; 0 where it is on the GPU already.
+        frame_bytes: bytes that cross the bus for a frame; 0 if it is on the GPU already.
     """
 
     fps: float
@@ -42,15 +42,15 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What the machine can do.
+class MachineLimits:
+    """Limits of this machine.
 
     Attributes:
         images_per_s: of the detector.
         cores: of the CPU.
-        memory: bytes of the GPU that may be used, and of them those that are used whatever the sources.
-        bus: bytes a second to the GPU; None where there is none, or it does not tell.
-        sessions: of the GPU's decoder at once; None where it does not decode.
+        memory: bytes of the GPU that may be used, and bytes that are used without any source.
+        bus: bytes a second to the GPU; None if unknown.
+        sessions: decoder sessions of the GPU; None if it does not decode.
     """
 
     images_per_s: float
@@ -62,11 +62,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Load:
-    """One resource.
+    """Load of one resource.
 
     Attributes:
         needed, limit: in `unit`.
-        fixed: what of `needed` is needed whatever the sources.
+        fixed: the part of `needed` that does not depend on the sources.
     """
 
     name: str
@@ -77,18 +77,18 @@ class Load:
 
     @property
     def share(self) -> float:
-        """1 is full."""
+        """Utilisation; 1 is full."""
         return self.needed / self.limit
 
     @property
     def room(self) -> float:
-        """How many times the sources there are fit."""
+        """The number of times that all sources would fit."""
         per_sources = self.needed - self.fixed
         return (self.limit - self.fixed) / per_sources if per_sources > 0 else float("inf")
 
 
-def loads(demands: Sequence[Demand], limits: Limits) -> list[Load]:
-    """What each resource has to do, the first to be full first; those of a GPU where one is asked for."""
+def loads(demands: Sequence[Demand], limits: MachineLimits) -> list[Load]:
+    """The load of each resource, the bottleneck first; resources of a GPU only where they are used."""
     rows = [
         Load("detector", sum(demand.wanted_fps for demand in demands), limits.images_per_s, "frames/s"),
         Load("decoding on the CPU", sum(demand.fps * demand.decode_s for demand in demands), limits.cores, "cores"),
@@ -107,8 +107,8 @@ def loads(demands: Sequence[Demand], limits: Limits) -> list[Load]:
     return sorted(rows, key=lambda load: load.room)
 
 
-def verdict(rows: Sequence[Load], sources: int) -> str:
-    """The resource that is full first, in words, and how many sources like these it has room for."""
+def bottleneck(rows: Sequence[Load], sources: int) -> str:
+    """A sentence about the bottleneck, and the number of such sources that it allows."""
     first = rows[0]
     fits = int(sources * first.room + 1e-9) if first.room < float("inf") else sources
     if first.room < 1:
@@ -120,21 +120,21 @@ def verdict(rows: Sequence[Load], sources: int) -> str:
 
 
 _SUPERSEDED = (
-    "Live frames beyond that will be dropped as superseded, fairly; lower max_fps, take a smaller model, or a faster "
+    "Live frames beyond that will be dropped as superseded, fairly; lower max_fps, use a smaller model, or a faster "
     "machine"
 )
 _CONSEQUENCES = {
-    "the GPU's decoder sessions": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; take "
+    "the GPU's decoder sessions": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; use "
     "another GPU for them",
     "the GPU's memory": "Those beyond will be decoded on the CPU, or be down with decode: nvdec; use smaller batches, "
     "fewer lanes, or a larger gpu.memory_limit_mib",
-    "the GPU's decoder": "Pictures beyond that will be left out undecoded: late, or with admission: degrade beforehand,"
+    "the GPU's decoder": "Pictures beyond that will not be decoded: dropped as late, or with admission: degrade, "
     " the same share of each source. Set decode: cpu for some, or ask cameras for a lower rate or size",
 }
 
 
 def measure_detector(detector: Detector, images: Sequence[Image], seconds: float = _SECONDS) -> float:
-    """Frames a second of all lanes together, in full batches of these pictures in turns.
+    """Frames a second of all lanes together, in full batches of these pictures.
 
     Raises:
         DetectorError: a lane failed.
@@ -159,21 +159,21 @@ def measure_detector(detector: Detector, images: Sequence[Image], seconds: float
 
     with ThreadPoolExecutor(count, thread_name_prefix="measure") as pool:
         lanes = [pool.submit(work) for _ in range(count)]
-        with suppress(threading.BrokenBarrierError):  # then a lane has something to say
+        with suppress(threading.BrokenBarrierError):  # a lane has failed
             started.wait()
         began = monotonic()
         stop.wait(seconds if not started.broken else 0)
         stop.set()
-        done = sum(lane.result() for lane in sorted(lanes, key=_only_waited))
-    # Batches that had begun are counted, and so is the time they took.
+        done = sum(lane.result() for lane in sorted(lanes, key=_failed_with_others))
+    # Batches that had begun are counted, with the time that they took.
     return done / (monotonic() - began)
 
 
-def _only_waited(lane: Future[int]) -> bool:
-    """Lanes that failed of themselves come first: their reason is the one to tell."""
+def _failed_with_others(lane: Future[int]) -> bool:
+    """Sorts lanes that failed by themselves first: they have the reason."""
     return isinstance(lane.exception(), threading.BrokenBarrierError)
 
 
 def cores() -> int:
-    """That this process may use."""
+    """CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))

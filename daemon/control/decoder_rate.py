@@ -1,4 +1,4 @@
-"""How fast the GPU's decoder is, learned while it works: what is known before is of one card, and of some pictures."""
+"""Learns the GPU decoder's rate from its utilisation: the built-in figures are of one card and of some videos."""
 
 from __future__ import annotations
 
@@ -7,78 +7,77 @@ from typing import NamedTuple
 
 from daemon.messages import Metrics, SourceMetrics
 
-_READINGS = 3  # that must agree
-_APART_S = 9.5  # at least, from one to the next
-_TELLING = 0.1  # share of the decoder below which whole percents tell little
-_APART = 0.05
-_BUSY = 0.9
-_LATE = 0.01
-_MOST = 10.0
+_MIN_READINGS = 3  # readings that must agree
+_INTERVAL_S = 9.5  # between readings
+_MIN_LOAD = 0.1  # utilisation; below, whole percents are too coarse
+_TOLERANCE = 0.05
+_FULL_LOAD = 0.9
+_MAX_LATE = 0.01
+_MAX_FACTOR = 10.0
 
 
 class DecoderRate:
-    """Compares how busy the decoder was with what the pictures it has decoded were estimated to make it.
+    """Compares the decoder's utilisation with the estimate for the pictures that it has decoded.
 
-    On one H200 what the driver says of that is within a point of the estimate from 3 to 84 % of the decoder.
+    On one H200 the driver's figure is within one point of the estimate from 3 to 84 % utilisation.
 
     Args:
-        device: the GPU's number, by which `Metrics.gpus` is in order.
+        device: the GPU's index in `Metrics.gpus`.
 
     Attributes:
-        times: of its estimate that a picture takes.
+        cost_factor: actual cost of a picture over its estimate.
     """
 
     def __init__(self, device: int = 0) -> None:
-        self.times = 1.0
+        self.cost_factor = 1.0
         self._device = device
-        self._asked: dict[str, tuple[float, float]] = {}
+        self._estimates: dict[str, tuple[float, float]] = {}
         self._before: Metrics | None = None
         self._readings: list[float] = []
 
-    def learn(self, metrics: Metrics, asked: Mapping[str, tuple[float, float]]) -> bool:
-        """The figures of a while.
+    def learn(self, metrics: Metrics, estimates: Mapping[str, tuple[float, float]]) -> bool:
+        """Take the figures of an interval.
 
         Args:
-            asked: of each source that is decoded, what all of its pictures take of the decoder, by estimate, and the
-                share of them that is to be left out.
+            estimates: for each source on the decoder: the estimated share for all of its pictures, and its skip ratio.
 
         Returns:
-            Whether `times` has changed.
+            Whether `cost_factor` has changed.
         """
-        steady, before = asked == self._asked, self._before
-        if steady and before and metrics.uptime_s - before.uptime_s < _APART_S:
+        steady, before = estimates == self._estimates, self._before
+        if steady and before and metrics.uptime_s - before.uptime_s < _INTERVAL_S:
             return False
-        self._asked, self._before = dict(asked), metrics
+        self._estimates, self._before = dict(estimates), metrics
         reading = self._read(before, metrics) if steady and before else None
-        self._readings = [*self._readings, reading][-_READINGS:] if reading else []
-        off = [reading / self.times - 1 for reading in self._readings]
-        if len(off) < _READINGS or not (min(off) > _APART or max(off) < -_APART):
+        self._readings = [*self._readings, reading][-_MIN_READINGS:] if reading else []
+        off = [reading / self.cost_factor - 1 for reading in self._readings]
+        if len(off) < _MIN_READINGS or not (min(off) > _TOLERANCE or max(off) < -_TOLERANCE):
             return False
-        self.times = sum(self._readings) / _READINGS
+        self.cost_factor = sum(self._readings) / _MIN_READINGS
         self._readings = []
         return True
 
     def _read(self, before: Metrics, now: Metrics) -> float | None:
-        """None if there is nothing to be learned."""
+        """The factor in an interval; None if it cannot be told."""
         gpus = now.gpus or []
         busy = (gpus[self._device].decoder_utilisation or 0) / 100 if self._device < len(gpus) else 0.0
         estimate, late, captured = 0.0, 0, 0
-        for source, (share, undecoded) in self._asked.items():
+        for source, (share, skip_ratio) in self._estimates.items():
             flow = _Flow.of(before.sources.get(source), now.sources.get(source))
             if flow.captured:
-                # Some that are limited were decoded: those that `max_fps` leaves out.
-                left_out = flow.late + min(flow.limited, undecoded * flow.captured)
+                # Not all pictures with cause rate_limit were skipped: `max_fps` drops decoded ones.
+                left_out = flow.late + min(flow.limited, skip_ratio * flow.captured)
                 estimate += share * (1 - left_out / flow.captured)
                 late, captured = late + flow.late, captured + flow.captured
-        if not busy or not estimate or max(busy, estimate) < _TELLING:  # another card is asked, or too little is done
+        if not busy or not estimate or max(busy, estimate) < _MIN_LOAD:  # another GPU, or too little load
             return None
-        if late > _LATE * captured and busy < _BUSY:  # not for want of this decoder
+        if late > _MAX_LATE * captured and busy < _FULL_LOAD:  # late for another reason than the decoder
             return None
-        return min(max(busy / estimate, 1 / _MOST), _MOST)
+        return min(max(busy / estimate, 1 / _MAX_FACTOR), _MAX_FACTOR)
 
 
 class _Flow(NamedTuple):
-    """Pictures of a source in a while."""
+    """Pictures of a source in an interval."""
 
     captured: int
     late: int

@@ -1,10 +1,10 @@
-"""A model is tried in a process of its own before the daemon opens it.
+"""Tries a model in a child process before the daemon opens it.
 
-`python -m daemon.control.model_trial ORDERS ANSWER` is that process.
+`python -m daemon.control.model_trial TRIAL ANSWER` is that process.
 
-A model may crash the process that opens it, and its first run may never return. A running daemon that is told to take
-another one must survive both, so it is opened, and looks at a picture, where it can be killed. An engine that has to be
-built for it is built there, and found by the daemon in its cache.
+A model may crash the process that opens it, and its first run may never return. So a model for a running daemon is
+opened, and run once, in a process that can be killed. An engine that it needs is built there; the daemon finds it in
+the cache.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from detectors.port import DetectorError, Options
 
 _DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
 _POLL_S = 0.05
-_SOON_S = 1.0
-_NICE = 10  # the daemon detects meanwhile
+_REAP_TIMEOUT_S = 1.0
+_NICE = 10  # below the daemon's own threads
 
 
 @dataclass(frozen=True)
-class _Orders:
+class _Trial:
     backend: Backend
     options: Options
     log: LogConfig
@@ -51,11 +51,11 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) -> None:
-    """Open a model and let it look at a picture, in a process that is killed when `stop` is set.
+    """Open a model and run it once, in a child process that is killed when `stop` is set.
 
     Raises:
-        DetectorError: it cannot be used, or the process ended.
-        StoppedError: it was killed.
+        DetectorError: the model cannot be used, or the process ended.
+        StoppedError: the process was killed.
     """
     try:
         reading, writing = os.pipe()
@@ -63,8 +63,8 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
         raise _no_trial(options, error) from error
     with os.fdopen(reading, "rb") as answers:
         try:
-            process = _start(_Orders(backend, options, log), writing)
-        except OSError as error:  # no descriptor, or no process may be had
+            process = _start(_Trial(backend, options, log), writing)
+        except OSError as error:  # no descriptor or no process
             raise _no_trial(options, error) from error
         finally:
             os.close(writing)
@@ -74,13 +74,13 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
                     raise StoppedError
         finally:
             process.kill()
-            reap(process, _SOON_S)
-        said = answers.read()
-    if said:
-        answer = msgspec.json.decode(said, type=_Answer)
+            reap(process, _REAP_TIMEOUT_S)
+        content = answers.read()
+    if content:
+        answer = msgspec.json.decode(content, type=_Answer)
         if answer.error:
             raise DetectorError(answer.error)
-    if process.returncode or not said:
+    if process.returncode or not content:
         code = process.returncode or 0
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
         raise DetectorError(f"model {options.path}: the process that tried it {how}")
@@ -90,10 +90,10 @@ def _no_trial(options: Options, error: OSError) -> DetectorError:
     return DetectorError(f"model {options.path}: no process can be started to try it: {error.strerror}")
 
 
-def _start(orders: _Orders, writing: int) -> subprocess.Popen[bytes]:
-    fd = os.memfd_create("orders")
+def _start(trial: _Trial, writing: int) -> subprocess.Popen[bytes]:
+    fd = os.memfd_create("trial")
     try:
-        os.write(fd, pickle.dumps(orders))
+        os.write(fd, pickle.dumps(trial))
         os.lseek(fd, 0, os.SEEK_SET)
         command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
         with signals_blocked():
@@ -108,22 +108,22 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     ignore_stop_signals()
     with os.fdopen(int(sys.argv[1]), "rb") as file:
-        orders: _Orders = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+        trial: _Trial = pickle.load(file)  # noqa: S301 - from the daemon, which started this
     os.nice(_NICE)
-    with logging(orders.log), os.fdopen(int(sys.argv[2]), "wb") as answer:
+    with logging(trial.log), os.fdopen(int(sys.argv[2]), "wb") as answer:
         try:
-            _try_picture(orders)
+            _try_picture(trial)
             error = None
         except DetectorError as failure:
             error = str(failure)
-        with suppress(BrokenPipeError):  # nobody waits for it any more
+        with suppress(BrokenPipeError):  # the daemon does not wait any more
             answer.write(msgspec.json.encode(_Answer(error)))
             answer.flush()
-        os._exit(0)  # libraries need not be taken down in order
+        os._exit(0)  # skip the libraries' shutdown
 
 
-def _try_picture(orders: _Orders) -> None:
-    with closing(open_detector(orders.backend, orders.options)) as detector:
+def _try_picture(trial: _Trial) -> None:
+    with closing(open_detector(trial.backend, trial.options)) as detector:
         lane = detector.lane()
         lane.detect([detector.sample(640, 360)])
 

@@ -1,4 +1,4 @@
-"""From the configuration to what the detector and the decoders get of the GPU."""
+"""Derives the detector's options and the decoders' resources from the configuration."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ from daemon.sources.factory import probe_decoder
 from daemon.sources.nvdec.costs import decoder_bytes
 from detectors.port import ModelInfo, Options, PostprocessParams
 
-PROCESS_BYTES = 560 << 20  # of the GPU, that the driver takes for each further process; measured on one H200
-_ROOM = 1024  # boxes a picture
+PROCESS_BYTES = 560 << 20  # of the GPU for each further process; measured on one H200
+_MAX_BOXES = 1024  # boxes a picture
 _SOURCES_PER_PROCESS = 16
-_ON_CPU = 8  # of those that the CPU decodes
-_MOST_PROCESSES = 4
+_CPU_SOURCES_PER_PROCESS = 8  # sources that the CPU decodes
+_MAX_PROCESSES = 4
 
 
 def options_of(config: Config) -> Options:
-    """What the detector needs to know. Its threshold is the lowest that any source wants; and it gives more boxes than
-    a source gets, which may want some labels only."""
+    """The detector's options. Its threshold is the lowest of all sources. It gives more boxes than a source publishes,
+    because a source may want some labels only."""
     model = config.model
-    wishes = [source.confidence for source in config.active if source.confidence is not None]
+    thresholds = [source.confidence for source in config.active if source.confidence is not None]
     return Options(
         path=model.path,
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
-        wanted=PostprocessParams(min([model.confidence, *wishes]), model.iou, max(_ROOM, model.max_detections)),
+        wanted=PostprocessParams(
+            min([model.confidence, *thresholds]), model.iou, max(_MAX_BOXES, model.max_detections)
+        ),
         max_batch=model.max_batch,
         threads=model.threads,
         precision=model.precision,
@@ -42,11 +44,11 @@ def options_of(config: Config) -> Options:
     )
 
 
-def hardware_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
-    """What decodes on the GPU, for lanes that take its pictures, whether a source asks for it yet or not.
+def decoder_backend_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
+    """The GPU's decoder, if lanes can read its pictures. Sources may start to use it later.
 
     Raises:
-        ConfigError: a source asks for it and it cannot be had.
+        ConfigError: a source requires it and it cannot be used.
     """
     if model.gpu is None:
         found: DecoderBackend | NoHardwareDecoder = NoHardwareDecoder(
@@ -55,47 +57,47 @@ def hardware_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardware
     else:
         found = probe_decoder(model.gpu, surfaces_of(config), decoding_memory(config, model))
     if isinstance(found, NoHardwareDecoder):
-        for source in _asking(config):
+        for source in _gpu_sources(config):
             if source.decode == "nvdec":
-                raise ConfigError(f"sources, id {source.id}: decode: nvdec cannot be had: {found.reason}")
+                raise ConfigError(f"sources, id {source.id}: decode: nvdec is not possible: {found.reason}")
     return found
 
 
 def decoding_memory(config: Config, model: ModelInfo) -> int | None:
-    """Bytes of the GPU that all decoders may take, None for any."""
+    """Bytes of the GPU for all decoders, None for no limit."""
     limit = config.gpu.memory_limit_mib
     if limit is None:
         return None
-    taken = sum(dict(model.memory).values()) + processes_wished(config) * PROCESS_BYTES
+    taken = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
     return max(0, (limit << 20) - taken)
 
 
 def processes_of(config: Config, sources: int, *, on_gpu: bool) -> int:
-    """How many processes capture so many sources with packets; 0 where this one does.
+    """The number of capture processes for a number of sources with packets; 0 to capture in this process.
 
     Args:
         on_gpu: the GPU decodes.
     """
     if config.capture_processes == "auto":
-        return min(_MOST_PROCESSES, -(-sources // (_SOURCES_PER_PROCESS if on_gpu else _ON_CPU)))
+        return min(_MAX_PROCESSES, -(-sources // (_SOURCES_PER_PROCESS if on_gpu else _CPU_SOURCES_PER_PROCESS)))
     return min(config.capture_processes, sources)
 
 
-def processes_wished(config: Config) -> int:
-    """For the sources there are, if the GPU decodes."""
+def planned_processes(config: Config) -> int:
+    """The number of capture processes for the configured sources, if the GPU decodes."""
     if config.capture_processes == "auto":
-        return processes_of(config, len(_asking(config)), on_gpu=True)
-    return processes_of(config, len(remote(config.active)), on_gpu=True)
+        return processes_of(config, len(_gpu_sources(config)), on_gpu=True)
+    return processes_of(config, len(remote_sources(config.active)), on_gpu=True)
 
 
-def remote(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
-    """Of these, the sources that capture processes take, unless there are to be none: those with packets to decode."""
+def remote_sources(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
+    """The sources that capture processes take, if there are any: those with packets to decode."""
     return [source for source in sources if isinstance(source, AvConfig)]
 
 
 def surfaces_of(config: Config) -> int:
-    """Pictures of one source on their way at once: on the board, in a lane's batch, in its thread's hands, and, where
-    another process captures it, between the two."""
+    """Pictures of one source that may be in use at once: on the board, in a lane's batch, in the capture thread, and
+    between processes."""
     if config.capture_processes != 0:
         return 5 if config.board.mode == "live" else config.board.depth + 2
     patient = PATIENT_DEPTH if any(source.is_patient for source in config.active) else 1
@@ -104,15 +106,15 @@ def surfaces_of(config: Config) -> int:
 
 
 def _detectors_memory(config: Config) -> int | None:
-    """Bytes of the limit that are not for decoding: sources have up to three quarters of it."""
+    """Bytes of the limit for the detector: decoding gets up to three quarters."""
     limit = config.gpu.memory_limit_mib
     if limit is None:
         return None
-    needed = len(_asking(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
-    needed += processes_wished(config) * PROCESS_BYTES
+    needed = len(_gpu_sources(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
+    needed += planned_processes(config) * PROCESS_BYTES
     return (limit << 20) - min(needed, (limit << 20) * 3 // 4)
 
 
-def _asking(config: Config) -> list[AvConfig]:
-    """The sources that would be decoded on the GPU."""
+def _gpu_sources(config: Config) -> list[AvConfig]:
+    """The sources that use the GPU's decoder."""
     return [source for source in config.active if isinstance(source, AvConfig) and source.wants_gpu]

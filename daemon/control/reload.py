@@ -1,4 +1,4 @@
-"""What a new configuration changes of a running daemon, and what it cannot."""
+"""Compares two configurations: what can change in a running daemon, and what cannot."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _HOT = ("sources", "model")
 @dataclass(frozen=True)
 class Change:
     """Attributes:
-    added: sources that are new, or that were disabled.
+    added: sources that are new, or were disabled.
     removed: ids.
-    changed: sources that are to be connected anew.
-    wishes: sources of which only confidence or labels have changed.
-    model: the model, or how it is run, is another; also if a source wants weaker boxes than it was opened for.
+    changed: sources that must reconnect.
+    refiltered: sources of which only confidence or labels have changed.
+    model: the model or its options have changed, or a source needs a lower threshold.
     """
 
     added: list[SourceConfig]
     removed: list[str]
     changed: list[SourceConfig]
-    wishes: list[SourceConfig]
+    refiltered: list[SourceConfig]
     model: bool
 
     @property
-    def words(self) -> dict[str, object]:
-        """For the log."""
+    def summary(self) -> dict[str, object]:
+        """For the log and the API."""
         rows = {
             "added": [source.id for source in self.added],
             "removed": self.removed,
-            "changed": [source.id for source in (*self.changed, *self.wishes)],
+            "changed": [source.id for source in (*self.changed, *self.refiltered)],
         }
         return {**{name: ids for name, ids in rows.items() if ids}, **({"model": True} if self.model else {})}
 
 
 def difference(old: Config, new: Config) -> Change:
-    """From one to the other.
+    """The change from one configuration to another.
 
     Raises:
-        ConfigError: it changes what only a restart can change; names every such key.
+        ConfigError: some keys need a restart; names all of them.
     """
     same_tokens = msgspec.structs.replace(
         new.http, token=old.http.token, token_file=old.http.token_file, tokens=old.http.tokens
@@ -56,37 +56,37 @@ def difference(old: Config, new: Config) -> Change:
     if old.model.backend != new.model.backend:
         cold.append("model.backend")
     if cold:
-        raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or put it back")
+        raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")
     before = {source.id: source for source in old.active}
     after = {source.id: source for source in new.active}
     both = [source for id, source in after.items() if id in before and source != before[id]]
-    wishes = [source for source in both if _same_picture(source, before[source.id])]
+    refiltered = [source for source in both if _same_picture(source, before[source.id])]
     return Change(
         added=[source for id, source in after.items() if id not in before],
         removed=[id for id in before if id not in after],
-        changed=[source for source in both if source not in wishes],
-        wishes=wishes,
+        changed=[source for source in both if source not in refiltered],
+        refiltered=refiltered,
         model=not is_same_model(old.model, new.model) or least_confidence(new) < least_confidence(old),
     )
 
 
 def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:
-    """They differ in nothing but for how long one may take to open."""
+    """Whether two models are equal, apart from the time limit for opening."""
     return one == msgspec.structs.replace(other, open_timeout_s=one.open_timeout_s)
 
 
 def least_confidence(config: Config) -> float:
-    """That any source wants, with which the detector is opened."""
+    """The lowest threshold of all sources, for which the detector is opened."""
     own = (source.confidence for source in config.active if source.confidence is not None)
     return min([config.model.confidence, *own])
 
 
 def defaults_of(config: Config) -> Defaults:
-    """For its sources."""
+    """The filter defaults of all sources."""
     return Defaults(config.model.confidence, least_confidence(config), config.model.max_detections)
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:
-    """They differ in nothing but what is wanted of the boxes."""
+    """Whether two sources differ in nothing but the filter of their boxes."""
     names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels")]
     return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in names)

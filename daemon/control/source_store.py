@@ -1,4 +1,4 @@
-"""Sources that were changed over the network and are to outlive the process: a file beside the configuration."""
+"""Persists sources that were changed over the API, in a file beside the configuration."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ class _File(msgspec.Struct, frozen=True):
 
 
 class SourceStore:
-    """The file; readable by its owner alone, because URLs may hold passwords."""
+    """The file, readable by its owner only, because URLs may hold passwords."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @property
     def exists(self) -> bool:
-        """Its sources take the place of those in the configuration."""
+        """Whether the file's sources replace those of the configuration."""
         return self.path.exists()
 
-    def tidy(self) -> None:
-        """Remove what a process that was killed while it wrote has left; it may hold passwords. For the start alone."""
+    def remove_leftovers(self) -> None:
+        """At the start: remove temporary files of a process that was killed; they may hold passwords."""
         with suppress(OSError):
             for left in self.path.parent.glob(f".{self.path.name}.*"):
                 left.unlink()
 
     def write(self, sources: Sequence[SourceConfig]) -> None:
-        """Whole or not at all.
+        """Write the file atomically.
 
         Raises:
             ConfigError: it cannot be written.
@@ -53,7 +53,7 @@ class SourceStore:
         rows = [msgspec.to_builtins(source, enc_hook=written_of) for source in sources]
         content = msgspec.json.format(msgspec.json.encode(_File(rows)), indent=1)
         try:
-            # A name of its own, readable by the owner alone: two that write at once must not tear each other's file.
+            # Each writer has a temporary file of its own, so that concurrent writes do not mix.
             fd, temporary = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
             try:
                 with os.fdopen(fd, "wb") as file:
@@ -68,8 +68,8 @@ class SourceStore:
         except OSError as error:
             raise ConfigError(f"http.sources_file: {self.path} cannot be written: {error.strerror}") from error
 
-    def over(self, config: Config) -> Config:
-        """The configuration with its sources, if there are any.
+    def apply_to(self, config: Config) -> Config:
+        """The configuration with the file's sources, if the file exists.
 
         Raises:
             ConfigError: the file is damaged.
@@ -86,23 +86,23 @@ class SourceStore:
             rows = msgspec.json.decode(content, type=_File).sources
             sources = [source_of(row) for row in rows]
         except (msgspec.MsgspecError, ConfigError) as error:
-            raise ConfigError(f"http.sources_file: {self.path} is damaged: {error}; mend it or remove it") from error
+            raise ConfigError(f"http.sources_file: {self.path} is damaged: {error}; repair or remove it") from error
         return check(msgspec.structs.replace(config, sources=sources), may_be_empty=True)
 
 
-def load_whole(path: Path) -> Config:
-    """The configuration file, with the sources that were persisted over it.
+def load_effective(path: Path) -> Config:
+    """The configuration file with the persisted sources.
 
     Raises:
-        ConfigError: one of the two cannot be read.
+        ConfigError: one of the two files cannot be read.
     """
     found = load(path)
-    return SourceStore(found.http.sources_file).over(found) if found.http.sources_file else found
+    return SourceStore(found.http.sources_file).apply_to(found) if found.http.sources_file else found
 
 
-def tell_whose_sources(config: Config) -> None:
-    """Log it where the configuration file's sources are not those that count."""
+def warn_if_overridden(config: Config) -> None:
+    """Log a warning if persisted sources replace those of the configuration file."""
     file = config.http.sources_file
     if file is not None and SourceStore(file).exists:
-        words = "sources are those that were persisted over the API: the configuration file's are not used"
-        log.warning(words, file=str(file))
+        message = "sources persisted over the API are used, not those of the configuration file"
+        log.warning(message, file=str(file))

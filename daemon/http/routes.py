@@ -23,7 +23,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
-from daemon.control.changes import Changes, KeepSources
+from daemon.control.changes import Changes, PersistSources
 from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
@@ -227,7 +227,7 @@ class Routes:
     async def _reload(self, _: Request, caller: Caller) -> Response:
         log.info("reload asked for", by=caller.name, peer=caller.peer)
         change = await self._wait(lambda _: self._to.read(), reloads=True)
-        return _json(change.words)
+        return _json(change.summary)
 
     async def _go_over(self, request: Request, caller: Caller, what: str, id: str, edit: _Edit) -> None:
         """To the configuration with other sources; kept, if that is asked for. It is logged whose doing it is."""
@@ -245,14 +245,14 @@ class Routes:
 
         audit: dict[str, object] = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": keep}
         try:
-            await self._wait(read, keep=self._to.kept.write if keep and self._to.kept else None)
+            await self._wait(read, persist=self._to.kept.write if keep and self._to.kept else None)
         except HTTPException as error:
             log.info(f"{what}: not yet", reason=error.detail, **audit)
             raise
         log.info(what, **audit)
 
     async def _wait(
-        self, read: Callable[[Config], Config], *, reloads: bool = False, keep: KeepSources | None = None
+        self, read: Callable[[Config], Config], *, reloads: bool = False, persist: PersistSources | None = None
     ) -> Any:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -260,7 +260,7 @@ class Routes:
             with suppress(RuntimeError):  # the server has stopped meanwhile
                 loop.call_soon_threadsafe(done.set)
 
-        future = self._to.changes.ask(read, reloads=reloads, keep=keep)
+        future = self._to.changes.submit(read, reloads=reloads, persist=persist)
         future.add_done_callback(tell)
         try:
             await asyncio.wait_for(done.wait(), _CHANGE_TIMEOUT_S)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from daemon.cli import invoke
-from daemon.control.capacity import Demand, Limits, loads, measure_detector, verdict
+from daemon.control.capacity import Demand, MachineLimits, bottleneck, loads, measure_detector
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
@@ -22,43 +22,43 @@ IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
 
 def test_the_fullest_comes_first() -> None:
     """Ten cameras of 30 fps, of which 10 are looked at, 20 ms each to decode: 6 of 4 cores, 100 of 400 frames/s."""
-    rows = loads([Demand(30, 10, 0.02)] * 10, Limits(images_per_s=400, cores=4))
+    rows = loads([Demand(30, 10, 0.02)] * 10, MachineLimits(images_per_s=400, cores=4))
     assert [(row.name, round(row.share, 6)) for row in rows] == [("decoding on the CPU", 1.5), ("detector", 0.25)]
-    assert "1.5 times" in verdict(rows, 10)
-    assert "about 6 of 10" in verdict(rows, 10)
+    assert "1.5 times" in bottleneck(rows, 10)
+    assert "about 6 of 10" in bottleneck(rows, 10)
 
 
 def test_room_for_more() -> None:
-    rows = loads([Demand(30, 30, 0.001)] * 4, Limits(images_per_s=400, cores=4))
-    assert "detector: full first, at 30%" in verdict(rows, 4)
-    assert "about 9 more" in verdict(rows, 4)
+    rows = loads([Demand(30, 30, 0.001)] * 4, MachineLimits(images_per_s=400, cores=4))
+    assert "detector: full first, at 30%" in bottleneck(rows, 4)
+    assert "about 9 more" in bottleneck(rows, 4)
 
 
 def test_what_a_gpu_has_is_counted_where_it_decodes() -> None:
     """Ten cameras of a hundredth of the decoder and 60 MiB each, beside lanes that take 1,000 of 4,000 MiB."""
-    limits = Limits(images_per_s=10_000, cores=8, memory=(4000 << 20, 1000 << 20), bus=1e9)
+    limits = MachineLimits(images_per_s=10_000, cores=8, memory=(4000 << 20, 1000 << 20), bus=1e9)
     rows = loads([Demand(30, 30, 0.0, decoder=0.01, memory=60 << 20)] * 10, limits)
     assert [row.name for row in rows[:2]] == ["the GPU's memory", "the GPU's decoder"]
-    assert "about 40 more" in verdict(rows, 10)
+    assert "about 40 more" in bottleneck(rows, 10)
     assert {row.name: row.needed for row in rows}["the bus to the GPU"] == 0
 
 
 def test_a_gpu_with_too_little_memory_says_how_many_fit() -> None:
-    limits = Limits(images_per_s=10_000, cores=8, memory=(2000 << 20, 1000 << 20))
+    limits = MachineLimits(images_per_s=10_000, cores=8, memory=(2000 << 20, 1000 << 20))
     rows = loads([Demand(30, 30, 0.0, decoder=0.001, memory=60 << 20)] * 20, limits)
-    assert "enough for about 16 of 20" in verdict(rows, 20)
-    assert "decoded on the CPU" in verdict(rows, 20)
+    assert "enough for about 16 of 20" in bottleneck(rows, 20)
+    assert "decoded on the CPU" in bottleneck(rows, 20)
 
 
 def test_a_gpu_runs_out_of_decoder_sessions() -> None:
-    limits = Limits(images_per_s=10_000, cores=8, sessions=270)
+    limits = MachineLimits(images_per_s=10_000, cores=8, sessions=270)
     rows = loads([Demand(30, 30, 0.0, decoder=0.003)] * 300 + [Demand(30, 30, 0.001)], limits)
     assert rows[0].name == "the GPU's decoder sessions"
     assert rows[0].share == pytest.approx(300 / 270)
 
 
 def test_frames_from_the_cpu_cross_the_bus() -> None:
-    rows = loads([Demand(30, 30, 0.001, frame_bytes=6_000_000)] * 10, Limits(10_000, 8, bus=2e9))
+    rows = loads([Demand(30, 30, 0.001, frame_bytes=6_000_000)] * 10, MachineLimits(10_000, 8, bus=2e9))
     assert rows[0].name == "the bus to the GPU"
     assert rows[0].share == pytest.approx(0.9)
 

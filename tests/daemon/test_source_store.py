@@ -34,7 +34,7 @@ def test_many_may_write_at_once(tmp_path: Path) -> None:
     for writer in writers:
         writer.start()
     while any(writer.is_alive() for writer in writers):
-        ids.add(tuple(source.id for source in kept.over(config).sources))
+        ids.add(tuple(source.id for source in kept.apply_to(config).sources))
     assert failures == []
     assert ids <= {("few",), tuple(source.id for source in _MANY)}
     assert [path.name for path in tmp_path.iterdir()] == ["sources.json"]
@@ -52,7 +52,7 @@ def test_what_a_killed_process_has_left_is_removed(tmp_path: Path) -> None:
     kept.write(_FEW)
     (tmp_path / ".sources.json.abc").write_text("hunter2")
     (tmp_path / "sources.json.mine").write_text("a copy")
-    kept.tidy()
+    kept.remove_leftovers()
     assert {path.name for path in tmp_path.iterdir()} == {"sources.json", "sources.json.mine"}
 
 
@@ -63,6 +63,6 @@ def test_a_variable_is_written_as_it_was(tmp_path: Path, monkeypatch: pytest.Mon
     kept = SourceStore(tmp_path / "sources.json")
     kept.write([source_of(rows)])
     assert "hunter2" not in (tmp_path / "sources.json").read_text()
-    assert kept.over(config_of(STREET)).sources == [source_of(rows)]
+    assert kept.apply_to(config_of(STREET)).sources == [source_of(rows)]
     monkeypatch.setenv("PW", "other")
-    assert kept.over(config_of(STREET)).sources == [source_of(rows)]
+    assert kept.apply_to(config_of(STREET)).sources == [source_of(rows)]

@@ -120,7 +120,7 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
             receive_until(subscriber, lambda message: _is_seen(message, left))
             formats, pids = app.sources.formats, app.pids
             nice = sorted(psutil.Process(pid).nice() for pid in pids)
-            app.sources.begin([app.sources.make(msgspec.structs.replace(others[0], id="late"))])
+            app.sources.add([app.sources.make(msgspec.structs.replace(others[0], id="late"))])
             receive_until(subscriber, is_state("late", "up"))
             late = app.sources.formats["late"]
     full = "the GPU has room for 2 decoder sessions, which others have"

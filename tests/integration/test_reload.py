@@ -205,7 +205,7 @@ def test_what_a_reload_changes() -> None:
     assert [source.id for source in change.added] == ["d"]
     assert change.removed == ["a"]
     assert [source.id for source in change.changed] == ["b"]
-    assert [source.id for source in change.wishes] == ["c"]
+    assert [source.id for source in change.refiltered] == ["c"]
     assert not change.model
     weaker = _config("  - {id: a, type: synthetic, confidence: 0.1}\n")
     assert difference(old, weaker).model

@@ -56,8 +56,8 @@ def left_thread() -> None:
         if not isinstance(error, StoppingError):
             give_up(self, request, error)
 
-    give_up = Changes._give_up
-    Changes._give_up = forget  # type: ignore[method-assign]
+    give_up = Changes._abandon
+    Changes._abandon = forget  # type: ignore[method-assign]
 
 
 def wrong_exit_code() -> None:

@@ -188,11 +188,11 @@ class Rig:
 
     def edit(self, change: Callable[[list[SourceConfig]], list[SourceConfig]]) -> Future[Any]:
         """Change the sources, as over HTTP."""
-        return self.app.changes.ask(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
+        return self.app.changes.submit(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
 
     def swap(self, name: str) -> Future[Any]:
         """Another model, of this name."""
-        return self.app.changes.ask(
+        return self.app.changes.submit(
             lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
         )
 

@@ -59,7 +59,7 @@ def warned() -> Iterator[list[MutableMapping[str, Any]]]:
 
 def edit(app: App, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:
     """Go over to other sources."""
-    return app.changes.ask(lambda now: msgspec.structs.replace(now, sources=list(change(list(now.sources)))))
+    return app.changes.submit(lambda now: msgspec.structs.replace(now, sources=list(change(list(now.sources)))))
 
 
 def only(app: App, *sources: SourceConfig) -> None:

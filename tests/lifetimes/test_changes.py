@@ -93,8 +93,8 @@ def test_a_model_that_never_opens_holds_up_nothing(real: Real, tmp_path: Path) -
     real.reload_to(endless_model(tmp_path / "endless.onnx"))
     wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
     assert real.add("garden") == 201
-    wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
-    reason = _rows(real.lookout, "reload refused: all stays as it is")[0]["reason"]
+    wait_until(lambda: _rows(real.lookout, "reload refused: nothing has changed"), "it is refused", real.lookout.log)
+    reason = _rows(real.lookout, "reload refused: nothing has changed")[0]["reason"]
     assert "endless.onnx did not open within 5 s" in reason
     assert "model.open_timeout_s" in reason
     wait_until(lambda: not _trials(real.lookout), "its process is gone")
@@ -108,8 +108,8 @@ def test_a_model_that_crashes_is_refused(real: Real, tmp_path: Path) -> None:
     real.reload_to(endless_model(tmp_path / "endless.onnx"))
     wait_until(lambda: _trials(real.lookout), "it is tried", real.lookout.log)
     _trials(real.lookout)[0].send_signal(signal.SIGSEGV)
-    wait_until(lambda: _rows(real.lookout, "reload refused: all stays as it is"), "it is refused", real.lookout.log)
-    reason = _rows(real.lookout, "reload refused: all stays as it is")[0]["reason"]
+    wait_until(lambda: _rows(real.lookout, "reload refused: nothing has changed"), "it is refused", real.lookout.log)
+    reason = _rows(real.lookout, "reload refused: nothing has changed")[0]["reason"]
     assert "the process that tried it was ended by SIGSEGV" in reason
     assert real.add("garden") == 201
     assert real.lookout.stop(60) == 0
@@ -158,7 +158,7 @@ class Models:
 
 
 def _swap(app: App, name: str) -> Future[Any]:
-    return app.changes.ask(
+    return app.changes.submit(
         lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
     )
 
@@ -228,7 +228,7 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
             return msgspec.structs.replace(now, model=model, sources=[changed, bad])
 
         with pytest.raises(ConfigError, match="no such thing"):
-            app.changes.ask(all_at_once).result(60)
+            app.changes.submit(all_at_once).result(60)
         assert [source.id for source in app.changes.config.sources] == ["street", "garden"]
         assert app.changes.config.model.path == Path("none")
         assert {capture.id: id(capture) for capture in app.sources.captures} == before
@@ -242,7 +242,7 @@ def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp
     models = Models()
     models.gate.open()
 
-    def keep(_: object) -> None:
+    def persist(_: object) -> None:
         raise ConfigError("http.sources_file: cannot be written")
 
     def weaker(now: Any) -> Any:
@@ -250,7 +250,7 @@ def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp
 
     with running(tmp_path, STREET, open_detector=models) as app:
         with pytest.raises(ConfigError, match="cannot be written"):
-            app.changes.ask(weaker, keep=keep).result(60)
+            app.changes.submit(weaker, persist=persist).result(60)
         assert app.changes.config.sources == [STREET]
         wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
         wait_up(app, "street")

@@ -59,7 +59,7 @@ class Served:
     def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[App]:
         """Whose configuration file names these sources."""
         whole = config_of(*sources, http=self.http)
-        parts = {"make_source": self._make, "read": lambda: SourceStore(self.file).over(whole), **more}
+        parts = {"make_source": self._make, "read": lambda: SourceStore(self.file).apply_to(whole), **more}
         with self.client, running(folder, *sources, config={"http": self.http}, **parts) as app:
             try:
                 yield app
@@ -186,7 +186,7 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         answer = beside.submit(served.snapshot, "street")
         assert taking.wait(_PATIENCE_S)
         model = msgspec.structs.replace(app.changes.config.model, path=Path("other"))
-        app.changes.ask(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
+        app.changes.submit(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
         assert opened[0].closed.wait(_PATIENCE_S)
         library.open()
         assert answer.result(_PATIENCE_S).status_code == 200
