@@ -8,9 +8,9 @@ import sys
 def main() -> None:
     """Run a command. A daemon that is told to end while it is still being loaded ends well."""
     if sys.argv[1:2] == ["run"]:
-        from daemon.system.signals import end_quietly
+        from daemon.system.signals import exit_on_signals
 
-        end_quietly()
+        exit_on_signals()
     from daemon import cli
 
     cli.main()

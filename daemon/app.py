@@ -44,7 +44,7 @@ from daemon.sources.factory import make_source
 from daemon.system import memory, systemd
 from daemon.system.affinity import Affinity
 from daemon.system.background import BackgroundTask
-from daemon.system.gpus import name_visible
+from daemon.system.gpus import name_visible_gpus
 from daemon.system.limits import Limits
 from daemon.system.mps import Mps
 from daemon.system.runtime import Runtime
@@ -136,7 +136,7 @@ class App:
         find_hardware: FindHardware,
         sinks: Sequence[FrameStatsListener],
     ) -> None:
-        memory.return_early()
+        memory.configure_malloc()
         raise_nofile_limit()  # capture processes, started from here, have it too
         config, instance = self._config, secrets.token_hex(4)
         access = None
@@ -283,7 +283,7 @@ class App:
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self.changes.stop()
-        self.snapshots.end()
+        self.snapshots.stop()
         was_ready, self.health.is_ready = self.health.is_ready, False
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
@@ -400,7 +400,7 @@ class App:
     def _name_gpus(self, undo: ExitStack) -> None:
         """Before anybody uses one."""
         if gpus():
-            reason = self._in_time(undo, "asking for the names of GPUs", name_visible)
+            reason = self._in_time(undo, "asking for the names of GPUs", name_visible_gpus)
             if reason:
                 log.warning("GPUs have no names: figures may be of others", reason=reason)
 
@@ -483,7 +483,7 @@ class App:
         kept = SourceStore(http.sources_file) if http.sources_file else None
         parts = Parts(self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read)
         routes = Routes(parts, http, access)
-        self.monitor.add_sink(exposition.histograms.observe)
+        self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
 
     # --- while it runs ---------------------------------------------------------------------------------------------
@@ -498,7 +498,7 @@ class App:
         Raises:
             ConfigError: one cannot be read.
         """
-        renewals = [self._zeromq.renew_clients(), *([access.renew(new.http)] if access else [])]
+        renewals = [self._zeromq.renew_clients(), *([access.reload(new.http)] if access else [])]
 
         def renew() -> None:
             for each in renewals:

@@ -16,7 +16,7 @@ from daemon.errors import LookoutError
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.ledger import CAUSES, Counts
-from daemon.system.gpus import name_visible
+from daemon.system.gpus import name_visible_gpus
 
 _FIRST_FRAMES = 5  # of every source, before the rate is looked at
 _START_TIMEOUT_S = 120.0
@@ -142,7 +142,7 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
 def probing() -> Iterator[GpuProbe]:
     """The figures of the GPUs that this process sees. GPUs get their names first: where only some are visible, a number
     means one GPU to the driver, and another to what tells the figures."""
-    name_visible()
+    name_visible_gpus()
     with closing(open_gpu_probe()) as probe:
         yield probe
 

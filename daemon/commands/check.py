@@ -30,7 +30,7 @@ from daemon.redact import printable
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
-from daemon.system.gpus import name_visible
+from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
 
@@ -66,7 +66,7 @@ def check(config: Config, *, ports: bool = True) -> int:
     """
     console = Console()
     if gpus():
-        name_visible()  # before one is used
+        name_visible_gpus()  # before one is used
     with ExitStack() as stack:
         problems = [*_unusable(config, ports=ports)]
         for problem in problems:

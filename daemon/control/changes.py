@@ -315,7 +315,7 @@ class Changes(threading.Thread):
         opening = request.opening
         if opening is None or opening.done.is_set:
             return
-        opening.tell()
+        opening.log_progress()
         model = (request.opened_for or self.config).model
         if opening.seconds > model.open_timeout_s:
             with self._lock:
@@ -326,7 +326,7 @@ class Changes(threading.Thread):
         if request.opening and not request.opening.done.is_set:
             self._abandoned.append(request.opening)
         if request.opening:
-            request.opening.give_up()
+            request.opening.abandon()
         self._refuse(request, error)
 
     def _log_swap(self, generation: Generation) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from daemon.config import LogConfig
 from daemon.log import logging
 from daemon.system.children import reap
-from daemon.system.mps import environment_outside
+from daemon.system.mps import environment_without_mps
 from daemon.system.signals import ignore_stop_signals, signals_blocked
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
@@ -98,7 +98,7 @@ def _start(trial: _Trial, writing: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
         with signals_blocked():
             return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing], env=environment_outside()
+                command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing], env=environment_without_mps()
             )
     finally:
         os.close(fd)

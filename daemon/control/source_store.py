@@ -104,5 +104,5 @@ def warn_if_overridden(config: Config) -> None:
     """Log a warning if persisted sources replace those of the configuration file."""
     file = config.http.sources_file
     if file is not None and SourceStore(file).exists:
-        message = "sources persisted over the API are used, not those of the configuration file"
+        message = "sources persisted over the API are used: the configuration file's are not used"
         log.warning(message, file=str(file))

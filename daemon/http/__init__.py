@@ -1,4 +1,4 @@
-"""The daemon over HTTP: health, figures, sources and pictures. What it is made of is installed apart."""
+"""The daemon's HTTP API: health, metrics, sources and snapshots. Its libraries are an optional extra."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def open_http(config: HttpConfig, clock: Clock) -> tuple[HttpServer, Access]:
-    """The server, bound, and who may use it.
+    """The server, bound to its port, and its access control.
 
     Raises:
-        ConfigError: it cannot be bound, a token cannot be read, or what it needs is not installed.
+        ConfigError: the port cannot be bound, a token cannot be read, or a library is not installed.
     """
     try:
         from daemon.http.access import Access

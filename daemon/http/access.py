@@ -1,4 +1,4 @@
-"""Access over HTTP: tokens have names and roles, and some answers need none."""
+"""Access control of the API: tokens have names and roles; some answers need no token."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from daemon.errors import ConfigError
 from daemon.redact import Secret
 
 log = structlog.get_logger(__name__)
-_LEAST_TOKEN = 16
-_TELL_NS = 60_000_000_000
+_MIN_TOKEN_LENGTH = 16
+_WARN_INTERVAL_NS = 60_000_000_000
 _JSON = ("application/json", "application/merge-patch+json")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A secret that lets its holder in.
+    """A bearer token.
 
     Attributes:
-        name: of the holder, for the log.
+        name: of its holder, for the log.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose request it is."""
+    """The sender of a request."""
 
     name: str
     role: Role
@@ -45,13 +45,13 @@ class Caller:
 
 
 class Access:
-    """Of one daemon.
+    """Checks the tokens of requests.
 
     Attributes:
-        refused: requests without the token they needed.
+        refused: number of requests without a valid token.
 
     Raises:
-        ConfigError: a token cannot be read, or is too short to be one.
+        ConfigError: a token cannot be read, or is too short.
     """
 
     def __init__(self, config: HttpConfig, clock: Clock) -> None:
@@ -59,29 +59,29 @@ class Access:
         self._is_local = is_loopback(config.host)
         self._tokens = read_tokens(config)
         self.refused = 0
-        self._untold, self._told = 0, -_TELL_NS
+        self._unreported, self._warned_ns = 0, -_WARN_INTERVAL_NS
         self._lock = threading.Lock()
 
-    def renew(self, config: HttpConfig) -> Callable[[], None]:
-        """Read the tokens again; what comes back makes them the ones that count.
+    def reload(self, config: HttpConfig) -> Callable[[], None]:
+        """Read the tokens again; the function that it returns puts them into use.
 
         Raises:
-            ConfigError: see above.
+            ConfigError: as in the constructor.
         """
         tokens = read_tokens(config)
 
-        def renew() -> None:
+        def reload() -> None:
             self._tokens = tokens
 
-        return renew
+        return reload
 
     def caller(self, request: Request, role: Role) -> Caller:
         """The holder of the request's token.
 
         Raises:
-            HTTPException: 401 or 403: nobody who may do that.
+            HTTPException: 401 or 403: the request has no token of that role.
         """
-        found = self._known(request)
+        found = self._caller_of(request)
         if not self._tokens:
             raise HTTPException(403, "the API needs a token: set http.token, token_file or tokens")
         if found is None:
@@ -90,59 +90,57 @@ class Access:
             raise HTTPException(403, f"the token of {found.name!r} may only view: its role must be operate")
         return found
 
-    def may_see(self, request: Request) -> bool:
-        """Figures and reasons: on a loopback address whoever is on this machine, elsewhere whoever has a token.
+    def may_view(self, request: Request) -> bool:
+        """Whether a request may see metrics and reasons: on a loopback address every local client, otherwise only with
+        a token. A web page whose own host name resolves to this machine sends that name, and is refused."""
+        return (self._is_local and is_loopback(_host(request))) or self._caller_of(request) is not None
 
-        A page from elsewhere that had its name point here would send that name.
-        """
-        return (self._is_local and is_loopback(_host(request))) or self._known(request) is not None
-
-    def check_sees(self, request: Request) -> None:
+    def check_may_view(self, request: Request) -> None:
         """Raises:
-        HTTPException: 401, see above.
+        HTTPException: 401, see `may_view`.
         """
-        if not self.may_see(request):
+        if not self.may_view(request):
             raise self._refuse(request)
 
-    def _known(self, request: Request) -> Caller | None:
+    def _caller_of(self, request: Request) -> Caller | None:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        # All are compared, each in a time that does not tell how much of it was right.
-        right = [token for token in self._tokens if _is(token.secret, given.strip())]
+        # Compares all tokens in constant time.
+        right = [token for token in self._tokens if _matches(token.secret, given.strip())]
         return Caller(right[0].name, right[0].role, _peer(request)) if right else None
 
     def _refuse(self, request: Request) -> HTTPException:
-        """Count it, and tell of it once a minute."""
+        """Count a refusal, and log refusals once a minute."""
         now = self._clock.monotonic_ns()
         with self._lock:
             self.refused += 1
-            self._untold += 1
-            told, count = now - self._told >= _TELL_NS, self._untold
-            if told:
-                self._told, self._untold = now, 0
-        if told:
+            self._unreported += 1
+            warn, count = now - self._warned_ns >= _WARN_INTERVAL_NS, self._unreported
+            if warn:
+                self._warned_ns, self._unreported = now, 0
+        if warn:
             log.warning("http: requests without a valid token", count=count, last_peer=_peer(request))
         return HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
 def read_tokens(config: HttpConfig) -> Sequence[Token]:
-    """All that are configured.
+    """All configured tokens.
 
     Raises:
-        ConfigError: one cannot be read, is too short, or is another's as well.
+        ConfigError: a token cannot be read, is too short, or occurs twice.
     """
     rows = list(config.tokens)
     if config.token is not None or config.token_file is not None:
         rows.insert(0, TokenConfig("token", "operate", config.token, config.token_file))
     tokens = [Token(row.name, row.role, _secret(row)) for row in rows]
     if len({token.secret for token in tokens}) < len(tokens):
-        raise ConfigError("http.tokens: two of them are the same, so that nobody could tell who it was")
+        raise ConfigError("http.tokens: two tokens are equal, so that their holders cannot be told apart")
     return tuple(tokens)
 
 
 def check_body(request: Request) -> None:
-    """What a browser sends for a page of somebody else's is not taken.
+    """Refuse requests that a web page of another origin can make a browser send.
 
     Raises:
         HTTPException: 415.
@@ -159,20 +157,20 @@ def _secret(row: TokenConfig) -> Secret:
             found = Secret(row.token_file.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"http: the token of {row.name!r}: {row.token_file} cannot be read: {error}") from error
-    if found is None or len(found.reveal()) < _LEAST_TOKEN:
+    if found is None or len(found.reveal()) < _MIN_TOKEN_LENGTH:
         raise ConfigError(
-            f"http: the token of {row.name!r} is shorter than {_LEAST_TOKEN} characters: "
+            f"http: the token of {row.name!r} is shorter than {_MIN_TOKEN_LENGTH} characters: "
             "`openssl rand -hex 32` makes one"
         )
     return found
 
 
-def _is(secret: Secret, given: str) -> bool:
+def _matches(secret: Secret, given: str) -> bool:
     return hmac.compare_digest(given.encode(), secret.reveal().encode())
 
 
 def _host(request: Request) -> str:
-    """That the client believes to speak to, without the port."""
+    """The host name that the client used, without the port."""
     host = request.headers.get("host", "")
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 

@@ -1,4 +1,4 @@
-"""Figures in Prometheus's words; written by its own library."""
+"""Metrics in Prometheus's text format, by its own client library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Histograms:
-    """Where frames' time went, since the start; a sink of the monitor's rows."""
+    """Histograms of each stage's time since the start; a listener of the monitor."""
 
     def __init__(self) -> None:
         self._counts = {stage: np.zeros(len(_BUCKETS_S) + 1, np.int64) for stage in STAGES}
@@ -40,8 +40,8 @@ class Histograms:
         with self._lock:
             for stage in STAGES:
                 values = published[stage]
-                places = np.searchsorted(_EDGES_NS, values)
-                self._counts[stage] += np.bincount(places, minlength=len(_BUCKETS_S) + 1)
+                buckets = np.searchsorted(_EDGES_NS, values)
+                self._counts[stage] += np.bincount(buckets, minlength=len(_BUCKETS_S) + 1)
                 self._sums[stage] += int(values.sum())
 
     def family(self) -> HistogramMetricFamily:
@@ -56,11 +56,11 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures beside those of frames and sources, as they are when they are asked for.
+    """Sources of metrics other than frames and sources, read at each scrape.
 
     Attributes:
         report: the monitor's last, None before the first.
-        refused: requests over HTTP, since the start.
+        refused: HTTP requests without a valid token since the start.
     """
 
     model: Callable[[], ModelInfo]
@@ -70,7 +70,7 @@ class Figures:
 
 
 class Exposition(Collector):
-    """What a scrape gives: counters as they are now, gauges of the last report."""
+    """Collects a scrape: counters as of now, gauges of the monitor's last report."""
 
     def __init__(self, ledger: Ledger, sources: SourceManager, figures: Figures) -> None:
         self._ledger, self._sources_now, self._figures = ledger, sources, figures
@@ -82,7 +82,7 @@ class Exposition(Collector):
         return generate_latest(self._registry)
 
     def describe(self) -> list[Metric]:
-        """Nothing is asked before the first scrape."""
+        """Nothing is collected before the first scrape."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -90,13 +90,13 @@ class Exposition(Collector):
         yield from self._sources()
         yield self.histograms.family()
         yield CounterMetricFamily(
-            "lookout_bad_boxes", "Boxes that no picture has, left out.", value=self._ledger.bad_boxes
+            "lookout_bad_boxes", "Boxes with impossible values, dropped.", value=self._ledger.bad_boxes
         )
         yield CounterMetricFamily(
-            "lookout_candidates_left_out", "Boxes before NMS, too many to look at.", value=self._ledger.left_out
+            "lookout_candidates_left_out", "Boxes before NMS that exceeded its capacity.", value=self._ledger.left_out
         )
         yield CounterMetricFamily(
-            "lookout_http_refused", "Requests without the token they needed.", value=self._figures.refused()
+            "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
         yield from self._build()
         if (metrics := self._figures.report()) is not None:
@@ -109,7 +109,9 @@ class Exposition(Collector):
         dropped = CounterMetricFamily(
             "lookout_frames_dropped", "Frames captured and not published.", labels=["source", "cause"]
         )
-        flying = GaugeMetricFamily("lookout_frames_in_flight", "Frames on their way.", labels=["source"])
+        flying = GaugeMetricFamily(
+            "lookout_frames_in_flight", "Frames not yet published or dropped.", labels=["source"]
+        )
         for source, counts in self._ledger.counts().items():
             captured.add_metric([source], counts.captured)
             published.add_metric([source], counts.published)
@@ -119,45 +121,45 @@ class Exposition(Collector):
         yield from (captured, published, dropped, flying)
 
     def _sources(self) -> Iterator[Metric]:
-        up = GaugeMetricFamily("lookout_source_up", "1 if frames come.", labels=["source"])
-        fps = GaugeMetricFamily("lookout_source_nominal_fps", "Frames a second, as it says itself.", labels=["source"])
+        up = GaugeMetricFamily("lookout_source_up", "1 if the source is up.", labels=["source"])
+        fps = GaugeMetricFamily("lookout_source_nominal_fps", "Frames a second, by the stream.", labels=["source"])
         for capture in self._sources_now.captures:
             up.add_metric([capture.id], capture.state == "up")
             if capture.format and capture.format.fps:
                 fps.add_metric([capture.id], capture.format.fps)
         yield from (up, fps)
         publisher = self._figures.publisher()
-        yield GaugeMetricFamily("lookout_outbox_messages", "Messages that wait to be sent.", publisher.outbox)
-        yield GaugeMetricFamily("lookout_outbox_limit_messages", "Most that may wait.", publisher.outbox_limit)
-        yield GaugeMetricFamily("lookout_subscriptions", "Subscriptions there are.", publisher.subscriptions)
+        yield GaugeMetricFamily("lookout_outbox_messages", "Messages waiting to be sent.", publisher.outbox)
+        yield GaugeMetricFamily("lookout_outbox_limit_messages", "Limit of waiting messages.", publisher.outbox_limit)
+        yield GaugeMetricFamily("lookout_subscriptions", "Current subscriptions.", publisher.subscriptions)
 
     def _build(self) -> Iterator[Metric]:
         model = self._figures.model()
         build = InfoMetricFamily("lookout_build", "What runs.")
         build.add_metric([], {"version": __version__})
-        told = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}
-        serving = InfoMetricFamily("lookout_model", "What detects.")
-        serving.add_metric([], told)
+        info = {"name": model.name, "digest": model.digest, "precision": model.precision, "backend": model.backend}
+        serving = InfoMetricFamily("lookout_model", "The model in use.")
+        serving.add_metric([], info)
         yield from (build, serving)
 
 
 def _process(metrics: Metrics) -> Iterator[Metric]:
     process = metrics.process
-    yield GaugeMetricFamily("lookout_uptime_seconds", "Since the start.", metrics.uptime_s)
-    yield GaugeMetricFamily("lookout_cpu_cores", "In use, of all processes.", process.cpu_percent / 100)
-    yield GaugeMetricFamily("lookout_resident_memory_bytes", "Of all processes.", process.rss_bytes)
-    yield GaugeMetricFamily("lookout_threads", "Of all processes.", process.threads)
-    yield GaugeMetricFamily("lookout_open_files", "Of all processes.", process.open_files)
+    yield GaugeMetricFamily("lookout_uptime_seconds", "Seconds since the start.", metrics.uptime_s)
+    yield GaugeMetricFamily("lookout_cpu_cores", "CPU cores used by all processes.", process.cpu_percent / 100)
+    yield GaugeMetricFamily("lookout_resident_memory_bytes", "Resident memory of all processes.", process.rss_bytes)
+    yield GaugeMetricFamily("lookout_threads", "Threads of all processes.", process.threads)
+    yield GaugeMetricFamily("lookout_open_files", "Open files of all processes.", process.open_files)
 
 
 def _gpus(metrics: Metrics) -> Iterator[Metric]:
     rows = (
-        ("lookout_gpu_utilization_ratio", "Share of time that it computed.", "utilisation", 0.01),
-        ("lookout_gpu_decoder_utilization_ratio", "Share of its decoders.", "decoder_utilisation", 0.01),
-        ("lookout_gpu_memory_used_bytes", "By everybody.", "memory_used_bytes", 1.0),
-        ("lookout_gpu_memory_total_bytes", "That there is.", "memory_total_bytes", 1.0),
+        ("lookout_gpu_utilization_ratio", "Share of time with kernels running.", "utilisation", 0.01),
+        ("lookout_gpu_decoder_utilization_ratio", "Utilisation of its decoders.", "decoder_utilisation", 0.01),
+        ("lookout_gpu_memory_used_bytes", "Memory used by all programs.", "memory_used_bytes", 1.0),
+        ("lookout_gpu_memory_total_bytes", "Total memory.", "memory_total_bytes", 1.0),
         ("lookout_gpu_power_watts", "Drawn now.", "power_w", 1.0),
-        ("lookout_gpu_clock_hertz", "Of its processors.", "clock_mhz", 1e6),
+        ("lookout_gpu_clock_hertz", "SM clock.", "clock_mhz", 1e6),
     )
     gpus = metrics.gpus or []
     for name, words, field, scale in rows:

@@ -1,4 +1,4 @@
-"""Requests whose length two readers would not agree on are not taken: a proxy in front may have seen another one."""
+"""Refuses requests of ambiguous length, which a proxy in front may have read differently."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Framing:
-    """Refuses a request with both Content-Length and Transfer-Encoding, and closes (RFC 9112, 6.1)."""
+    """Refuses a request with both Content-Length and Transfer-Encoding, and closes the connection (RFC 9112, 6.1)."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The interface described, as OpenAPI 3.1; schemas come from the configuration's own types."""
+"""The OpenAPI 3.1 document of the API; its schemas come from the configuration's types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REF = "#/components/schemas/{name}"
 
 
 def document() -> dict[str, Any]:
-    """The whole of it."""
+    """The whole document."""
     _, schemas = msgspec.json.schema_components((*SOURCE_KINDS, VideoFormat), schema_hook=_hook, ref_template=_REF)
     schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in SOURCE_KINDS]}
     schemas["Row"] = _object(
@@ -36,8 +36,8 @@ def document() -> dict[str, Any]:
         "info": {"title": "Lookout", "version": "1"},
         "security": [{"token": []}],
         "paths": {
-            "/live": {"get": _health("Every part moves")},
-            "/ready": {"get": _health("Frames come")},
+            "/live": {"get": _health("Every part of the daemon works")},
+            "/ready": {"get": _health("At least one source is up")},
             "/startup": {"get": _health("Started")},
             "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
             "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
@@ -79,9 +79,9 @@ def _operation(
     tag: bool = False,
 ) -> dict[str, Any]:
     """Args:
-    body: schema of what is sent.
-    persist: the change may be written down; it may where there is a body.
-    tag: the change may be bound to what the source was.
+    body: schema of the request body.
+    persist: the change can be persisted; implied by `body`.
+    tag: the change accepts If-Match.
     """
     operation: dict[str, Any] = {"summary": summary, "responses": {**responses, **_wrong(401, 403)}}
     if body or persist:

@@ -1,7 +1,7 @@
-"""What may come in over the network: how much, and which sources.
+"""Rules for sources that come over the network: size, kind and secrets.
 
-The API shows `***` for the secrets of a source. What comes back with `***` in the same place means the secret that
-is there, so that a source can be read, changed and put back; it never means that secret somewhere else.
+The API shows `***` for a secret. `***` in the same place of a request keeps the secret, so that a source can be read,
+changed and put back. It never copies the secret to another place.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from daemon.config import AvConfig, HttpConfig, SourceConfig, SyntheticConfig, s
 from daemon.errors import ConfigError
 from daemon.redact import HIDDEN, Secret, Url
 
-MOST_BODY = 64 << 10
+MAX_BODY = 64 << 10
 _ENVIRONMENT = re.compile(r"\$\{")
-_MOST_PIXELS = 4 << 20  # of a drawn picture
-_MOST_FPS = 60
-_MOST_AT_ONCE = 4 * _MOST_PIXELS  # of all that are drawn: each takes memory, however seldom it is drawn
-_MOST_A_SECOND = _MOST_AT_ONCE * _MOST_FPS  # which takes the CPU
+_MAX_PIXELS = 4 << 20  # of a synthetic picture
+_MAX_FPS = 60
+_MAX_TOTAL_PIXELS = 4 * _MAX_PIXELS  # of all synthetic sources: each takes memory
+_MAX_PIXELS_PER_S = _MAX_TOTAL_PIXELS * _MAX_FPS  # takes CPU
 _AUTHORITY = re.compile(r"([A-Za-z][\w+.-]*://)(?:\*\*\*@)?([^/?#]*)(.*)", re.DOTALL)
 
 
 def source_from(
     content: bytes, config: HttpConfig, old: SourceConfig | None = None, id: str | None = None
 ) -> SourceConfig:
-    """A source as the API takes it: JSON with the keys of config.yaml.
+    """Parse a source in the API's format: JSON with the keys of config.yaml.
 
     Args:
-        old: the source that it takes the place of.
-        id: that it must have.
+        old: the source that it replaces.
+        id: the id that it must have.
 
     Raises:
-        ConfigError: it is none, or is not allowed here; says why.
+        ConfigError: it is invalid, or not allowed here; says why.
     """
     return _checked(_mapping(content), config, old, id)
 
 
 def patched(content: bytes, config: HttpConfig, old: SourceConfig) -> SourceConfig:
-    """A source with some of its keys changed, by RFC 7396: null is the default, and so is what is left out.
+    """Patch a source by RFC 7396: null resets a key to its default.
 
     Raises:
-        ConfigError: see above.
+        ConfigError: as `source_from`.
     """
     changes = _mapping(content)
     if changes.get("type", old.__struct_config__.tag) != old.__struct_config__.tag:
@@ -53,15 +53,15 @@ def patched(content: bytes, config: HttpConfig, old: SourceConfig) -> SourceConf
     return _checked(_merged(shown, changes), config, old, old.id)
 
 
-def check_drawn(sources: Sequence[SourceConfig], before: Sequence[SourceConfig]) -> None:
-    """Whether sources may be added or changed over the network: what the configuration draws itself may stay.
+def check_synthetic(sources: Sequence[SourceConfig], before: Sequence[SourceConfig]) -> None:
+    """Check the total size of synthetic sources after a change over the network.
 
     Raises:
-        ConfigError: they are more than before, and more than this machine should draw for whoever asks.
+        ConfigError: it grows beyond what a remote caller may use of this machine.
     """
     for measure, most, unit in (
-        (_per_second, _MOST_A_SECOND, "megapixels a second"),
-        (_pixels, _MOST_AT_ONCE, "megapixels"),
+        (_per_second, _MAX_PIXELS_PER_S, "megapixels a second"),
+        (_pixels, _MAX_TOTAL_PIXELS, "megapixels"),
     ):
         drawn = measure(sources)
         if drawn > most and drawn > measure(before):
@@ -72,14 +72,14 @@ def check_drawn(sources: Sequence[SourceConfig], before: Sequence[SourceConfig])
 
 
 def _per_second(sources: Sequence[SourceConfig]) -> float:
-    return sum(row.width * row.height * row.fps for row in _drawn(sources))
+    return sum(row.width * row.height * row.fps for row in _synthetic(sources))
 
 
 def _pixels(sources: Sequence[SourceConfig]) -> float:
-    return sum(row.width * row.height for row in _drawn(sources))
+    return sum(row.width * row.height for row in _synthetic(sources))
 
 
-def _drawn(sources: Sequence[SourceConfig]) -> Iterator[SyntheticConfig]:
+def _synthetic(sources: Sequence[SourceConfig]) -> Iterator[SyntheticConfig]:
     return (row for row in sources if isinstance(row, SyntheticConfig) and row.enabled)
 
 
@@ -89,11 +89,9 @@ def _mapping(content: bytes) -> dict[str, Any]:
     except (msgspec.DecodeError, RecursionError) as error:
         raise ConfigError(f"not JSON: {str(error)[:100]}") from error
     if not isinstance(raw, dict):
-        raise ConfigError("a source is an object with the keys of config.yaml")
+        raise ConfigError("a source must be an object with the keys of config.yaml")
     if _ENVIRONMENT.search(msgspec.json.encode(raw).decode()):
-        raise ConfigError(
-            "${NAME} is for the configuration file: what comes over the network may not read the environment"
-        )
+        raise ConfigError("${NAME} is for the configuration file: the API does not read the environment")
     return raw
 
 
@@ -121,35 +119,35 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def _with_secrets(raw: dict[str, Any], old: SourceConfig | None) -> dict[str, Any]:
-    """With the old source's secrets where `***` stands for them.
+    """Replace `***` by the old source's secrets.
 
     Raises:
-        ConfigError: it stands where there is none.
+        ConfigError: the old source has no secret there.
     """
-    kept = old if isinstance(old, AvConfig) and raw.get("type") == "av" else None
+    previous = old if isinstance(old, AvConfig) and raw.get("type") == "av" else None
     filled = dict(raw)
     if isinstance(url := raw.get("url"), str) and HIDDEN in url:
-        filled["url"] = _same_url(url, kept.url if kept else None)
-    same_host = kept is None or _host(str(raw.get("url", ""))) == _host(str(kept.url))
+        filled["url"] = _url_with_secrets(url, previous.url if previous else None)
+    same_host = previous is None or _host(str(raw.get("url", ""))) == _host(str(previous.url))
     for key in ("user", "password"):
         if raw.get(key) == HIDDEN:
-            filled[key] = _written(key, getattr(kept, key) if kept and same_host else None)
+            filled[key] = _current_secret(key, getattr(previous, key) if previous and same_host else None)
     if isinstance(options := raw.get("options"), dict):
-        own = kept.options if kept and same_host else {}
+        previous_options = previous.options if previous and same_host else {}
         filled["options"] = {
-            key: _written(f"options.{key}", own.get(key)) if value == HIDDEN else value
+            key: _current_secret(f"options.{key}", previous_options.get(key)) if value == HIDDEN else value
             for key, value in options.items()
         }
     return filled
 
 
-def _same_url(url: str, old: Url | None) -> str:
-    """The old URL; or another of the same host, with the old credentials."""
+def _url_with_secrets(url: str, old: Url | None) -> str:
+    """The old URL, or another path of its host with its credentials."""
     if old is not None and url == str(old):
         return old.written
     wanted, shown, written = (_AUTHORITY.fullmatch(text) for text in (url, str(old), old.written if old else ""))
     if old is None or not (wanted and shown and written) or HIDDEN in wanted[2] + wanted[3]:
-        raise ConfigError(f"url: {HIDDEN} stands for what is there now: write the secret, or the URL as GET shows it")
+        raise ConfigError(f"url: {HIDDEN} keeps the current secret: write the secret, or the URL as GET shows it")
     if (wanted[1], wanted[2]) != (shown[1], shown[2]):
         raise ConfigError(f"url: {HIDDEN} is not sent to another host: write the user name and password")
     credentials, at, _ = old.written.partition("://")[2].rpartition("@")
@@ -161,20 +159,20 @@ def _host(url: str) -> str:
     return found[1] + found[2] if found else url
 
 
-def _written(key: str, secret: Secret | None) -> str:
+def _current_secret(key: str, secret: Secret | None) -> str:
     if secret is None:
-        raise ConfigError(f"{key}: {HIDDEN} stands for what is there now, and there is none for this host: write it")
+        raise ConfigError(f"{key}: {HIDDEN} keeps the current secret, and there is none for this host: write it")
     return secret.written
 
 
 def _check_remote(source: SourceConfig, config: HttpConfig, old: SourceConfig | None) -> None:
-    """What was there may stay; what is new must be allowed."""
+    """Check what is new in a source; what the old source has may stay."""
     opened = source.opened_here
     if opened is not None and (type(source) is not type(old) or opened != getattr(old, "opened_here", None)):
         kind = source.__struct_config__.tag
         raise ConfigError(f"type: {kind} opens what this machine has, and not over the network: set http.allow_local")
-    if isinstance(source, SyntheticConfig) and (source.width * source.height > _MOST_PIXELS or source.fps > _MOST_FPS):
-        limits = f"{_MOST_PIXELS / 1e6:.1f} megapixels at {_MOST_FPS} frames/s"
+    if isinstance(source, SyntheticConfig) and (source.width * source.height > _MAX_PIXELS or source.fps > _MAX_FPS):
+        limits = f"{_MAX_PIXELS / 1e6:.1f} megapixels at {_MAX_FPS} frames/s"
         raise ConfigError(f"width, height, fps: at most {limits} over the network: set http.allow_local")
     if isinstance(source, AvConfig):
         if source.url.scheme not in config.schemes and source.url != getattr(old, "url", None):
@@ -182,4 +180,4 @@ def _check_remote(source: SourceConfig, config: HttpConfig, old: SourceConfig | 
                 f"url: only {', '.join(config.schemes)} are allowed here: see http.schemes and allow_local"
             )
         if source.options and source.options != getattr(old, "options", None):
-            raise ConfigError("options: FFmpeg's own are not taken over the network: set http.allow_local")
+            raise ConfigError("options: FFmpeg's options are not allowed over the network: set http.allow_local")

@@ -1,4 +1,4 @@
-"""The thread that serves."""
+"""The HTTP server thread."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ import uvicorn
 
 from daemon.config import HttpConfig
 from daemon.errors import ConfigError
-from daemon.http.connections import bounded
+from daemon.http.connections import limited_protocol
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 log = structlog.get_logger(__name__)
-logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what peers do wrong is not for an operator
-_MOST_AT_ONCE = 512  # connections; fewer where the process may open few files
-_SHARE_OF_FILES = 4
+logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # errors of clients do not concern the operator
+_MAX_CONNECTIONS = 512  # fewer if the process may open few files
+_FILE_SHARE = 4
 _KEEP_ALIVE_S = 10
-_LAST_ANSWERS_S = 0.2  # for requests that are open when it stops; from Python 3.12 on uvicorn has no other end to that
+_SHUTDOWN_TIMEOUT_S = 0.2  # for open requests; from Python 3.12 on uvicorn has no other limit
 
 
 class HttpServer(threading.Thread):
-    """Binds in the constructor, so that a port in use is known before anything slow starts.
+    """Binds the port in the constructor, so that a port in use is known before anything slow starts.
 
     Raises:
-        ConfigError: the address cannot be bound, or the TLS files cannot be read.
+        ConfigError: the port cannot be bound, or the TLS files cannot be read.
     """
 
     def __init__(self, config: HttpConfig) -> None:
@@ -44,7 +44,7 @@ class HttpServer(threading.Thread):
         self._server: uvicorn.Server | None = None
 
     def serve(self, app: Starlette) -> None:
-        """Start."""
+        """Start to serve."""
         config = self._config
         settings = uvicorn.Config(
             app,
@@ -55,9 +55,9 @@ class HttpServer(threading.Thread):
             date_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=_LAST_ANSWERS_S,  # type: ignore[arg-type]  # asyncio takes parts of seconds
+            timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,  # type: ignore[arg-type]  # asyncio accepts fractions
             h11_max_incomplete_event_size=16 << 10,
-            http=bounded(min(_MOST_AT_ONCE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)),
+            http=limited_protocol(min(_MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILE_SHARE)),
             ws="none",
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
@@ -72,17 +72,17 @@ class HttpServer(threading.Thread):
         try:
             asyncio.run(self._serve(server))
         except Exception:
-            log.exception("http failed: the daemon goes on without")
+            log.exception("http failed: the daemon goes on without it")
 
     async def _serve(self, server: uvicorn.Server) -> None:
-        asyncio.get_running_loop().set_exception_handler(_troubled)
+        asyncio.get_running_loop().set_exception_handler(_on_loop_error)
         await server.serve(sockets=[self._socket])
         for connection in [*server.server_state.connections]:
-            connection.transport.abort()  # its client does not read what is left to be sent
-        await asyncio.sleep(0)  # in which they close
+            connection.transport.abort()  # its client does not read the answer
+        await asyncio.sleep(0)  # lets them close
 
     def stop(self, timeout_s: float) -> None:
-        """Let go of the port, within the time; a connection whose request is still open by then is cut off."""
+        """Close the port, within the time; open requests are cut off."""
         if self._server:
             self._server.should_exit = True
         if self.ident is not None:
@@ -90,8 +90,8 @@ class HttpServer(threading.Thread):
         self._socket.close()
 
 
-def _troubled(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Such as that no connection can be accepted for want of descriptors, which is tried again in a second."""
+def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """For example when no descriptor is left to accept a connection; asyncio retries in a second."""
     log.warning("http is in trouble", what=context["message"], reason=str(context.get("exception", "")))
 
 
@@ -100,13 +100,13 @@ def _check_tls(config: HttpConfig) -> None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
-    except OSError as error:  # ssl's own are some, too
+    except OSError as error:  # includes ssl.SSLError
         raise ConfigError(f"http.tls_certificate, tls_key: cannot be read: {error}") from error
 
 
 def _bind(config: HttpConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    # asyncio switches off Nagle's algorithm, which costs 40 ms an answer, where it is told that this is TCP.
+    # asyncio disables Nagle's algorithm, which costs 40 ms an answer, only if the protocol is given as TCP.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

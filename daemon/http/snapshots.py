@@ -1,4 +1,4 @@
-"""The next picture of a source, with or without what was found in it, on request."""
+"""Snapshots: the next frame of a source as a JPEG, with or without its boxes."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
 
 _QUALITY = 85
-_BOX = (66, 200, 255)
-_GROUND = (30, 30, 30)
+_BOX_COLOUR = (66, 200, 255)
+_BACKGROUND = (30, 30, 30)
 
 
 @dataclass(eq=False)
 class _Request:
-    """Somebody waits for a source's next frame.
+    """A request for a source's next frame.
 
     Attributes:
-        labels: of the model that found what was found: another may take over before the picture is drawn.
+        labels: of the model that found the boxes; the model may change before they are drawn.
     """
 
     done: Stop = field(default_factory=Stop)
@@ -36,17 +36,17 @@ class _Request:
 
 
 class Snapshots:
-    """Asked from any thread, filled by lanes; costs a frame nothing as long as nobody asks."""
+    """Called from any thread, filled by lanes; costs nothing for a frame without a request."""
 
     def __init__(self) -> None:
         self._requests: dict[str, list[_Request]] = {}
         self._lock = threading.Lock()
-        self._ended = False
+        self._stopped = False
 
-    def end(self) -> None:
-        """Answer all that wait, and whoever comes later, that the daemon is stopping."""
+    def stop(self) -> None:
+        """Refuse all requests from now on: the daemon is stopping."""
         with self._lock:
-            self._ended = True
+            self._stopped = True
             waiting, self._requests = self._requests, {}
         for request in (request for requests in waiting.values() for request in requests):
             request.done.set()
@@ -71,27 +71,27 @@ class Snapshots:
         """A JPEG of the source's next frame.
 
         Args:
-            boxes: draw what was found.
+            boxes: draw the detections.
 
         Raises:
             StoppingError: the daemon is stopping.
-            LookoutError: none came in time, or it cannot be had.
+            LookoutError: no frame came in time, or it cannot be read.
         """
         request = _Request()
         with self._lock:
-            if self._ended:
+            if self._stopped:
                 raise StoppingError
             self._requests.setdefault(source, []).append(request)
         if not request.done.wait(timeout_s):
             self._withdraw(source, request)
         if request.fetch is None or request.found is None:
-            if self._ended:
+            if self._stopped:
                 raise StoppingError
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
         try:
             picture = request.fetch().bgr
         except DetectorError as error:
-            raise LookoutError(f"a frame of {source} came, but cannot be read: {error}") from error
+            raise LookoutError(f"the frame of {source} cannot be read: {error}") from error
         if boxes:
             picture = _draw(picture, request.found, request.labels)
         encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
@@ -115,17 +115,17 @@ def _draw(picture: npt.NDArray[np.uint8], found: Detections, labels: tuple[str, 
     thick = max(1, round(picture.shape[1] / 640))
     rows = zip(found.xyxy.round().astype(int).tolist(), found.confidence.tolist(), found.class_id.tolist())
     for (x0, y0, x1, y1), confidence, class_id in rows:
-        cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX, thick)
+        cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX_COLOUR, thick)
         text = f"{labels[class_id] if class_id < len(labels) else class_id} {confidence:.2f}"
         _label(drawn, text, x0, y0, thick)
     return drawn
 
 
 def _label(drawn: npt.NDArray[np.uint8], text: str, left: int, bottom: int, thick: int) -> None:
-    """Light on a dark ground, above the box or in its corner."""
+    """A label on a dark background, above the box or in its corner."""
     scale = 0.6 * thick
     (width, height), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, thick)
     bottom = max(bottom, height + 2 * below)
     left = max(0, min(left, drawn.shape[1] - width))
-    cv2.rectangle(drawn, (left, bottom - height - 2 * below), (left + width, bottom), _GROUND, cv2.FILLED)
-    cv2.putText(drawn, text, (left, bottom - below), cv2.FONT_HERSHEY_SIMPLEX, scale, _BOX, thick, cv2.LINE_AA)
+    cv2.rectangle(drawn, (left, bottom - height - 2 * below), (left + width, bottom), _BACKGROUND, cv2.FILLED)
+    cv2.putText(drawn, text, (left, bottom - below), cv2.FONT_HERSHEY_SIMPLEX, scale, _BOX_COLOUR, thick, cv2.LINE_AA)

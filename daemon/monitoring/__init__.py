@@ -1,1 +1,1 @@
-"""The daemon watches itself: metrics, probes of the machine, files of measurements."""
+"""Monitors the daemon: metrics, probes of the machine, the file of frames."""

@@ -1,4 +1,4 @@
-"""Whether the daemon works, and why not."""
+"""The daemon's health, with reasons."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from daemon.clock import Clock
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Stuck, Watchdog
 
-PART_FAILED = 3  # exit code when a lane, the publisher or the monitor failed: the supervisor starts a fresh process
-PART_STUCK = 4  # when one of them did not come back from a library
+PART_FAILED = 3  # exit code: a lane, the publisher or the monitor failed; the supervisor restarts the process
+PART_STUCK = 4  # exit code: one of them is stuck in a library
 
 
 class Health:
-    """Of one daemon. A failed or stuck part ends it: only another process can go on.
+    """A part that fails or is stuck ends the daemon: only a new process can go on.
 
     Args:
-        stuck_after_s: without a sign of life for so long, a part is stuck.
+        stuck_after_s: a part without a heartbeat for so long is stuck.
         stop: set when a part fails.
 
     Attributes:
-        failure: of the part that failed first, None if none has.
-        exit_code: that tells of it.
-        is_ready: started, and not told to stop.
+        failure: reason of the first failure, None without one.
+        exit_code: for the failure.
+        is_ready: started and not stopping.
     """
 
     def __init__(self, stuck_after_s: float, clock: Clock, stop: Stop) -> None:
@@ -31,7 +31,7 @@ class Health:
         self.is_ready = False
 
     def fail(self, reason: str) -> None:
-        """A part cannot go on."""
+        """Report that a part cannot go on."""
         self.failure = self.failure or reason
         self._stop.set()
 
@@ -41,10 +41,10 @@ class Health:
         self.fail(str(stuck))
 
     def problems(self) -> list[str]:
-        """Parts without which the daemon is of no use, and that do not move, and what has failed."""
+        """Vital parts that are stuck, and the failure."""
         stuck = [str(row) for row in self.watchdog.stuck_parts() if row.vital]
         return [*stuck, *([self.failure] if self.failure else [])]
 
     def warnings(self) -> list[str]:
-        """Parts that do not move, and that detections go on without."""
+        """Other parts that are stuck; detection goes on without them."""
         return [str(row) for row in self.watchdog.stuck_parts() if not row.vital]

@@ -1,4 +1,4 @@
-"""The monitor thread: drains the frames' fates, publishes and logs figures, watches for stalls."""
+"""The monitor thread: drains the ledger, publishes and logs metrics, watches for stalls."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from daemon.system.tuning import name_threads
 
 log = structlog.get_logger(__name__)
 _TICK_S = 1.0
-_REPORTS_PER_TIDY = 5
-_CLOSE_S = 0.2  # for a reader of GPUs that does not return
+_REPORTS_PER_TRIM = 5
+_CLOSE_TIMEOUT_S = 0.2  # time limit for a GPU reader that blocks
 FrameStatsListener = Callable[[Rows], None]
 
 
 class Watched(Protocol):
-    """A source's capture, in this process or in another."""
+    """A source's capture, in this or in another process."""
 
     @property
     def id(self) -> str: ...
@@ -42,12 +42,12 @@ class Watched(Protocol):
 
 
 class Sources(Protocol):
-    """All that there are now: `daemon.control.sources.SourceManager`."""
+    """All current sources: `daemon.control.sources.SourceManager`."""
 
     @property
     def captures(self) -> Sequence[Watched]: ...
     def housekeeping(self, stall_after_s: float) -> None:
-        """Every second or so: say which sources stall, and replace those that block for much longer."""
+        """Every second: report sources that have stalled, and replace those that block for much longer."""
         ...
 
 
@@ -56,8 +56,7 @@ class Subject:
     """The parts of a daemon that a monitor reports on.
 
     Attributes:
-        sources: whose state is reported and watched.
-        process: of all the daemon's processes.
+        process: covers all processes of the daemon.
         instance: id of the daemon's run.
     """
 
@@ -71,15 +70,15 @@ class Subject:
 
 
 class Monitor(threading.Thread):
-    """Owns the probes and the file of frames.
+    """Reports metrics, and owns the probes and the file of frames.
 
     Args:
-        sinks: further takers of every frame's row, such as a benchmark.
-        on_report: told of each report.
-        on_turn: called every second or so, with the monotonic time, ns.
+        listeners: called with the rows of all frames.
+        on_report: called with each report.
+        on_tick: called every second with the monotonic time, ns.
 
     Attributes:
-        last: what was reported last.
+        last: the last report.
 
     Raises:
         ConfigError: the file of frames cannot be written.
@@ -90,17 +89,17 @@ class Monitor(threading.Thread):
         config: MonitorConfig,
         subject: Subject,
         runtime: Runtime,
-        sinks: Sequence[FrameStatsListener] = (),
+        listeners: Sequence[FrameStatsListener] = (),
         on_report: Callable[[Metrics], None] = lambda _: None,
-        on_turn: Callable[[int], None] = lambda _: None,
+        on_tick: Callable[[int], None] = lambda _: None,
     ) -> None:
         super().__init__(name="monitor", daemon=True)
         self._config, self._subject, self._runtime, self._clock = config, subject, runtime, runtime.clock
         self._ledger, self._sources = subject.ledger, subject.sources
-        self._on_report, self._on_turn = on_report, on_turn
+        self._on_report, self._on_tick = on_report, on_tick
         frames = config.frames_file
         self._frames = FrameFile(frames, subject.instance, self._ledger.sources) if frames else None
-        self._sinks = (*sinks, self._frames.write) if self._frames else tuple(sinks)
+        self._listeners = (*listeners, self._frames.write) if self._frames else tuple(listeners)
         self._ending = Stop()
         self._begun = self._since = self._clock.monotonic_ns()
         self._counts = self._ledger.counts()
@@ -116,9 +115,9 @@ class Monitor(threading.Thread):
         else:
             self.join(timeout_s)
 
-    def add_sink(self, sink: FrameStatsListener) -> None:
-        """One more taker of every frame's row; before it is started."""
-        self._sinks = (*self._sinks, sink)
+    def add_listener(self, listener: FrameStatsListener) -> None:
+        """Add a listener; before the start."""
+        self._listeners = (*self._listeners, listener)
 
     def run(self) -> None:
         tick = min(_TICK_S, self._config.interval_s)
@@ -126,7 +125,7 @@ class Monitor(threading.Thread):
             self._subject.gpu.start()
             with self._runtime.watchdog.pulse(self.name) as pulse:
                 while not self._clock.wait(self._ending, tick):
-                    self._turn()
+                    self._tick()
                     pulse.beat()
                 self._drain()
                 self.report()
@@ -137,19 +136,19 @@ class Monitor(threading.Thread):
             self._close()
 
     def _close(self) -> None:
-        self._subject.gpu.stop(_CLOSE_S)
+        self._subject.gpu.stop(_CLOSE_TIMEOUT_S)
         if self._frames:
             self._frames.close()
 
-    def _turn(self) -> None:
+    def _tick(self) -> None:
         self._drain()
         self._sources.housekeeping(self._config.stall_after_s)
         if self._clock.monotonic_ns() - self._since >= self._config.interval_s * 1e9:
             self.report()
-        self._on_turn(self._clock.monotonic_ns())
+        self._on_tick(self._clock.monotonic_ns())
 
     def report(self) -> Metrics:
-        """Publish and log the figures since the last report."""
+        """Publish and log the metrics since the last report."""
         metrics = self.last = self._measure()
         self._ledger.tidy()
         self._subject.outbox.report(Report(topic("metrics"), metrics))
@@ -168,7 +167,7 @@ class Monitor(threading.Thread):
             rss_mib=metrics.process.rss_bytes >> 20,
         )
         self._reports += 1
-        if self._reports % _REPORTS_PER_TIDY == 0:
+        if self._reports % _REPORTS_PER_TRIM == 0:
             memory.trim()
         name_threads()
         systemd.notify(f"STATUS={up} of {len(metrics.sources)} sources up, {metrics.fps} frames/s")
@@ -218,17 +217,17 @@ class Monitor(threading.Thread):
         if len(rows) == 0:
             return
         self._rows.append(rows)
-        for sink in self._sinks:
-            sink(rows)
+        for listener in self._listeners:
+            listener(rows)
         if log.is_enabled_for(10):
             for line in describe(rows, self._ledger.sources):
                 log.debug("frame", **line)
 
 
 class FrameFile:
-    """frames.jsonl: one line for every frame, published or dropped, appended to what earlier runs wrote.
+    """frames.jsonl: one line for every frame, published or dropped, appended to earlier runs.
 
-    A full disk costs the lines that do not fit, said once in the log, and nothing else.
+    A full disk loses lines, and is logged once.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -237,7 +236,7 @@ class FrameFile:
     def __init__(self, path: Path, instance: str, sources: Sequence[str]) -> None:
         self._path, self._instance, self._sources = path, instance, sources
         self._encode = msgspec.json.Encoder().encode_lines
-        self._lost = 0
+        self._lost_lines = 0
         try:
             self._file = AppendedFile(path)
         except OSError as error:
@@ -252,13 +251,13 @@ class FrameFile:
                 file.truncate(file.seek(file.tell() - written))
                 raise OSError(28, "No space left on device")
         except OSError as error:
-            if not self._lost:
+            if not self._lost_lines:
                 log.error("frames_file cannot take more: make room", path=str(self._path), reason=error.strerror)
-            self._lost += len(rows)
+            self._lost_lines += len(rows)
             return
-        if self._lost:
-            log.warning("frames_file goes on", path=str(self._path), lines_lost=self._lost)
-            self._lost = 0
+        if self._lost_lines:
+            log.warning("frames_file goes on", path=str(self._path), lines_lost=self._lost_lines)
+            self._lost_lines = 0
 
     def close(self) -> None:
         self._file.close()

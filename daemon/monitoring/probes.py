@@ -1,4 +1,4 @@
-"""What the machine says of this process and its GPUs. The only file of the daemon that knows NVML."""
+"""Probes of the daemon's processes and of GPUs. The only file of the daemon that uses NVML."""
 
 from __future__ import annotations
 
@@ -13,37 +13,35 @@ import structlog
 
 from daemon.clock import Bell, Clock
 from daemon.messages import GpuMetrics, ProcessMetrics
-from daemon.system.gpus import name_visible, visible
+from daemon.system.gpus import name_visible_gpus, visible_gpus
 from daemon.system.stop import Stop
 from detectors.factory import gpus
 
 log = structlog.get_logger(__name__)
-_ANSWER_S = 0.5
+_ANSWER_TIMEOUT_S = 0.5
 
 _LANE_BYTES_PER_S = (0.0, 0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9)  # of PCIe, by generation
-_REACHED = 0.8
-# NVML's bits; of the others one is idleness, and the rest are somebody's settings.
+_BUS_EFFICIENCY = 0.8
+# NVML's bits of throttling; the others mean idleness or settings.
 _THROTTLES = {"power cap": 0x4, "hardware slowdown": 0x8, "heat": 0x20 | 0x40, "power brake": 0x80}
 
 
 class ProcessProbe:
-    """CPU, memory, threads and descriptors of some processes together.
+    """CPU, memory, threads and descriptors of several processes together.
 
     Args:
-        pids: the processes there are now.
+        pids: the current processes.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self._known: dict[int, psutil.Process] = {}
         self._last = ProcessMetrics(cpu_percent=0.0, rss_bytes=0, threads=0, open_files=0)
-        self.read()  # the first call only starts the count
+        self.read()  # the first call starts the measurement
 
     def read(self) -> ProcessMetrics:
-        """Since the last call; one caller only. A process that has just ended counts no more.
-
-        Where there is no descriptor left to look with, what was seen last.
-        """
+        """Figures since the last call; for one caller. A process that has ended is not counted. Without a free
+        descriptor the last figures are returned."""
         with suppress(OSError, psutil.Error):
             self._last = self._sample()
         return self._last
@@ -63,7 +61,7 @@ class ProcessProbe:
 
 class GpuProbe(Protocol):
     """Attributes:
-    reason: why there is nothing to read, None if there is.
+    reason: why there are no figures, None if there are.
     """
 
     @property
@@ -73,7 +71,7 @@ class GpuProbe(Protocol):
 
 
 class NoGpu:
-    """There is none to ask; the reason says why."""
+    """There is no GPU to read; `reason` says why."""
 
     def __init__(self, reason: str) -> None:
         self.reason: str | None = reason
@@ -86,11 +84,11 @@ class NoGpu:
 
 
 class NvmlProbe:
-    """The GPUs that this process sees, one value at a time: a GPU that cannot tell one tells the others.
+    """The GPUs that this process sees. A figure that a GPU does not give is None; the others are read.
 
     Args:
-        pids: of the daemon's processes, whose GPU memory is told as its own.
-        names: of the GPUs, in the driver's order; None for all, in NVML's.
+        pids: the daemon's processes, whose GPU memory is reported as its own.
+        names: of the GPUs, in the driver's order; None for all, in NVML's order.
     """
 
     reason: str | None = None
@@ -114,34 +112,34 @@ class NvmlProbe:
         nvml = self._nvml
         reasons: dict[str, str] = {}
 
-        def ask(name: str, call: Callable[[], Any]) -> Any:
+        def query(name: str, call: Callable[[], Any]) -> Any:
             try:
                 return call()
             except nvml.NVMLError as error:
                 reasons[name] = str(error)
                 return None
 
-        handle = ask("name", lambda: _handle_of(nvml, gpu))
-        if handle is None:  # such as a GPU that has fallen off the bus, or that this user may not open
+        handle = query("name", lambda: _handle_of(nvml, gpu))
+        if handle is None:  # for example a GPU that fell off the bus, or without permission
             return _unreadable(gpu, reasons["name"])
-        memory = ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
-        busy = ask("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        decoder = ask("decoder_utilisation", lambda: nvml.nvmlDeviceGetDecoderUtilization(handle))
-        power = ask("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
-        energy = ask("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        memory = query("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2))
+        busy = query("utilisation", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        decoder = query("decoder_utilisation", lambda: nvml.nvmlDeviceGetDecoderUtilization(handle))
+        power = query("power_w", lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        energy = query("energy_j", lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
         return GpuMetrics(
-            name=str(ask("name", lambda: nvml.nvmlDeviceGetName(handle))),
+            name=str(query("name", lambda: nvml.nvmlDeviceGetName(handle))),
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
-            process_memory_bytes=ask("process_memory_bytes", lambda: self._own_memory(handle)),
+            process_memory_bytes=query("process_memory_bytes", lambda: self._own_memory(handle)),
             utilisation=None if busy is None else int(busy.gpu),
             decoder_utilisation=None if decoder is None else int(decoder[0]),
             power_w=None if power is None else power / 1000,
             energy_j=None if energy is None else energy / 1000,
             memory_controller_utilisation=None if busy is None else int(busy.memory),
-            clock_mhz=ask("clock_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
-            throttled=ask("throttled", lambda: self._throttled(handle)),
-            processes=ask("processes", lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
+            clock_mhz=query("clock_mhz", lambda: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
+            throttled=query("throttled", lambda: self._throttled(handle)),
+            processes=query("processes", lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
             reasons=reasons,
         )
 
@@ -150,7 +148,7 @@ class NvmlProbe:
         return [name for name, bit in _THROTTLES.items() if reasons & bit]
 
     def _own_memory(self, handle: Any) -> int:
-        """Of all the daemon's processes, bytes; 0 where they have none, or a container hides pids from the driver."""
+        """GPU memory of the daemon's processes, bytes; 0 if there is none, or if a container hides their pids."""
         pids = set(self._pids())
         own = [row for row in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle) if row.pid in pids]
         return sum(row.usedGpuMemory or 0 for row in own)
@@ -161,7 +159,7 @@ def _handle_of(nvml: Any, gpu: str | int) -> Any:
 
 
 def _unreadable(gpu: str | int, reason: str) -> GpuMetrics:
-    """A GPU of which nothing can be told but why."""
+    """A GPU that cannot be read, with the reason."""
     return GpuMetrics(
         name=gpu if isinstance(gpu, str) else f"GPU {gpu}",
         memory_used_bytes=None,
@@ -176,10 +174,10 @@ def _unreadable(gpu: str | int, reason: str) -> GpuMetrics:
 
 
 class GpuReader(threading.Thread):
-    """Asks a probe in a thread of its own: NVML has no time limit, and may not return.
+    """Reads a probe in a thread of its own: NVML has no time limit, and may block.
 
     Args:
-        open_probe: may block as well.
+        open_probe: may block too.
 
     Attributes:
         reason: why there are no figures, None if there are.
@@ -189,20 +187,20 @@ class GpuReader(threading.Thread):
         super().__init__(name="gpu-reader", daemon=True)
         self._open, self._clock = open_probe, clock
         self._ending = Stop()
-        self._asked, self._answered = Bell(), threading.Event()
-        self._since_ns: int | None = clock.monotonic_ns()  # of the call that has not returned
+        self._request, self._answered = Bell(), threading.Event()
+        self._called_ns: int | None = clock.monotonic_ns()  # start of the call in progress
         self._found: list[GpuMetrics] | None = None
-        self.reason: str | None = "not asked yet"
+        self.reason: str | None = "not read yet"
 
-    def read(self, timeout_s: float = _ANSWER_S) -> list[GpuMetrics] | None:
-        """The figures of now; None, and a `reason`, if they do not come in time. One caller only."""
+    def read(self, timeout_s: float = _ANSWER_TIMEOUT_S) -> list[GpuMetrics] | None:
+        """The current figures; None, with a `reason`, if they do not come in time. For one caller."""
         if not self.is_alive():
             return None
-        if self._since_ns is None:
+        if self._called_ns is None:
             self._answered.clear()
-            self._since_ns = self._clock.monotonic_ns()
-            self._asked.ring()
-        answered, since = self._clock.wait(self._answered, timeout_s), self._since_ns
+            self._called_ns = self._clock.monotonic_ns()
+            self._request.ring()
+        answered, since = self._clock.wait(self._answered, timeout_s), self._called_ns
         if answered or since is None:
             return self._found
         seconds = (self._clock.monotonic_ns() - since) / 1e9
@@ -212,9 +210,9 @@ class GpuReader(threading.Thread):
         return None
 
     def stop(self, timeout_s: float) -> None:
-        """Close the probe and end, within the time; a thread that is in NVML is left behind."""
+        """Close the probe and end, within the time; a thread that blocks in NVML is left behind."""
         self._ending.set()
-        self._asked.ring()
+        self._request.ring()
         if self.ident is not None:
             self.join(timeout_s)
 
@@ -224,27 +222,27 @@ class GpuReader(threading.Thread):
                 while not self._ending.is_set:
                     found = probe.read()
                     self._answer(found, probe.reason)
-                    self._asked.wait(-1)
+                    self._request.wait(-1)
         except Exception as error:
             log.exception("GPUs cannot be read")
             self._answer(None, f"{type(error).__name__}: {error}")
 
     def _answer(self, found: list[GpuMetrics] | None, reason: str | None) -> None:
         self._found, self.reason = found, reason
-        self._since_ns = None
+        self._called_ns = None
         self._answered.set()
 
 
 def bus_bytes_per_s(index: int) -> float | None:
-    """What the bus to a GPU takes, of its nominal rate what transfers reach; None where nobody tells."""
+    """Usable bandwidth of the bus to a GPU, bytes a second; None if unknown."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - without bindings or a driver there is no bus to speak of
+    except Exception:  # noqa: BLE001 - no bindings or no driver
         return None
     try:
-        names = visible()
+        names = visible_gpus()
         handle = _handle_of(pynvml, names[index] if names and index < len(names) else index)
         generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
         lanes = pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
@@ -252,16 +250,16 @@ def bus_bytes_per_s(index: int) -> float | None:
         return None
     finally:
         pynvml.nvmlShutdown()
-    return float(_LANE_BYTES_PER_S[min(generation, len(_LANE_BYTES_PER_S) - 1)] * lanes * _REACHED)
+    return float(_LANE_BYTES_PER_S[min(generation, len(_LANE_BYTES_PER_S) - 1)] * lanes * _BUS_EFFICIENCY)
 
 
 def driver_version() -> str | None:
-    """Of the GPU's driver; None where there is none to ask."""
+    """Version of the GPU's driver; None without one."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - without bindings or a driver there is none
+    except Exception:  # noqa: BLE001 - no bindings or no driver
         return None
     try:
         return str(pynvml.nvmlSystemGetDriverVersion())
@@ -270,7 +268,7 @@ def driver_version() -> str | None:
 
 
 def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) -> GpuProbe:
-    """NVML, or the reason why not. GPUs get their names first, so that the figures are of those this process sees.
+    """NVML, or the reason why not. The GPUs are named first, so that NVML reports those that this process sees.
 
     Args:
         pids: see `NvmlProbe`.
@@ -284,9 +282,9 @@ def open_gpu_probe(pids: Callable[[], Iterable[int]] = lambda: [os.getpid()]) ->
     except pynvml.NVMLError as error:
         return NoGpu(f"NVML does not start: {error}")
     if gpus():
-        name_visible()
+        name_visible_gpus()
     try:
-        return NvmlProbe(pynvml, pids, visible())
+        return NvmlProbe(pynvml, pids, visible_gpus())
     except pynvml.NVMLError as error:
         pynvml.nvmlShutdown()
         return NoGpu(f"NVML does not count the GPUs: {error}")

@@ -1,1 +1,1 @@
-"""What the process shares with the machine: signals, systemd, memory, cores, GPUs by name, threads that end."""
+"""The process and its machine: signals, systemd, memory, cores, GPU names, threads, child processes."""

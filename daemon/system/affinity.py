@@ -1,9 +1,8 @@
-"""Keeps the daemon off a core that is busy with the GPU's interrupts.
+"""Keeps the daemon's threads off a core that is busy with the GPU's interrupts.
 
-All interrupts of a GPU come to one core. 7,200 decoded pictures a second are 11,300 of them on an H200, which leave a
-quarter of that core, and a thirtieth where they come thick: a thread that the scheduler puts there, not knowing, takes
-30 ms for what takes 1 ms elsewhere, and all that wait for the interpreter's lock wait with it. See
-docs/notes/2026-11-22-interrupts.md.
+All interrupts of a GPU go to one core. At 7,200 decoded pictures a second an H200 raises 11,300 interrupts a second,
+which leave a quarter of that core, and a thirtieth in bursts. A thread that the scheduler puts there takes 30 ms for
+1 ms of work, and every thread that waits for the GIL waits with it. See docs/notes/2026-11-22-interrupts.md.
 """
 
 from __future__ import annotations
@@ -18,79 +17,82 @@ from pathlib import Path
 import structlog
 
 log = structlog.get_logger(__name__)
-_BUSY, _QUIET = 2000.0, 1000.0  # interrupts/s: from the one a core is left to them, below the other it is used again
-_LOOK_NS = 5_000_000_000
+_BUSY, _QUIET = (
+    2000.0,
+    1000.0,
+)  # interrupts/s at which a core is avoided, and below which it is used again
+_INTERVAL_NS = 5_000_000_000
 _SHARE = 4
-_IRQS = Path("/sys/kernel/irq")  # and not /proc/interrupts, which container engines hide
+_IRQS = Path("/sys/kernel/irq")  # container engines hide /proc/interrupts
 
 
 class Affinity:
-    """Which cores the threads of some processes run on: all that this process may use, but the busy ones.
+    """Sets the CPU affinity of all threads: every core that this process may use, except the busy ones.
 
-    Threads that somebody else has put on cores of his choice stay there. Where the kernel does not tell of interrupts,
+    Threads with an affinity that another program has set are not changed. Where the kernel does not count interrupts
     nothing is done.
 
     Args:
-        pids: of the processes, as they are now.
-        share: at most one core in so many is left to interrupts.
-        irqs: the kernel's folder with a folder for each of them.
+        pids: the current processes.
+        share: avoid at most one core in so many.
+        irqs: the kernel's folder of interrupts.
 
     Attributes:
-        avoided: cores, now.
+        avoided: the cores that are avoided now.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], share: int = _SHARE, irqs: Path = _IRQS) -> None:
         self._pids, self._irqs = pids, irqs
         self._may_use = frozenset(os.sched_getaffinity(0)) if irqs.is_dir() else frozenset[int]()
-        self._most = len(self._may_use) // share
-        self._given = {self._may_use}  # a thread begun while others are moved may still have an earlier one
+        self._max_avoided = len(self._may_use) // share
+        self._assigned = {self._may_use}  # every mask so far: a thread that starts during a change has an earlier one
         self._counts: Counter[int] = Counter()
-        self._looked: int | None = None  # monotonic ns
+        self._checked_ns: int | None = None  # monotonic ns
         self.avoided: frozenset[int] = frozenset()
 
     def check(self, now_ns: int) -> None:
-        """Count, and move threads if it is time to; call it every second or so.
+        """Count interrupts and move threads, if it is time to; call it every second.
 
         Args:
             now_ns: monotonic.
         """
-        if not self._most or (self._looked is not None and now_ns - self._looked < _LOOK_NS):
+        if not self._max_avoided or (self._checked_ns is not None and now_ns - self._checked_ns < _INTERVAL_NS):
             return
-        before, since = self._counts, self._looked
-        self._counts, self._looked = interrupts(self._irqs), now_ns
+        before, since = self._counts, self._checked_ns
+        self._counts, self._checked_ns = interrupts(self._irqs), now_ns
         if since is None:
             return
         rates = {core: (self._counts[core] - before[core]) / (now_ns - since) * 1e9 for core in self._may_use}
         busy = [core for core in self._may_use if rates[core] >= (_QUIET if core in self.avoided else _BUSY)]
-        avoided = frozenset(sorted(busy, key=lambda core: -rates[core])[: self._most])
+        avoided = frozenset(sorted(busy, key=lambda core: -rates[core])[: self._max_avoided])
         if avoided != self.avoided:
-            told = {str(core): round(rates[core]) for core in sorted(avoided)}
-            log.info("cores left to the GPU's interrupts", interrupts_per_s_by_core=told)
+            logged = {str(core): round(rates[core]) for core in sorted(avoided)}
+            log.info("cores left to the GPU's interrupts", interrupts_per_s_by_core=logged)
         if avoided or self.avoided:
             try:
                 self._move(self._may_use - avoided)
             except OSError as error:
-                if error.errno in (errno.EMFILE, errno.ENFILE):  # at the next look, then
+                if error.errno in (errno.EMFILE, errno.ENFILE):  # retried at the next check
                     return
-                # A filter of system calls, or a cpuset that has become another
+                # A filter of system calls, or another cpuset
                 log.warning("cannot keep off these cores: latency suffers", reason=error.strerror)
-                self._most, avoided = 0, frozenset()
+                self._max_avoided, avoided = 0, frozenset()
         self.avoided = avoided
 
     def _move(self, to: frozenset[int]) -> None:
-        """Every thread that has the cores which it began with, or which this gave it."""
-        self._given.add(to)
+        """Move every thread whose affinity is the initial one or one that was set here."""
+        self._assigned.add(to)
         for pid in self._pids():
             with suppress(FileNotFoundError):  # it has just ended
                 for thread in os.listdir(f"/proc/{pid}/task"):
                     with suppress(ProcessLookupError):
                         now = frozenset(os.sched_getaffinity(int(thread)))
-                        if now != to and now in self._given:
+                        if now != to and now in self._assigned:
                             os.sched_setaffinity(int(thread), to)
 
 
 def interrupts(irqs: Path = _IRQS) -> Counter[int]:
-    """Of all NVIDIA GPUs since the machine's start, by core; empty where the kernel does not tell."""
+    """Interrupts of all NVIDIA GPUs since the machine's start, by core; empty if the kernel does not count them."""
     counts: Counter[int] = Counter()
     with suppress(OSError):
         for irq in irqs.iterdir():

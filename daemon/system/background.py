@@ -1,4 +1,4 @@
-"""Work that may take minutes, or never come to an end, in a thread that can be left behind: opening a model."""
+"""Runs work that may take minutes, or never end, in a thread that can be left behind: opening a model."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from daemon.system.stop import Stop, StoppedError
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _POLL_S = 0.05
-_TELL_NS = 10_000_000_000  # between two lines that say it takes long
+_LOG_INTERVAL_NS = 10_000_000_000  # between log lines
 
 
 class BackgroundTask(Generic[T]):
-    """One piece of such work.
+    """One piece of work in a thread of its own.
 
     Args:
-        what: name of the work, for the log.
+        name: name of the work, for the log.
         work: gets a token that is set when its result is not wanted any more.
-        discard: closes a result that nobody takes.
-        on_done: called in the work's thread when it has come to an end in time.
+        discard: closes a result that is not wanted.
+        on_done: called in the work's thread when the work ends in time.
 
     Attributes:
-        stop: set when nobody wants the result any more.
-        done: set when there is a result, or an error.
-        given_up: its result will be discarded.
-        began_ns: monotonic time of its start.
+        stop: set when the result is not wanted any more.
+        done: set when there is a result or an error.
+        abandoned: the result will be discarded.
+        began_ns: monotonic start time.
     """
 
     def __init__(
         self,
-        what: str,
+        name: str,
         work: Callable[[Stop], T],
         discard: Callable[[T], None],
         clock: Clock,
         on_done: Callable[[], None] = lambda: None,
     ) -> None:
         self.stop, self.done = Stop(), Stop()
-        self.given_up = False
-        self._what, self._work, self._discard, self._on_done, self._clock = what, work, discard, on_done, clock
+        self.abandoned = False
+        self._name, self._work, self._discard, self._on_done, self._clock = name, work, discard, on_done, clock
         self._result: T | None = None
         self._error: Exception | None = None
         self._lock = threading.Lock()
-        self.began_ns = self._told_ns = clock.monotonic_ns()
-        self._thread = threading.Thread(target=self._run, name=what.replace(" ", "-"), daemon=True)
+        self.began_ns = self._logged_ns = clock.monotonic_ns()
+        self._thread = threading.Thread(target=self._run, name=name.replace(" ", "-"), daemon=True)
 
     def start(self) -> BackgroundTask[T]:
         self._thread.start()
@@ -60,13 +60,13 @@ class BackgroundTask(Generic[T]):
 
     @property
     def seconds(self) -> float:
-        """Since its start."""
+        """Time since the start, seconds."""
         return (self._clock.monotonic_ns() - self.began_ns) / 1e9
 
-    def give_up(self) -> None:
-        """Nobody wants its result any more."""
+    def abandon(self) -> None:
+        """Discard the result."""
         with self._lock:
-            self.given_up = True
+            self.abandoned = True
         self.stop.set()
         if self.done.is_set:
             self._dispose()
@@ -77,40 +77,40 @@ class BackgroundTask(Generic[T]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def tell(self) -> None:
-        """Say in the log, every ten seconds, that it takes long."""
+    def log_progress(self) -> None:
+        """Log every ten seconds that the work takes long."""
         now = self._clock.monotonic_ns()
-        if now - self._told_ns >= _TELL_NS:
-            self._told_ns = now
-            log.info(f"{self._what} takes long", seconds=round(self.seconds))
+        if now - self._logged_ns >= _LOG_INTERVAL_NS:
+            self._logged_ns = now
+            log.info(f"{self._name} takes long", seconds=round(self.seconds))
 
     def wait(self, stop: Stop, limit_s: float, on_late: Callable[[], Exception]) -> T:
-        """Its result.
+        """Wait for the result.
 
         Raises:
-            StoppedError: the daemon is to end.
-            Exception: what the work raises, or `on_late` gives when it takes longer than so many seconds.
+            StoppedError: the daemon is stopping.
+            Exception: the work's own error, or that of `on_late` after the time limit.
         """
         while not self.done.wait(_POLL_S):
-            self.tell()
+            self.log_progress()
             if stop.is_set or self.seconds > limit_s:
-                self.give_up()
+                self.abandon()
                 raise StoppedError if stop.is_set else on_late()
-        # A terminal's Ctrl-C ends programs that the work has started, and they may be quicker than this process.
+        # A terminal's Ctrl-C also ends programs that the work has started; they may be faster than this process.
         if stop.wait(_POLL_S if self._error else 0):
-            self.give_up()
+            self.abandon()
             raise StoppedError
         return self.result()
 
     def _run(self) -> None:
         try:
             self._result = self._work(self.stop)
-        except Exception as error:  # noqa: BLE001 - it is for whoever waits
+        except Exception as error:  # noqa: BLE001 - `result` raises it
             self._error = error
         with self._lock:
             self.done.set()
-            given_up = self.given_up
-        if given_up:
+            abandoned = self.abandoned
+        if abandoned:
             self._dispose()
         else:
             self._on_done()
@@ -122,4 +122,4 @@ class BackgroundTask(Generic[T]):
             try:
                 self._discard(found)
             except Exception:
-                log.exception(f"what came of {self._what} too late cannot be closed")
+                log.exception(f"the late result of {self._name} cannot be closed")

@@ -1,4 +1,4 @@
-"""Child processes that may end later than they are waited for."""
+"""Child processes that take long to end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def reap(process: subprocess.Popen[Any], within_s: float) -> None:
-    """Wait until a process has ended, so that it leaves no zombie; after that time a thread beside waits on.
+    """Wait for a process to end, so that it leaves no zombie; after the time limit a thread waits on.
 
-    A process that was killed may take long, too: the machine is busy, or a driver holds it.
+    Even a killed process may take long: the machine is busy, or a driver holds the process.
     """
     try:
         process.wait(within_s)

@@ -1,8 +1,8 @@
-"""GPUs by name. A number means one GPU to the driver, another to a service that sees fewer, and a third to NVML.
+"""GPUs by name: a number means different GPUs to the driver, to a service that sees fewer of them, and to NVML.
 
-`CUDA_VISIBLE_DEVICES=1` shows a process one GPU, as number 0. A service that was started with the variable has one GPU
-to offer, number 0; a client that has the variable too asks it for number 1, and gets none. Names (`GPU-...`, as
-`nvidia-smi -L` prints them) mean the same to all.
+With `CUDA_VISIBLE_DEVICES=1` a process sees one GPU, as number 0. A service that was started with the variable has one
+GPU, number 0; a client with the same variable asks it for number 1, and gets none. Names (`GPU-...`, as `nvidia-smi -L`
+prints them) are unambiguous.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _VARIABLE = "CUDA_VISIBLE_DEVICES"
 _NAMES_TIMEOUT_S = 60.0
 
 
-def visible() -> list[str] | None:
-    """The GPUs that this process and its children see, by name and in the driver's order; None where nobody knows."""
+def visible_gpus() -> list[str] | None:
+    """Names of the GPUs that this process and its children see, in the driver's order; None if unknown."""
     names = [name.strip() for name in os.environ.get(_VARIABLE, "").split(",")]
     return names if all(name.startswith(("GPU-", "MIG-")) for name in names) else None
 
 
-def name_visible() -> str | None:
-    """From here on GPUs have names, if numbers could be mistaken; why that cannot be, None if they have.
+def name_visible_gpus() -> str | None:
+    """Put GPU names into the environment if numbers are ambiguous. Returns the reason if that fails, None otherwise.
 
-    To be called before this process uses one. The driver is asked by a process of its own: once asked here it would go
-    on with what the variable says now.
+    Call it before this process uses a GPU. A child process asks the driver, because the driver reads the variable only
+    once in a process.
     """
-    if visible() is not None or (_VARIABLE not in os.environ and gpus() < 2):
+    if visible_gpus() is not None or (_VARIABLE not in os.environ and gpus() < 2):
         return None
     command = [sys.executable, "-m", __spec__.name]
     try:

@@ -1,4 +1,4 @@
-"""How long the daemon waits for anything that may not answer, in one place."""
+"""All time limits of the daemon's parts."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ class Limits:
     """Seconds, by the daemon's clock.
 
     Attributes:
-        stop: from a signal until the publisher ends. Each part that is closed after that has `close` more.
-        requests: of that, for open requests over HTTP to be answered; those that are not are cut off.
+        stop: from a signal to the end of the publisher. Each part that is closed later has `close` more.
+        requests: the part of `stop` for open HTTP requests, which are then cut off.
         remove: for a removed source to end. Its library has limits of its own, 5 s by default.
-        settle: for a stopped source's last frame to be on its way, before the source says `ended`.
-        worker_exit: between a capture process closing its socket and its exit; after it, the process is killed.
-        worker_start: for a capture process to give its first sign of life; loading it and opening a GPU take some.
-        worker_silence: without another, after which it is taken for stuck.
-        worker_idle: without a source, after which a capture process ends.
-        worker_pause: before a capture process that died is started again; twice as long each time, up to thirty times.
-        worker_lived: after which a capture process that dies is replaced as fast as the first time.
-        lane_start: for the lanes of a model to make their buffers and see a picture.
-        close: for a detector, a decoder pool or a helper process to be closed.
+        settle: for a stopped source's last frame to be sent, before the source is `ended`.
+        worker_exit: from closing a capture process's socket to its exit; then it is killed.
+        worker_start: for a capture process's first heartbeat; it loads libraries and opens a GPU.
+        worker_silence: without a heartbeat a capture process is stuck.
+        worker_idle: a capture process without a source ends.
+        worker_pause: before a dead capture process is restarted; doubles each time, up to thirty times.
+        worker_lived: a capture process that lived this long is restarted without the longer pause.
+        lane_start: for the lanes of a model to allocate buffers and run once.
+        close: for closing a detector, a decoder pool or a helper process.
     """
 
     stop: float = 5.0

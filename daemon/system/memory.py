@@ -1,4 +1,4 @@
-"""Memory that nobody uses and that would be kept: what connections, models and sources long gone have left."""
+"""Returns freed memory of past connections, models and sources to the system."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextlib import suppress
 from functools import cache
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_KEPT_BYTES = 8 << 20  # enough for a picture of 1080 lines: its pages are not taken anew each time
+_KEPT_BYTES = 8 << 20  # enough for a picture of 1080 lines, so that its pages are reused
 _LARGE_BYTES = 16 << 20
 
 
-def return_early() -> None:
-    """Have glibc keep 8 MiB of what is freed in each of its heaps, and give larger blocks back at once.
+def configure_malloc() -> None:
+    """Let glibc keep 8 MiB of freed memory in each heap, and return larger blocks at once.
 
-    By itself it comes to keep twice the largest block ever freed, up to 64 MiB, in a heap of each thread: each model
-    that was opened leaves one.
+    By default glibc keeps up to twice the largest block ever freed, at most 64 MiB, in a heap of each thread: every
+    model that was opened leaves one.
     """
     with suppress(AttributeError, OSError):  # musl, macOS
         libc = ctypes.CDLL(None)
@@ -26,10 +26,10 @@ def return_early() -> None:
 
 
 def trim() -> None:
-    """Collect what has come since the start, and give freed memory back to the system; costs a few milliseconds.
+    """Run the garbage collector, and return freed memory to the system; takes a few milliseconds.
 
-    The collector is tuned to come rarely: a flood of connections, each of which leaves a cycle, would wait for it, and
-    what lies between keeps its pages. The system's part is done without the interpreter's lock; only glibc can.
+    The collector is configured to run rarely, so cycles of closed connections would stay and keep their pages. glibc
+    trims without holding the GIL.
     """
     gc.collect()
     _trimmer()(0)

@@ -1,9 +1,9 @@
-"""NVIDIA's Multi-Process Service, for the daemon and its capture processes alone.
+"""NVIDIA's Multi-Process Service (MPS), for the daemon and its capture processes only.
 
-Without it the GPU gives each process its turn, and nobody else runs meanwhile: on one H200 that cost a quarter to two
-fifths of the engine's speed beside full decoding (docs/why.md, lesson 4). The service has a folder of its own, so no
-other program is part of it, and ends with the daemon however that ends: `python -m daemon.system.mps FOLDER` keeps it
-until its standard input is closed.
+Without MPS processes share a GPU by time slicing: on one H200 that costs 25 to 40 % of the engine's speed beside full
+decoding (docs/why.md, lesson 4). This service has a folder of its own, so that no other program uses it. A keeper
+process, `python -m daemon.system.mps FOLDER`, ends the service when its standard input is closed, that is, when the
+daemon ends.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ import psutil
 import structlog
 
 from daemon.system.children import reap
-from daemon.system.gpus import name_visible
+from daemon.system.gpus import name_visible_gpus
 from daemon.system.signals import ignore_stop_signals, signals_blocked
 
 log = structlog.get_logger(__name__)
 
 _CONTROL = "nvidia-cuda-mps-control"
-_WHERE = "CUDA_MPS_PIPE_DIRECTORY"
+_PIPE_VARIABLE = "CUDA_MPS_PIPE_DIRECTORY"
 _PREFIX = "lookout-mps-"
 _START_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _QUIT_S = 3
-_SOON_S = 0.5
+_REAP_TIMEOUT_S = 0.5
 
 
 class Mps:
-    """The service, in use by whatever this process starts, and by itself if it has not used the GPU yet.
+    """The service. Child processes use it, and this process too if it has not used the GPU yet.
 
     Attributes:
-        reason: why there is none; None if there is.
+        reason: why there is no service, None if there is.
     """
 
     def __init__(self) -> None:
@@ -49,51 +49,51 @@ class Mps:
         self.reason = self._start()
 
     def _start(self) -> str | None:
-        if os.environ.get(_WHERE):
-            return f"{_WHERE} is set: whoever set it has one"
+        if os.environ.get(_PIPE_VARIABLE):
+            return f"{_PIPE_VARIABLE} is set: a service exists"
         if shutil.which(_CONTROL) is None:
             return f"{_CONTROL} is not installed"
-        if reason := name_visible():
+        if reason := name_visible_gpus():
             return f"GPUs have no names: {reason}"
         folder = tempfile.mkdtemp(prefix=_PREFIX)
         command = [sys.executable, "-m", __spec__.name, folder]
         with signals_blocked():
             self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        told = _line(self._keeper)
-        if told != "ready":
+        answer = _line(self._keeper)
+        if answer != "ready":
             self.close()
-            return told or "it does not start"
-        os.environ[_WHERE] = folder
+            return answer or "MPS does not start"
+        os.environ[_PIPE_VARIABLE] = folder
         return None
 
     def close(self) -> None:
-        """Ask the service to end; returns after half a second at most."""
+        """Ask the service to end; returns after at most half a second."""
         keeper, self._keeper = self._keeper, None
         if keeper is None:
             return
-        os.environ.pop(_WHERE, None)
+        os.environ.pop(_PIPE_VARIABLE, None)
         for pipe in (keeper.stdin, keeper.stdout):
             if pipe:
                 pipe.close()
-        reap(keeper, _SOON_S)  # as long as this process uses the GPU it will not end
+        reap(keeper, _REAP_TIMEOUT_S)  # the service does not end while this process uses the GPU
 
 
-def environment_outside() -> dict[str, str]:
-    """For a process that is to have no part in the daemon's own service: one that crashes may take all others along."""
-    own = Path(os.environ.get(_WHERE, "")).name.startswith(_PREFIX)
-    return {name: value for name, value in os.environ.items() if not (own and name == _WHERE)}
+def environment_without_mps() -> dict[str, str]:
+    """Environment without the daemon's own service, for a process that may crash: a crash would end all its clients."""
+    own = Path(os.environ.get(_PIPE_VARIABLE, "")).name.startswith(_PREFIX)
+    return {name: value for name, value in os.environ.items() if not (own and name == _PIPE_VARIABLE)}
 
 
 def _line(keeper: subprocess.Popen[str]) -> str:
-    """What it says first; empty if it says nothing in time."""
+    """The keeper's first line; empty if there is none in time."""
     assert keeper.stdout is not None  # noqa: S101 - a pipe was asked for
     came, _, _ = select.select([keeper.stdout], [], [], 2 * _START_TIMEOUT_S)
     return keeper.stdout.readline().strip() if came else ""
 
 
-def _keep(folder: Path) -> int:
+def _run_keeper(folder: Path) -> int:
     ignore_stop_signals()
-    environment = {**os.environ, _WHERE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    environment = {**os.environ, _PIPE_VARIABLE: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
     pause = threading.Event()
     servers: list[psutil.Process] = []
     with subprocess.Popen(
@@ -115,7 +115,7 @@ def _keep(folder: Path) -> int:
             sys.stdout.write("ready\n")
             sys.stdout.flush()
             sys.stdin.read()
-            # It has begun a server in a session of its own, which a client that was killed may keep from ending.
+            # The control process starts a server in a session of its own. A killed client may keep it from ending.
             with suppress(psutil.Error):
                 servers = psutil.Process(control.pid).children(recursive=True)
             with suppress(subprocess.SubprocessError):
@@ -125,7 +125,7 @@ def _keep(folder: Path) -> int:
         finally:
             if control.poll() is None:
                 os.killpg(control.pid, signal.SIGKILL)
-            for server in psutil.wait_procs(servers, timeout=_SOON_S)[1]:
+            for server in psutil.wait_procs(servers, timeout=_REAP_TIMEOUT_S)[1]:
                 with suppress(psutil.Error):
                     server.kill()
             shutil.rmtree(folder, ignore_errors=True)
@@ -133,4 +133,4 @@ def _keep(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_keep(Path(sys.argv[1])))
+    sys.exit(_run_keeper(Path(sys.argv[1])))

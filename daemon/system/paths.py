@@ -1,4 +1,4 @@
-"""Where the files that come with Lookout lie: beside the packages in a checkout, under the prefix when installed."""
+"""Paths of files that come with Lookout: beside the packages in a checkout, under the prefix when installed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from daemon.errors import LookoutError
 
 
 def demo_model() -> Path:
-    """models/demo.onnx.
+    """Path of models/demo.onnx.
 
     Raises:
-        LookoutError: it is not there.
+        LookoutError: the file is missing.
     """
-    places = (Path(__file__).resolve().parents[2] / "models", Path(sys.prefix) / "share" / "lookout" / "models")
-    for place in places:
-        if (place / "demo.onnx").is_file():
-            return place / "demo.onnx"
-    raise LookoutError(f"the demo model is missing from {places[0]}: install Lookout again, or pass --model")
+    folders = (Path(__file__).resolve().parents[2] / "models", Path(sys.prefix) / "share" / "lookout" / "models")
+    for folder in folders:
+        if (folder / "demo.onnx").is_file():
+            return folder / "demo.onnx"
+    raise LookoutError(f"the demo model is missing from {folders[0]}: install Lookout again, or pass --model")

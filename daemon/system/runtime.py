@@ -1,4 +1,4 @@
-"""What every part of the daemon works with."""
+"""Services that every part of the daemon uses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from daemon.system.watchdog import Watchdog
 
 @dataclass(frozen=True)
 class Runtime:
-    """One for all parts.
+    """Shared by all parts.
 
     Attributes:
-        on_failure: told why a part cannot go on; the daemon ends with that reason.
+        on_failure: ends the daemon with the reason why a part cannot go on.
     """
 
     clock: Clock

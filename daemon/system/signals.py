@@ -1,8 +1,8 @@
-"""SIGTERM and SIGINT: the first asks for a clean stop, the second ends the process at once. SIGHUP: reload.
+"""Signals: the first SIGTERM or SIGINT stops the daemon, the second ends the process at once. SIGHUP reloads.
 
-A thread of its own acts on signals. Python runs a handler in the main thread, between two instructions: there it may
-interrupt the main thread while that holds the very lock the handler wants, or wait for a library to return. So handlers
-do nothing; the interpreter's C code writes each signal's number into a pipe, and the thread reads it.
+A thread handles the signals. Python would run handlers in the main thread between two instructions, where the thread
+may hold the lock that the handler needs, or be blocked in a library. So the handlers do nothing: the interpreter's C
+code writes each signal's number into a pipe, which the thread reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _END = b"\0"  # no signal has this number
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Within, this thread starts processes that `ignore_stop_signals` from their first moment on."""
+    """Blocks the signals, so that a child process can call `ignore_stop_signals` before it receives one."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_ALL)
     try:
         yield
@@ -32,23 +32,23 @@ def signals_blocked() -> Iterator[None]:
 
 
 def ignore_stop_signals() -> None:
-    """In a process of the daemon's: terminals and service managers signal it too, but it ends when the daemon does."""
+    """For child processes: terminals and service managers signal them too, but they end with the daemon."""
     for number in _FOR_ALL:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_ALL)
 
 
-def end_quietly() -> None:
-    """Until `stopping_on_signals` takes over there is nothing to close: SIGTERM and SIGINT end the process with 0."""
+def exit_on_signals() -> None:
+    """Until `stopping_on_signals` there is nothing to close: SIGTERM and SIGINT end the process with 0."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     for number in _TO_STOP:
         signal.signal(number, _end_now)
-    # Handlers run between two instructions of the main thread: where a signal comes just before a system call, or goes
-    # to another thread, they wait until that call returns.
+    # A thread as well: a handler waits while the main thread is in a system call that began just after the signal, or
+    # if another thread received it.
     threading.Thread(target=_end_on_signal, args=(reading,), name="signals", daemon=True).start()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is no configuration to read again yet
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # there is nothing to reload yet
 
 
 def _end_now(_number: int, _frame: object) -> None:
@@ -63,9 +63,9 @@ def _end_on_signal(pipe: int) -> None:
 
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] | None = None) -> Iterator[None]:
-    """Within, signals call `stop`, and SIGHUP `reload`, in a thread of their own. To be entered in the main thread.
+    """Signals call `stop`, and SIGHUP `reload`, in a thread of their own. Enter it in the main thread.
 
-    Several SIGHUPs that come before `reload` has returned are one. The handlers from before come back afterwards.
+    SIGHUPs that come before `reload` has returned count as one. The previous handlers are restored at the end.
     """
     with _pipe() as (reading, writing):
         listener = threading.Thread(target=_listen, args=(reading, stop, reload), name="signals", daemon=True)
@@ -76,7 +76,7 @@ def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] |
         try:
             yield
         finally:
-            for number, handler in before.items():  # the exit code is known by now: a late signal does not change it
+            for number, handler in before.items():  # a late signal does not change the exit code
                 signal.signal(number, signal.SIG_IGN if handler is _end_now else handler)
             signal.set_wakeup_fd(wakeup)
             os.set_blocking(writing, True)
@@ -85,10 +85,10 @@ def stopping_on_signals(stop: Callable[[], None], reload: Callable[[], object] |
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now, whatever threads are still in libraries.
+    """End the process now, even if threads are blocked in libraries.
 
-    An interpreter that shuts down gives SIGHUP back to the system, which kills, and takes down libraries whose threads
-    still work, which may crash.
+    The interpreter's own shutdown would restore the default of SIGHUP, which kills, and unload libraries that threads
+    still use, which may crash.
     """
     with suppress(OSError, ValueError):
         sys.stdout.flush()
@@ -109,7 +109,7 @@ def _pipe() -> Iterator[tuple[int, int]]:
 
 
 def _do_nothing(_number: int, _frame: object) -> None:
-    """The number is in the pipe already."""
+    """The number is in the pipe."""
 
 
 def _listen(reading: int, stop: Callable[[], None], reload: Callable[[], object] | None) -> None:
@@ -132,7 +132,7 @@ def _listen(reading: int, stop: Callable[[], None], reload: Callable[[], object]
 
 
 def _read(pipe: int) -> bytes:
-    """All that has come."""
+    """All bytes in the pipe."""
     found = b""
     with suppress(BlockingIOError):
         while chunk := os.read(pipe, 4096):

@@ -1,4 +1,4 @@
-"""One token for "end now": threads wait on it instead of sleeping, and it is never taken back."""
+"""A token for "end now", set once: threads wait on it instead of sleeping."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import suppress
 
 
 class Stop:
-    """A request to end. It is set once, and everything that waits on it goes on at once.
+    """A request to end. Setting it wakes everything that waits on it.
 
-    `set` takes no lock of its own, so that it may be called from anywhere, a signal handler or a finaliser included.
+    `set` takes no contended lock, so that a signal handler or a finaliser may call it.
 
     Attributes:
-        is_set: whether it is; a plain attribute, cheap enough to be read for every frame.
+        is_set: a plain attribute, cheap enough to be read for every frame.
     """
 
     def __init__(self) -> None:
         self.is_set = False
-        # A turnstile: the lock is held until `set`, and whoever gets it then passes it on.
+        # A turnstile: held until `set`; each waiter acquires and releases it.
         self._gate = threading.Lock()
         self._gate.acquire()
         self._wakers: list[Callable[[], None]] = []
@@ -33,24 +33,24 @@ class Stop:
             wake()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; returns whether it is."""
+        """Wait until it is set, at most `timeout` seconds; returns whether it is set."""
         if not self.is_set and self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             self._open()
         return self.is_set
 
     def on_set(self, wake: Callable[[], None]) -> None:
-        """Call `wake` when it is set, in the thread that sets it; at once if it is set already.
+        """Call `wake` in the thread that sets the token; at once if it is set already.
 
-        A waker may be called twice, and must return at once.
+        `wake` may be called twice, and must return at once.
         """
         self._wakers.append(wake)
         if self.is_set:
             wake()
 
     def _open(self) -> None:
-        with suppress(RuntimeError):  # it is open
+        with suppress(RuntimeError):  # already open
             self._gate.release()
 
 
 class StoppedError(Exception):
-    """What was waited for will not come: the process was asked to end."""
+    """The process was asked to end while something waited."""

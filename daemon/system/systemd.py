@@ -1,4 +1,4 @@
-"""The service manager's side of a service of Type=notify: READY, STATUS, WATCHDOG (sd_notify(3))."""
+"""The service's side of Type=notify: READY, STATUS, WATCHDOG (sd_notify(3))."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 
 
 def notify(state: str) -> None:
-    """Send a state such as "READY=1" if systemd (or whoever set NOTIFY_SOCKET) asked for it."""
+    """Send a state such as "READY=1" to the service manager, if NOTIFY_SOCKET is set."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -18,14 +18,14 @@ def notify(state: str) -> None:
     with suppress(OSError):
         try:
             _sender(address).sendall(state.encode())
-        except OSError:  # whoever listened there has begun anew
+        except OSError:  # the listener has restarted
             _sender.cache_clear()
             _sender(address).sendall(state.encode())
 
 
 @cache
 def _sender(address: str) -> socket.socket:
-    """Kept, so that a sign of life needs no descriptor that there may not be."""
+    """Cached, so that a heartbeat needs no new descriptor."""
     sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         sender.connect(address)
@@ -36,7 +36,7 @@ def _sender(address: str) -> socket.socket:
 
 
 def watchdog_s() -> float | None:
-    """Seconds between signs of life that the service manager wants, None if it wants none."""
+    """The service manager's watchdog interval, seconds; None if it has none."""
     wanted = os.environ.get("WATCHDOG_USEC", "")
     if not wanted.isdigit() or os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None

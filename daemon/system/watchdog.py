@@ -1,7 +1,7 @@
-"""Which part of the daemon does not come back from a library, and where it is.
+"""Finds parts of the daemon that are stuck in a library, and where.
 
-A thread of its own looks, and feeds systemd's watchdog: it does nothing else that could block, so that a part that
-hangs, the monitor included, is always found.
+A thread of its own checks all parts and feeds systemd's watchdog. It does nothing else that could block, so that every
+stuck part is found, the monitor included.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from daemon.system import systemd
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
-_PAUSED_NS = 5_000_000_000  # between two looks, of which there is one a second: nobody could move meanwhile
+_PAUSED_NS = 5_000_000_000  # a longer gap between checks, one a second, means that the whole process was stopped
 _TICK_S = 1.0
 _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Pulse:
-    """Signs of life of one thread, from the first to `end`.
+    """Heartbeats of one thread, until `end`.
 
     Attributes:
-        part: its name.
-        vital: the daemon is of no use without it.
-        at_ns: monotonic time of the last sign; None while it waits for orders, for as long as that takes.
+        part: the thread's name.
+        vital: the daemon cannot work without it.
+        at_ns: monotonic time of the last heartbeat; None while the thread waits for work.
     """
 
     __slots__ = ("_clock", "_end", "at_ns", "part", "thread", "vital")
@@ -46,7 +46,7 @@ class Pulse:
         self.at_ns = self._clock.monotonic_ns()
 
     def rest(self) -> None:
-        """It has nothing to do until it beats again."""
+        """The thread waits for work; it is not watched until the next beat."""
         self.at_ns = None
 
     def end(self) -> None:
@@ -61,11 +61,11 @@ class Pulse:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A part that has given no sign of life for so long.
+    """A part without a heartbeat.
 
     Attributes:
-        where: the innermost place in its code.
-        vital: as of `Pulse`.
+        where: the innermost line of our code.
+        vital: see `Pulse`.
     """
 
     part: str
@@ -78,25 +78,23 @@ class Stuck:
 
 
 class Watchdog(threading.Thread):
-    """Looks at all parts, about once a second.
-
-    A process that was stopped, or whose machine was, goes on: what counts is the time in which parts could have moved.
+    """Checks all parts every second. Time in which the process or the machine was stopped does not count.
 
     Args:
-        after_s: without a sign of life for so long, a part is stuck.
-        on_stuck: told of a vital part, each time it is found stuck.
+        after_s: a part without a heartbeat for so long is stuck.
+        on_stuck: called for a vital part at each check that finds it stuck.
     """
 
     def __init__(self, after_s: float, clock: Clock, on_stuck: Callable[[Stuck], None]) -> None:
         super().__init__(name="watchdog", daemon=True)
         self._after_s, self._clock, self._on_stuck = after_s, clock, on_stuck
         self._pulses: dict[Pulse, None] = {}
-        self._told: set[str] = set()
-        self._looked_ns = self._since_ns = clock.monotonic_ns()
+        self._logged: set[str] = set()
+        self._checked_ns = self._since_ns = clock.monotonic_ns()
         self._ending = Stop()
 
     def pulse(self, part: str, *, vital: bool = True) -> Pulse:
-        """Of the calling thread, which is watched from here on."""
+        """A pulse for the calling thread, which is watched from now on."""
         pulse = Pulse(part, vital=vital, clock=self._clock, end=self._forget)
         self._pulses[pulse] = None
         return pulse
@@ -118,24 +116,24 @@ class Watchdog(threading.Thread):
                 systemd.notify("WATCHDOG=1")
 
     def check(self) -> bool:
-        """Look, and tell of what is stuck; whether a vital part is."""
+        """Report the parts that are stuck; returns whether a vital one is."""
         stuck = self.stuck_parts()
         vital = [row for row in stuck if row.vital]
         for row in vital:
             self._on_stuck(row)
         for row in stuck:
-            if row.part not in self._told:
-                self._told.add(row.part)
+            if row.part not in self._logged:
+                self._logged.add(row.part)
                 log.error("stuck", part=row.part, where=row.where, seconds=round(row.seconds, 1))
-        self._told &= {row.part for row in stuck}
+        self._logged &= {row.part for row in stuck}
         return bool(vital)
 
     def stuck_parts(self) -> list[Stuck]:
         """The parts that are stuck now."""
         now = self._clock.monotonic_ns()
-        if now - self._looked_ns > _PAUSED_NS:
+        if now - self._checked_ns > _PAUSED_NS:
             self._since_ns = now
-        self._looked_ns = now
+        self._checked_ns = now
         rows = []
         for pulse in [*self._pulses]:
             at_ns = pulse.at_ns
@@ -145,7 +143,7 @@ class Watchdog(threading.Thread):
 
 
 def where(thread: int) -> str:
-    """The innermost place of a thread in our own code, such as `daemon/pipeline/lane.py:89 run_once`."""
+    """The innermost line of a thread in our code, such as `daemon/pipeline/lane.py:89 run_once`."""
     frame: FrameType | None = sys._current_frames().get(thread)
     innermost = frame
     while frame is not None:

@@ -12,7 +12,7 @@ import pytest
 
 from daemon.cli import invoke
 from daemon.monitoring.probes import open_gpu_probe
-from daemon.system.gpus import name_visible, visible
+from daemon.system.gpus import name_visible_gpus, visible_gpus
 from daemon.system.mps import Mps
 from detectors import factory
 from detectors.port import BackendUnavailableError
@@ -64,15 +64,15 @@ def test_what_is_visible_has_names_in_its_order(
     """A second call changes nothing, nor does a process that is started from here see another."""
     _shown(monkeypatch, shown)
     for _ in range(2):
-        assert name_visible() is None
-        assert visible() == names
+        assert name_visible_gpus() is None
+        assert visible_gpus() == names
 
 
 def test_without_a_driver_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     _shown(monkeypatch, "1")
-    assert "no NVIDIA driver that works" in (name_visible() or "")
-    assert (visible(), os.environ["CUDA_VISIBLE_DEVICES"]) == (None, "1")
+    assert "no NVIDIA driver that works" in (name_visible_gpus() or "")
+    assert (visible_gpus(), os.environ["CUDA_VISIBLE_DEVICES"]) == (None, "1")
 
 
 @pytest.mark.usefixtures("machine")

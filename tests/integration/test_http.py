@@ -127,11 +127,11 @@ def test_a_source_that_is_disabled_is_still_there(served: Served) -> None:
     ("body", "code", "words"),
     [
         (b"{", 422, "not JSON"),
-        (b"[]", 422, "is an object"),
+        (b"[]", 422, "must be an object"),
         (b"[" * 60_000, 422, "not JSON"),
         (b'{"id": "x", "type": "webcam"}', 422, "av, camera, synthetic"),
         (b'{"id": "..", "type": "synthetic"}', 422, "means a folder"),
-        (b'{"id": "x", "type": "av", "url": "rtsp://***@cam/1"}', 422, "url: *** stands for what is there now"),
+        (b'{"id": "x", "type": "av", "url": "rtsp://***@cam/1"}', 422, "url: *** keeps the current secret"),
         (b'{"id": "x", "type": "synthetic", "width": 9999, "height": 9999}', 422, "4.2 megapixels at 60"),
         (b'{"id": "x", "type": "synthetic", "fps": 5e-324}', 422, "between 0.001 and 1000"),
         (b'{"id": "x/y", "type": "synthetic"}', 422, "letters"),

@@ -174,7 +174,7 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         return put_text(picture, text, *args)
 
     monkeypatch.setattr(cv2, "putText", noted)
-    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     parts = {"open_detector": open_detector, "make_source": lambda _, __: Camera(library)}
     with served.running(tmp_path, STREET, **parts) as app, ThreadPoolExecutor(1) as beside:
@@ -197,7 +197,7 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, whoever would have had to wait for a minute; and so is one that is asked for later."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
@@ -222,7 +222,7 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
 
 def test_many_snapshots_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as of a wall of cameras none of which gives a frame: figures and health answer, and too many are refused."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_S", _PATIENCE_S)
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,

@@ -16,7 +16,7 @@ from daemon.clock import SystemClock, utc_text
 from daemon.errors import LookoutError
 from daemon.monitoring.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
-from daemon.system.gpus import name_visible
+from daemon.system.gpus import name_visible_gpus
 from detectors.factory import PACKAGES
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
@@ -56,7 +56,7 @@ def collect_environment(files: Sequence[Path], device: int = 0) -> Environment:
     Raises:
         LookoutError: one cannot be read.
     """
-    name_visible()  # else the number may mean another
+    name_visible_gpus()  # else the number may mean another
     with closing(open_gpu_probe()) as probe:
         rows = (probe.read() or [])[device : device + 1]
     packages = {}
