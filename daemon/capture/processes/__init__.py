@@ -1,1 +1,1 @@
-"""Sources read and decoded outside the daemon's own process; pictures are handed over in shared memory."""
+"""Capture in processes of their own; pictures are handed over in shared memory."""

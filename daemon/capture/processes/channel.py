@@ -1,4 +1,4 @@
-"""What the daemon's process and a capture process tell each other, and the socket between them."""
+"""The messages between the daemon and a capture process, and the socket that carries them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daemon.pipeline.frames import FrameInfo
 
 MOST = 64  # messages in one packet
 _PACKET_BYTES = 1 << 18
-_DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own; to msgpack it is nil, which no list of messages is
+_DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own: msgpack's nil, which is not a list of messages
 
 
 class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -23,17 +23,17 @@ class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 # --- from a capture process ----------------------------------------------------------------------------------------
-# `capture` is the number that the daemon gave a source when it was added: an id may be another's by the time a message
-# of a source that was removed arrives.
+# `capture` is the number that the daemon gave a source when it was added. Ids are not used: another source may have the
+# same id by the time a message of a removed source arrives.
 
 
 class DeviceFrame(ProcessMessage, frozen=True, tag=1):
-    """A frame on the GPU. Its place is borrowed until it is given back.
+    """A frame on the GPU. Its slot is leased until the daemon returns it.
 
     Attributes:
-        block, offset: where luma is.
+        block, offset: address of luma.
         chroma: bytes from luma to chroma.
-        turns: as `detectors.port.DeviceImage`.
+        turns: as in `detectors.port.DeviceImage`.
     """
 
     capture: int
@@ -48,7 +48,7 @@ class DeviceFrame(ProcessMessage, frozen=True, tag=1):
 
 
 class HostFrame(ProcessMessage, frozen=True, tag=2):
-    """A frame in host memory, BGR, as `detectors.port.HostImage`. Its place is borrowed likewise."""
+    """A frame in host memory, BGR, as `detectors.port.HostImage`. Its slot is leased until the daemon returns it."""
 
     capture: int
     info: FrameInfo
@@ -57,7 +57,7 @@ class HostFrame(ProcessMessage, frozen=True, tag=2):
 
 
 class PictureSkipped(ProcessMessage, frozen=True, tag=3):
-    """A picture that will not be seen."""
+    """A picture that was dropped."""
 
     capture: int
     seq: int
@@ -65,7 +65,7 @@ class PictureSkipped(ProcessMessage, frozen=True, tag=3):
 
 
 class StateChanged(ProcessMessage, frozen=True, tag=4):
-    """A source's state has changed; as `daemon.capture.sinks.Announce`."""
+    """A source's state has changed; see `daemon.capture.sinks.Announce`."""
 
     capture: int
     session: str | None
@@ -76,10 +76,10 @@ class StateChanged(ProcessMessage, frozen=True, tag=4):
 
 
 class Connected(ProcessMessage, frozen=True, tag=5):
-    """A source has a connection that gives so many frames a second; it waits for `AdmissionReply`.
+    """A source has connected with this rate, and waits for `AdmissionReply`.
 
     Attributes:
-        connection: number of the connection; what is said to an earlier one does not count.
+        connection: number of the connection; replies to earlier ones are ignored.
     """
 
     capture: int
@@ -93,10 +93,10 @@ class Disconnected(ProcessMessage, frozen=True, tag=6):
 
 
 class Ended(ProcessMessage, frozen=True, tag=7):
-    """Nothing more comes of a source.
+    """A source has ended.
 
     Attributes:
-        failure: as `daemon.capture.capture.Capture`.
+        failure: see `daemon.capture.capture.Capture`.
     """
 
     capture: int
@@ -104,7 +104,7 @@ class Ended(ProcessMessage, frozen=True, tag=7):
 
 
 class NewBlock(ProcessMessage, frozen=True, tag=8):
-    """Memory that frames will lie in; alone in its packet, with its file descriptor."""
+    """Memory for frames; alone in its packet, with its file descriptor."""
 
     number: int
     size: int
@@ -116,7 +116,7 @@ class BlockGone(ProcessMessage, frozen=True, tag=9):
 
 
 class Heartbeat(ProcessMessage, frozen=True, tag=10):
-    """Bytes of the GPU that decoders are planned to take; told every moment, as a sign of life."""
+    """Sent every moment; `memory` is the GPU memory reserved for decoders, bytes."""
 
     memory: int
 
@@ -145,13 +145,13 @@ FromCapture = (
 
 
 class Returned(ProcessMessage, frozen=True, tag=1):
-    """Places that nobody reads any more: block and offset."""
+    """Slots that the daemon has released: memory and offset."""
 
     places: list[tuple[int, int]]
 
 
 class AdmissionReply(ProcessMessage, frozen=True, tag=2):
-    """To `Connected`: None if the source may give frames, otherwise why not."""
+    """The answer to `Connected`: None if the source is admitted, otherwise the reason."""
 
     capture: int
     connection: int
@@ -159,7 +159,7 @@ class AdmissionReply(ProcessMessage, frozen=True, tag=2):
 
 
 class Share(ProcessMessage, frozen=True, tag=3):
-    """What a connection has of the detector and the decoder."""
+    """The quota of a connection."""
 
     capture: int
     connection: int
@@ -167,11 +167,11 @@ class Share(ProcessMessage, frozen=True, tag=3):
 
 
 class Stop(ProcessMessage, frozen=True, tag=4):
-    """End when all sources have; they are asked to."""
+    """End all sources, then the process."""
 
 
 class Add(ProcessMessage, frozen=True, tag=5):
-    """Another source.
+    """Add a source.
 
     Attributes:
         task: a pickled `daemon.capture.processes.main.Task`.
@@ -181,13 +181,13 @@ class Add(ProcessMessage, frozen=True, tag=5):
 
 
 class Remove(ProcessMessage, frozen=True, tag=6):
-    """A source is to end; `Ended` is the answer."""
+    """End a source; `Ended` is the answer."""
 
     capture: int
 
 
 class Disown(ProcessMessage, frozen=True, tag=7):
-    """A source that was to end did not: nobody listens to it any more."""
+    """Abandon a source that was removed and has not ended."""
 
     capture: int
 
@@ -196,16 +196,16 @@ ToCapture = Returned | AdmissionReply | Share | Stop | Add | Remove | Disown
 
 
 class NoDescriptorError(Exception):
-    """This process has as many as it may have."""
+    """This process has no free file descriptor."""
 
 
 class Channel:
-    """One end of a socket of packets, each a list of messages. One thread receives; any may send, for the socket takes
-    a packet whole.
+    """One end of a socket of packets; each packet is a list of messages. One thread receives; any thread may send,
+    because the socket takes a packet as a whole.
 
     Args:
-        end: of `pair`; where it does not block, neither do these calls.
-        kind: of the messages that come in.
+        end: from `pair`; calls block if it does.
+        kind: union of the incoming messages.
     """
 
     def __init__(self, end: socket.socket, kind: object) -> None:
@@ -218,10 +218,10 @@ class Channel:
         self._descriptors_due = 0
 
     def send(self, messages: Sequence[ProcessMessage], fd: int | None = None) -> bool:
-        """Send one packet, and with it a file descriptor; False if it would have to wait and does not.
+        """Send one packet, optionally with a file descriptor; False if a non-blocking socket is full.
 
         Raises:
-            OSError: the other end is gone.
+            OSError: the other end is closed.
         """
         data = self._encode(messages)
         try:
@@ -235,16 +235,16 @@ class Channel:
         return True
 
     def receive(self) -> tuple[list[ProcessMessage], int | None] | None:
-        """One packet and the file descriptor in it; no messages if nothing has come; None if the other end is gone.
+        """One packet and its file descriptor; no messages if nothing has come; None if the other end is closed.
 
         Raises:
-            NoDescriptorError: for the one that is in the packet. The packet stays: it is the next to be received.
+            NoDescriptorError: for the packet's descriptor. The next call receives the same packet.
         """
         if self._descriptors_due:
             return self._receive_with_descriptor()
         try:
             size = self.socket.recv_into(self._buffer)
-        except (BlockingIOError, ConnectionResetError):  # after a reset comes what was sent before, and then the end
+        except (BlockingIOError, ConnectionResetError):  # after a reset come the packets sent before, then the end
             return [], None
         if size == 0:
             return None
@@ -254,10 +254,10 @@ class Channel:
         return self._decode(self._view[:size]), None
 
     def _receive_with_descriptor(self) -> tuple[list[ProcessMessage], int | None] | None:
-        """The same where a descriptor is on its way; other threads' packets may come before it.
+        """Receive while a descriptor is announced; packets of other threads may come before it.
 
-        The packet is looked at first and taken when its descriptor is there, which costs a second call of the system,
-        and with it the interpreter's lock: too much for every packet.
+        The packet is peeked, and removed once its descriptor has been received. The second system call, and the GIL it
+        costs, would be too much for every packet.
         """
         fds = array("i")
         room = socket.CMSG_SPACE(fds.itemsize)
@@ -284,10 +284,10 @@ class Channel:
             raise
 
     def _take_away(self) -> None:
-        """The packet that was looked at, however long it is."""
+        """Remove the peeked packet, whatever its length."""
         try:
             self.socket.recv_into(self._scrap)
-        except ConnectionResetError:  # the other end has gone since; that is told once
+        except ConnectionResetError:  # the other end has closed; reported once
             self.socket.recv_into(self._scrap)
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class Channel:
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
-    """Two ends: the daemon's, which does not block, and a capture process's, which does."""
+    """Two ends: the daemon's, non-blocking, and the capture process's, blocking."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in ends:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PACKET_BYTES)

@@ -1,7 +1,7 @@
-"""A capture process: `python -m daemon.capture.processes.main SOCKET CONFIG`, file descriptors both.
+"""A capture process: `python -m daemon.capture.processes.main SOCKET CONFIG`, both file descriptors.
 
-It ends when it is told to and its sources have ended, or when the daemon is gone. Signals that a terminal or a service
-manager sends to all are the daemon's to act on.
+It ends when it is stopped and its sources have ended, or when the daemon is gone. It ignores signals to the process
+group: the daemon handles them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Task:
     """One source for a capture process.
 
     Attributes:
-        capture: number, by which both ends know it.
-        seq: number of its first frame.
+        capture: number of the capture at both ends.
+        seq: number of the first frame.
     """
 
     capture: int
@@ -68,14 +68,14 @@ class Task:
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a capture process is to do.
+    """Configuration of a capture process.
 
     Attributes:
         part: its share of the GPU's decoder and memory.
-        asks: the daemon is asked whether a connection may give frames.
+        asks: the daemon admits connections.
         depth, places: see `Feed`.
-        niceness: added to the daemon's own, so that others have the CPU first.
-        memory_bytes: that it may write to at most, beside what it shares; None for any number.
+        niceness: added to the daemon's own.
+        memory_bytes: limit of private memory; None for no limit.
     """
 
     make_source: Callable[[SourceConfig, DecoderPool], Source]
@@ -97,7 +97,7 @@ class WorkerConfig:
 def main() -> int:
     ignore_stop_signals()
     end = socket.socket(fileno=int(sys.argv[1]))
-    end.set_inheritable(False)  # a process that a library starts must not keep it open
+    end.set_inheritable(False)  # child processes of libraries must not keep it open
     channel = Channel(end, ToCapture)
     with os.fdopen(int(sys.argv[2]), "rb") as file:
         config: WorkerConfig = pickle.load(file)  # noqa: S301 - from the daemon, which started this
@@ -106,7 +106,7 @@ def main() -> int:
     with logging(config.log):
         try:
             hardware = config.offer.open(config.part)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the daemon is to say it
+        except Exception as error:  # noqa: BLE001 - the daemon reports it
             channel.send([Failed(f"{type(error).__name__}: {error}")])
             return 1
         try:
@@ -117,11 +117,11 @@ def main() -> int:
                 channel.send([Failed(f"{type(error).__name__}: {error}")])
             os._exit(1)
     sys.stderr.flush()
-    os._exit(0)  # threads may still be in libraries that do not return
+    os._exit(0)  # threads may be blocked in libraries
 
 
 def _bound_memory(most: int | None) -> None:
-    """A library that is made to ask for gigabytes is refused, instead of the machine running out."""
+    """Let allocations beyond the limit fail, before the machine runs out of memory."""
     if most is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
@@ -129,7 +129,7 @@ def _bound_memory(most: int | None) -> None:
 
 @dataclass
 class _Unmade:
-    """A source that could not be made, and is to be tried again."""
+    """A source that could not be made, and is retried."""
 
     task: Task
     due_ns: int
@@ -137,7 +137,7 @@ class _Unmade:
 
 
 class _Worker:
-    """Everything between the beginning and the end."""
+    """Runs the captures of a process."""
 
     def __init__(self, config: WorkerConfig, hardware: DecoderPool, channel: Channel, clock: Clock) -> None:
         self._config, self._hardware, self._channel, self._clock = config, hardware, channel, clock
@@ -146,7 +146,7 @@ class _Worker:
         self._captures: dict[int, Capture] = {}
         self._unmade: dict[int, _Unmade] = {}
         self._stopping = False
-        self._bell, self._ringer = os.pipe()  # rung when a source has ended
+        self._bell, self._ringer = os.pipe()  # written to when a source has ended
         first = [capture for task in config.tasks if (capture := self._make(task))]
         self._threads = CaptureThreads(
             first, hardware.threads, ThreadContext(clock, self._give_up, hardware.make_current)
@@ -180,21 +180,21 @@ class _Worker:
         self._sending.join()
 
     def _send(self) -> None:
-        """A process that cannot tell of its frames is of no use."""
+        """Run the sender; without it the process is useless."""
         try:
             self._sender.run()
         except Exception as error:
-            log.exception("frames cannot be handed over")
+            log.exception("frames cannot be sent")
             self._give_up(f"{type(error).__name__}: {error}")
 
     def _give_up(self, reason: str) -> None:
-        """The daemon starts another process for the same sources."""
+        """End the process; the daemon starts another for the same sources."""
         with suppress(OSError):
             self._channel.send([Failed(reason)])
         os._exit(1)
 
     def _make(self, task: Task, backoff: Backoff | None = None) -> Capture | None:
-        """What captures a source; None where it cannot be made now, which its state says."""
+        """Make a capture; None if that fails now, which its state reports."""
         config = self._config
         live = config.live and not task.source.is_patient
         depth = PATIENT_DEPTH if config.live else config.depth
@@ -232,7 +232,7 @@ class _Worker:
         self._unmade[task.capture] = _Unmade(task, self._clock.monotonic_ns() + round(delay * 1e9), backoff)
 
     def _begin(self, task: Task, backoff: Backoff | None = None) -> None:
-        """While others go on."""
+        """Make and start a capture while others run."""
         if capture := self._make(task, backoff):
             self._add(task, capture, backoff)
 
@@ -244,7 +244,7 @@ class _Worker:
             self._try_again(task, self._feeds[task.capture], error, backoff)
 
     def _look_around(self, now: int) -> None:
-        """Now and then."""
+        """Housekeeping."""
         self._sender.housekeeping()
         for number, capture in [*self._captures.items()]:
             if capture.ended:
@@ -264,7 +264,7 @@ class _Worker:
             self._add(Task(number, by.config, capture.seq), by)
 
     def _finish(self, number: int, failure: str | None) -> None:
-        """Nothing more comes of a source."""
+        """Forget a source that has ended."""
         self._captures.pop(number, None)
         self._unmade.pop(number, None)
         if feed := self._feeds.pop(number, None):

@@ -1,4 +1,4 @@
-"""In the daemon's process: all the capture processes, and the thread that waits for what comes from them."""
+"""In the daemon's process: all capture processes, and the thread that receives from them."""
 
 from __future__ import annotations
 
@@ -25,29 +25,28 @@ from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200
-_EVERY_S = 0.004  # live: what comes closer together is taken in together, so that this thread and lanes wake less often
-_ON_CPU = 8  # sources that the CPU decodes in one process
+_EVERY_S = 0.004  # live: frames are gathered this long, so that this thread and lanes wake less often
+_ON_CPU = 8  # sources for each process that decodes on the CPU
 _NICE = 10
 _FULL = "the GPU has room for {} decoder sessions, which others have"
-_SPARE = 4  # descriptors: one for memory on its way, and others may be quicker
-_BASE_BYTES = 1 << 30  # that a process whose sources the CPU decodes may take, and as much more for each source:
-_SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures takes so much
+_SPARE = 4  # descriptors: one for new memory, more because other threads may take some
+_BASE_BYTES = 1 << 30  # memory limit of a process that decodes on the CPU, and what each source adds:
+_SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures
 
 
 class WorkerPool(threading.Thread):
-    """All capture processes. The thread lives until it is stopped, whether there are sources or not: one that is added
-    while the last one leaves has somewhere to go.
+    """All capture processes. The thread runs until it is stopped, even without sources.
 
-    Sources that the CPU decodes beside a GPU have processes of their own: in one they would compete for the
-    interpreter's lock, which costs the many that the GPU decodes more than the few that it does not. These processes
-    have a lower priority, because lanes and the GPU's decoder need few cores, but at once.
+    Sources that the CPU decodes beside a GPU have processes of their own: in a shared one they would compete for the
+    GIL with the many sources that the GPU decodes. These processes have a lower priority, because lanes and the GPU's
+    decoder need few cores, but at once.
 
     Args:
-        config: what each process is to do; `tasks`, `part`, `niceness` and `memory_bytes` are its own.
-        processes: how many there may be for so many sources, of either kind.
+        config: of every process; `tasks`, `part`, `niceness` and `memory_bytes` are set for each.
+        processes: the number of processes for a number of sources, of either kind.
 
     Attributes:
-        ended: set when it was stopped and all processes have ended. Their memory stays until nobody looks.
+        ended: set when the pool was stopped and all processes have ended. Their memory stays while it is in use.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class WorkerPool(threading.Thread):
         self._offer = config.offer
         self._workers: list[Worker] = []
         self._made = 0
-        self._orders: deque[Callable[[], None]] = deque()  # for this thread
+        self._orders: deque[Callable[[], None]] = deque()  # run by this thread
         self._mapper: Mapper | None = None
         self._spares = SpareDescriptors(0)
         self._ending, self._given_up = Stop(), False
@@ -67,45 +66,45 @@ class WorkerPool(threading.Thread):
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
-        self._lock = threading.Lock()  # for the pipe, which is closed at the end
+        self._lock = threading.Lock()  # guards the pipe
         self._is_open = True
 
     @property
     def memory(self) -> int:
-        """Bytes of the GPU that their decoders are planned to take."""
+        """GPU memory reserved for their decoders, bytes."""
         return sum(worker.memory for worker in self._workers)
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that run."""
+        """Process ids of the running processes."""
         return [pid for worker in self._workers if (pid := worker.pid) is not None]
 
     def add(self, captures: Sequence[RemoteCapture]) -> None:
-        """More sources; from any thread. Those that are added at once are shared out evenly."""
+        """Add sources; from any thread. Sources that are added together are distributed evenly."""
         self._order(lambda: self._place_all(captures))
 
     def remove(self, capture: RemoteCapture) -> None:
-        """Ask one source to end; from any thread."""
+        """Ask a source to end; from any thread."""
         self._order(lambda: self._with(capture, Worker.remove))
 
     def abandon(self, capture: RemoteCapture) -> None:
-        """It was asked to end and has not: nothing that still comes of it counts; from any thread."""
+        """Ignore a removed source that has not ended; from any thread."""
         self._order(lambda: self._with(capture, Worker.abandon_capture))
 
     def stop(self) -> None:
-        """Ask all sources to end. The caller waits, for `ended` and for the thread."""
+        """Ask all sources to end. The caller waits for `ended` and joins the thread."""
         self._ending.set()
         self._ring()
 
     def kill(self) -> None:
-        """The time to stop is over: end all processes, and leave behind what does not end even then."""
+        """Kill all processes, and leave behind those that do not end even then."""
         self._given_up = True
         for worker in [*self._workers]:
             worker.kill()
         self._ring()
 
     def close(self) -> None:
-        """Release what a pool that was never started holds."""
+        """Release a pool that was never started."""
         if self.ident is None:
             self._close_pipe()
 
@@ -126,7 +125,7 @@ class WorkerPool(threading.Thread):
             self._close_pipe()
 
     def _serve(self) -> None:
-        """Until it is stopped and all processes have ended, or are given up."""
+        """Until the pool is stopped and all processes have ended or are given up."""
         stopped, until_ns = False, 0
         clock = self._runtime.clock
         with self._runtime.watchdog.pulse(self.name) as pulse:
@@ -151,7 +150,7 @@ class WorkerPool(threading.Thread):
         self._ring()
 
     def _ring(self) -> None:
-        with self._lock, suppress(BlockingIOError):  # it is full of rings
+        with self._lock, suppress(BlockingIOError):  # the pipe is full: the thread will wake
             if self._is_open:
                 os.write(self._waker, b".")
 
@@ -162,7 +161,7 @@ class WorkerPool(threading.Thread):
                 os.close(self._wake)
                 os.close(self._waker)
 
-    # --- who goes where --------------------------------------------------------------------------------------------
+    # --- which process serves a source -----------------------------------------------------------------------------
 
     def _place_all(self, captures: Sequence[RemoteCapture]) -> None:
         if self._ending.is_set:
@@ -176,13 +175,13 @@ class WorkerPool(threading.Thread):
             self._start(part, len(part) / len(captures), on_gpu=on_gpu)
 
     def _refuse(self, captures: Sequence[RemoteCapture]) -> None:
-        """They came when all were told to end."""
+        """Sources that were added after the stop."""
         for capture in captures:
             self._sinks.announce(capture.id, None, "ended", "stopped", None, None)
             capture.cancel()
 
     def _parts(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
-        """Those of each process, and whether the GPU's decoder is for them."""
+        """The sources of each process, and whether the GPU decodes them."""
         on_gpu = self._for_decoder(captures, 0)
         others = [capture for capture in captures if capture not in on_gpu]
         parts: list[tuple[bool, list[RemoteCapture]]] = []
@@ -192,10 +191,10 @@ class WorkerPool(threading.Thread):
         return parts
 
     def _for_decoder(self, captures: Sequence[RemoteCapture], taken: int) -> list[RemoteCapture]:
-        """Those that the GPU's decoder is for: it has room for so many, and sources that insist come first.
+        """The sources that fit on the GPU's decoder; sources that require it come first.
 
         Args:
-            taken: by others.
+            taken: sessions in use.
         """
         if isinstance(self._offer, NoHardwareDecoder):
             return []
@@ -204,10 +203,11 @@ class WorkerPool(threading.Thread):
         return asking if sessions is None else asking[: max(insisting, sessions - taken)]
 
     def _most(self, sources: int, total: int, *, on_gpu: bool, alone: bool) -> int:
-        """Processes for so many sources of one kind, of so many in all.
+        """The number of processes for the sources of one kind.
 
         Args:
-            alone: there are none of the other kind.
+            total: all sources.
+            alone: there are no sources of the other kind.
         """
         return min(max(1, self._processes(total)), sources if on_gpu or alone else -(-sources // _ON_CPU))
 
@@ -224,10 +224,10 @@ class WorkerPool(threading.Thread):
             min(alike, key=lambda worker: worker.sources).add(capture)
 
     def _start(self, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> None:
-        """Another process."""
+        """Start another process."""
         offer = self._offer
         config = replace(self._config, part=part)
-        if not on_gpu:  # pictures are for the GPU where that has been asked for; otherwise nothing is taken of it
+        if not on_gpu:  # without a source that wants the GPU, the process does not open it
             if not isinstance(offer, NoHardwareDecoder):
                 full = _FULL.format(offer.sessions)
                 asked = any(capture.wants_gpu for capture in captures)
@@ -250,7 +250,7 @@ class WorkerPool(threading.Thread):
     # ---------------------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        for worker in self._workers:  # what was ordered is told before anything is waited for
+        for worker in self._workers:  # send messages before waiting
             worker.turn()
         self._workers = [worker for worker in self._workers if not worker.done]
         poller = select.poll()
@@ -276,5 +276,5 @@ class WorkerPool(threading.Thread):
             with self._spares.lent():
                 try:
                     worker.receive()
-                except NoDescriptorError:  # others were quicker
+                except NoDescriptorError:  # other threads took them
                     worker.wait_for_descriptor()

@@ -1,4 +1,4 @@
-"""In the daemon's process: what it knows of a source that another process captures."""
+"""In the daemon's process: a capture that runs in a capture process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _numbers = itertools.count()
 
 
 class RemoteCapture:
-    """What the daemon knows of a source that another process captures; see `daemon.capture.capture.Capture`.
+    """The daemon's view of a capture in another process; see `daemon.capture.capture.Capture`.
 
     Attributes:
-        number: no other capture ever has it; messages name it.
-        insists: on the GPU's decoder.
-        end: set when nothing more comes of it.
+        number: unique; messages refer to it.
+        insists: `decode: nvdec`.
+        end: set when the capture has ended.
         leaving: it was asked to end.
-        broken: why it ends when its last frame's message is on its way; None if it goes on.
+        broken: why it will end once its last frame is sent; None if it continues.
     """
 
     def __init__(self, config: SourceConfig, *, once: bool) -> None:
@@ -37,15 +37,15 @@ class RemoteCapture:
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes of it."""
+        """Whether the capture has ended."""
         return self.end.is_set
 
     @property
     def goes_on(self) -> bool:
-        """Where its process dies, another is to read it."""
+        """Whether another process takes the source if this one dies."""
         return self.broken is None and not self.leaving
 
     def cancel(self) -> None:
-        """It has not begun, and will not."""
+        """End a capture that has not started."""
         self.state = "ended"
         self.end.set()

@@ -1,4 +1,4 @@
-"""In a capture process, what stands for the daemon: frames, accounts and states go in here and over the channel."""
+"""In a capture process: stands in for the daemon, and sends frames, counts and states over the channel."""
 
 from __future__ import annotations
 
@@ -42,33 +42,33 @@ from daemon.sources.leases import BufferPool, Lease
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
 
-_LOOK_S = 0.001  # between two looks at pictures that are not whole yet
-_EVERY_S = 0.002  # live: frames that come closer together go over together, so that all behind wake less often
+_LOOK_S = 0.001  # between checks of pictures that are not ready
+_EVERY_S = 0.002  # live: frames are gathered this long, so that the daemon wakes less often
 
 
 class _Copied(msgspec.Struct, frozen=True, gc=False):
-    """A frame whose picture is in shared host memory by now."""
+    """A frame whose picture was copied to shared host memory."""
 
     info: FrameInfo
     lease: Lease[HostSlot]
 
 
 class _Item(msgspec.Struct, frozen=True, gc=False):
-    """A message of one feed, or of the process, on its way."""
+    """A queued message of a feed or of the process."""
 
     feed: Feed | None
     what: Frame | _Copied | ProcessMessage
 
 
 class Feed:
-    """One source's way to the daemon: implements the protocols of `daemon.capture.sinks`.
+    """Connects one source to the daemon: implements the ports of `daemon.capture.sinks`.
 
     Args:
         number: of the capture.
-        live: newer frames replace older ones, which the board in the daemon's process does.
-        depth: otherwise, frames that may be on their way; the thread that waits is told when half of them are home.
-        places: pictures in host memory.
-        asks: the daemon is asked whether a connection may give frames.
+        live: newer frames replace older ones on the daemon's board.
+        depth: if not live, limit of outstanding frames; a waiting capture wakes when half of them are returned.
+        places: slots for pictures in host memory.
+        asks: the daemon admits connections.
     """
 
     def __init__(self, number: int, sender: FrameSender, *, live: bool, depth: int, places: int, asks: bool) -> None:
@@ -76,9 +76,9 @@ class Feed:
         self._sender, self._depth, self._places, self._asks = sender, depth, places, asks
         self._wake: Callable[[], None] = lambda: None
         self._wanted = False
-        # Each counted by one thread: its own, and the one that receives.
+        # Each is written by one thread: the capture's, and the receiving one.
         self._sent = self._home = 0
-        self._last_ns = 0  # when the last that was sent was captured
+        self._last_ns = 0  # capture time of the last frame
         self._buffers: BufferPool[HostSlot] | None = None
         self._buffer_bytes = 0  # of a picture
         self._connections = itertools.count(1)
@@ -94,14 +94,14 @@ class Feed:
     def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
         if self.live and not give_up and self._would_replace(hold_ns):
             self._wanted = True
-            if self._would_replace(hold_ns):  # none has come home since
+            if self._would_replace(hold_ns):  # none was returned meanwhile
                 return False
         if not self.live and self._is_full():
             if give_up:
                 self.dropped("", frame.info.seq, give_up)
                 return True
             self._wanted = True
-            if self._is_full():  # none has come home since
+            if self._is_full():  # none was returned meanwhile
                 return False
         item: Frame | _Copied = frame
         if isinstance(frame.image, HostImage):
@@ -109,11 +109,11 @@ class Feed:
                 lease = self._place_for(frame.image)
             except OSError as error:
                 self.dropped("", frame.info.seq, give_up or "superseded")
-                raise SourceError(f"the system gives no memory for its pictures: {error.strerror}") from error
+                raise SourceError(f"no memory for its pictures: {error.strerror}") from error
             if lease is None and not self.live:
                 self._wanted = True
                 return False
-            if lease is None:  # the daemon holds them all: it takes no frames now
+            if lease is None:  # the daemon uses all slots: it is overloaded
                 self.dropped("", frame.info.seq, "superseded")
                 return True
             item = _Copied(frame.info, lease)
@@ -127,7 +127,7 @@ class Feed:
         return self._sent == self._home
 
     def captured(self, source: str) -> None:
-        """The daemon counts a frame when it has it, and a picture left out when it hears of it."""
+        """The daemon counts frames and skipped pictures when it receives them."""
 
     def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
         self._tell(PictureSkipped(self.number, seq, cause))
@@ -157,7 +157,7 @@ class Feed:
     # --- for the thread that receives ------------------------------------------------------------------------------
 
     def returned(self) -> None:
-        """The daemon has given one of its frames back."""
+        """The daemon has returned a frame."""
         self._home += 1
         if self._wanted and self._sent - self._home <= self._depth // 2:
             self._wanted = False
@@ -175,7 +175,7 @@ class Feed:
             self._on_quota(message.quota)
 
     def end(self, failure: str | None) -> None:
-        """Nothing more comes of the source; its memory goes when the daemon has given it back."""
+        """The source has ended; its memory is closed once the daemon has returned it."""
         self._tell(Ended(self.number, failure))
         self._retire()
 
@@ -185,7 +185,7 @@ class Feed:
         return self._sent - self._home >= self._depth
 
     def _would_replace(self, hold_ns: int) -> bool:
-        """One frame is looked at and another waits, which was captured less than this before."""
+        """Whether one frame is being detected and another waits that was captured less than `hold_ns` ago."""
         return self._sent - self._home > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
 
     def _retire(self) -> None:
@@ -194,11 +194,11 @@ class Feed:
             self._buffers = None
 
     def _tell(self, message: ProcessMessage) -> None:
-        """After everything that was put here before."""
+        """Queue a message behind everything that was queued before."""
         self._sender.put(_Item(self, message))
 
     def _place_for(self, image: HostImage) -> Lease[HostSlot] | None:
-        """A copy where the daemon sees it; None if it holds all there is room for."""
+        """Copy a picture to shared memory; None if no slot is free."""
         size = image.bgr.nbytes
         if self._buffers is None or self._buffer_bytes != size:
             self._retire()
@@ -212,9 +212,9 @@ class Feed:
 
 
 class FrameSender:
-    """Sends what feeds put here; its `run` is the thread that sends.
+    """Sends what feeds queue; `run` is the sending thread.
 
-    A picture that the GPU still copies holds up what comes after it of its own feed, and no other's.
+    A picture that the GPU still copies blocks later messages of its own feed only.
 
     Args:
         live: see `Feed`.
@@ -226,12 +226,12 @@ class FrameSender:
     def __init__(self, channel: Channel, hardware: DecoderPool, clock: Clock, *, live: bool) -> None:
         self._channel, self._hardware, self.clock, self._live = channel, hardware, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._held_up: dict[Feed, deque[_Item]] = {}  # the first is a picture that is not whole
-        self._pause = Stop()  # never set: what is waited on while frames gather
-        # Leases of what the daemon has, by what it knows them by: block and offset.
+        self._held_up: dict[Feed, deque[_Item]] = {}  # begins with a picture that is not ready
+        self._pause = Stop()  # never set: waited on while frames gather
+        # Leases of the frames that the daemon has, by memory number and offset.
         self._outstanding: dict[tuple[int, int], tuple[Feed, object]] = {}
         self._blocks: dict[int, Block] = {}
-        self._numbers: dict[int, int] = {}  # of blocks by their address
+        self._numbers: dict[int, int] = {}  # by address
         self._made = 0
         self._retired: list[BufferPool[HostSlot]] = []
         self._lock = threading.Lock()  # for `_retired`
@@ -240,11 +240,11 @@ class FrameSender:
         self._queue.put(item)
 
     def tell(self, message: ProcessMessage) -> None:
-        """After everything that was put here before."""
+        """Queue a message behind everything that was queued before."""
         self._queue.put(_Item(None, message))
 
     def retire(self, ring: BufferPool[HostSlot]) -> None:
-        """Close a ring's memory when all its places are home."""
+        """Close a pool's memory once all its slots are returned."""
         with self._lock:
             self._retired.append(ring)
 
@@ -256,7 +256,7 @@ class FrameSender:
             feed.returned()
 
     def housekeeping(self) -> None:
-        """Every moment: memory that is not used any more, and what decoders take."""
+        """Every moment: close unused memory, and send a heartbeat."""
         with self._lock:
             free = [ring for ring in self._retired if ring.all_free]
             self._retired = [ring for ring in self._retired if ring not in free]
@@ -271,7 +271,7 @@ class FrameSender:
     # --- the thread that sends -------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Until `end`, or until nobody receives."""
+        """Until `end`, or until the daemon is gone."""
         self._hardware.make_current()
         ending = False
         try:
@@ -291,17 +291,17 @@ class FrameSender:
             return  # the daemon is gone; the thread that receives ends this process
 
     def end(self) -> None:
-        """Everything put here before is sent, and then no more."""
+        """Send everything that was queued, then end."""
         self._queue.put(None)
 
     def _wait(self, seconds: float) -> None:
         self.clock.wait(self._pause, seconds)
 
     def _gather(self, batch: list[ProcessMessage]) -> bool:
-        """Add what has been put here, waiting for it where there is nothing else to do; whether it was the last."""
+        """Add queued messages, and wait for one if there is nothing else to do; returns whether it was the last."""
         waits = not batch
         if waits and self._held_up and self._live:
-            self._wait(_LOOK_S)  # not to be woken by each frame that comes meanwhile
+            self._wait(_LOOK_S)  # do not wake for each frame
             waits = False
         try:
             item = self._queue.get(block=waits, timeout=_LOOK_S if self._held_up else None)
@@ -315,7 +315,7 @@ class FrameSender:
         return True
 
     def _enqueue(self, item: _Item, batch: list[ProcessMessage]) -> None:
-        """Add it, unless something of its feed is to come before."""
+        """Add a message, unless its feed is blocked."""
         feed = item.feed
         if feed is None or (feed not in self._held_up and _is_whole(item)):
             batch.append(self._message(item))
@@ -325,7 +325,7 @@ class FrameSender:
             self._held_up[feed] = deque([item])
 
     def _flush(self, feed: Feed, batch: list[ProcessMessage]) -> None:
-        """Add what is not held up any more."""
+        """Add what is not blocked any more."""
         line = self._held_up[feed]
         while line and len(batch) < MOST and _is_whole(line[0]):
             batch.append(self._message(line.popleft()))
@@ -336,7 +336,7 @@ class FrameSender:
         what, feed = item.what, item.feed
         if isinstance(what, ProcessMessage):
             return what
-        assert feed is not None  # noqa: S101 - frames are of feeds
+        assert feed is not None  # noqa: S101 - every frame has a feed
         if isinstance(what, Frame):
             info, image = what.info, cast("DeviceImage", what.image)
             block, offset = self._lend(feed, image.lease, device=True)
@@ -346,14 +346,14 @@ class FrameSender:
         return HostFrame(feed.number, what.info, *self._lend(feed, what.lease, device=False))
 
     def _lend(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
-        """Hold a lease until the daemon gives it back; block and offset, by which the daemon knows it."""
+        """Keep a lease until the daemon returns it; memory number and offset identify it."""
         place = lease.slot
         where = self._number(place.block, device=device), place.offset
         self._outstanding[where] = (feed, lease)
         return where
 
     def _number(self, block: Block, *, device: bool) -> int:
-        """Of a block; the other end is told of a new one."""
+        """Number of a memory; new memory is sent first."""
         number = self._numbers.get(block.pointer)
         if number is None or self._blocks.get(number) is not block:
             number = self._numbers[block.pointer] = self._made
@@ -364,7 +364,7 @@ class FrameSender:
 
 
 def _is_whole(item: _Item) -> bool:
-    """A message always is."""
+    """Whether an item can be sent; messages always can."""
     if not isinstance(item.what, Frame):
         return True
     image: Any = item.what.image

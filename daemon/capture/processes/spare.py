@@ -1,4 +1,4 @@
-"""Descriptors kept back for the memory that capture processes hand over: without one their frames would wait."""
+"""Spare descriptors for the memory of capture processes: without one their frames would wait."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 
 class SpareDescriptors:
-    """So many of them. One thread uses and closes it."""
+    """Keeps a number of descriptors open. One thread uses and closes it."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -17,7 +17,7 @@ class SpareDescriptors:
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Within, there are descriptors to be had, even where the process has come to its limit."""
+        """Free the descriptors, so that others can be opened at the process's limit."""
         self.close()
         try:
             yield
@@ -25,12 +25,12 @@ class SpareDescriptors:
             self.refill()
 
     def refill(self) -> None:
-        """Take what is missing, as far as there is any."""
-        with suppress(OSError):  # later, then
+        """Open the missing descriptors, as far as possible."""
+        with suppress(OSError):  # retried later
             while len(self._fds) < self._count:
                 self._fds.append(os.open(os.devnull, os.O_RDONLY))
 
     def close(self) -> None:
-        """All of them, until they are refilled."""
+        """Free all descriptors, until `refill`."""
         while self._fds:
             os.close(self._fds.pop())

@@ -1,7 +1,6 @@
-"""In the daemon's process: one capture process, what comes from it, and the next one when it dies.
+"""In the daemon's process: one capture process, its messages, and its successor when it dies.
 
-All of it is used by the pool's thread alone, and nothing here waits: what takes long is looked at again at the next
-turn.
+The pool's thread alone uses it. Nothing here blocks: slow conditions are checked again at the next run.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
 _MOST_PLACES = 1024  # in one packet
-_PACKETS = 16  # of one process before the others have their turn
+_PACKETS = 16  # from one process before the others are served
 _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
 _CLOSING_MS = 10
 _DEAD_MS = 50
 _SHORT_MS = 50
 _IDLE_MS = 200
-_PAUSED_NS = 5_000_000_000  # between two turns: this process was stopped, or its machine
-_LONGEST_PAUSE = 30  # in units of the first
+_PAUSED_NS = 5_000_000_000  # a longer gap between two runs means that the whole process was stopped
+_LONGEST_PAUSE = 30  # times the first pause
 
 
 @dataclass
@@ -71,15 +70,15 @@ class _Run:
     """One process.
 
     Attributes:
-        captures: numbers of those it has, or had.
-        started_ns, heard_ns: monotonic time of its start, and of the last that came from it.
+        captures: numbers of its captures, ended ones included.
+        started_ns, heard_ns: monotonic times of its start and of its last message.
         blocks: its memory, by number.
-        home: places that nobody looks at any more, and that it is to be told of.
-        lent: how many are looked at, or at home.
-        unsent: what is to be told.
-        problem: why it will end, in its own words.
-        closed_ns: monotonic time at which its socket was found closed; None as long as it is open.
-        killed_ns: monotonic time at which it was killed, for it did not end by itself.
+        home: slots that the daemon has released and not yet returned.
+        lent: number of slots that are not returned yet.
+        unsent: messages to it.
+        problem: why it will end, by its own message.
+        closed_ns: monotonic time at which its socket was found closed; None while it is open.
+        killed_ns: monotonic time at which it was killed.
         is_mourned: its sources were told that it ended.
     """
 
@@ -99,7 +98,7 @@ class _Run:
 
     @property
     def all_free(self) -> bool:
-        """Nobody looks at its memory."""
+        """Whether the daemon uses none of its memory."""
         return len(self.home) == self.lent
 
     def kill(self, now_ns: int) -> None:
@@ -108,18 +107,18 @@ class _Run:
             self.process.kill()
 
     def release(self) -> None:
-        """When nobody looks, and it has ended."""
+        """Unmap its memory; it must have ended, and its memory must be free."""
         for block in self.blocks.values():
             block.close()
         self.blocks.clear()
 
 
 class Worker:
-    """One capture process and, when it has died, the next one for the same sources.
+    """One capture process and, when it dies, the next one for the same sources.
 
     Attributes:
-        on_gpu: it has sources that the GPU's decoder is for.
-        mapper: of what it leaves on the GPU; to be set before it is started.
+        on_gpu: the GPU decodes its sources.
+        mapper: maps its GPU memory; set before the start.
         memory: see `WorkerPool`.
     """
 
@@ -141,14 +140,14 @@ class Worker:
         self._clock, self._limits = runtime.clock, runtime.limits
         self._arrived: list[Frame] = []  # for the board
         self._now: _Run | None = None
-        self._closing: list[_Run] = []  # whose socket is closed, and which may not have ended
-        self._dead: list[_Run] = []  # that have ended, and whose pictures are still looked at
+        self._closing: list[_Run] = []  # socket closed, perhaps still running
+        self._dead: list[_Run] = []  # ended, but their pictures are still in use
         self._stopping = False
-        self._some_end = False  # of its captures, some do not go on
+        self._some_end = False  # some captures will end
         self._pause = runtime.limits.worker_pause
-        self._due_ns: int | None = None  # monotonic time to start again
-        self._idle_ns: int | None = None  # monotonic time since which it has no source
-        self._short_ns: int | None = None  # monotonic time at which there was no descriptor for its memory
+        self._due_ns: int | None = None  # monotonic time of the next start
+        self._idle_ns: int | None = None  # monotonic time since when it has no source
+        self._short_ns: int | None = None  # monotonic time at which a descriptor was missing for its memory
         self._turned_ns = runtime.clock.monotonic_ns()
         self._handlers: Mapping[type[ProcessMessage], Callable[[_Run, Any], None]] = {
             DeviceFrame: self._on_device_frame,
@@ -170,7 +169,7 @@ class Worker:
 
     @property
     def look_again_ms(self) -> int:
-        """How soon to look again: for places that come home, for a process that is to end, for memory of a dead one."""
+        """Time limit of the next poll: shorter while slots are outstanding, or a process is ending."""
         if self._now is not None and self._now.lent > 0:
             return _BUSY_MS
         if self._closing:
@@ -181,39 +180,39 @@ class Worker:
 
     @property
     def has_process(self) -> bool:
-        """One runs, or may still."""
+        """Whether a process runs, or may still run."""
         return bool(self._now or self._closing)
 
     @property
     def done(self) -> bool:
-        """It was stopped, its processes have ended, and nobody looks at their memory."""
+        """Whether it was stopped, its processes have ended, and their memory is free."""
         return self._stopping and not (self.has_process or self._dead)
 
     @property
     def takes_more(self) -> bool:
-        """Sources may be added."""
+        """Whether sources may be added."""
         return not self._stopping
 
     def fileno(self) -> int | None:
-        """Of the socket, None where there is nothing to be read of it now."""
+        """The socket's descriptor, None if it is not to be read now."""
         if self._now is None or self._is_short:
             return None
         return self._now.channel.socket.fileno()
 
     @property
     def _is_short(self) -> bool:
-        """There is no descriptor for its memory; what it says waits for a moment."""
+        """Whether a descriptor was missing a moment ago; reading pauses."""
         return self._short_ns is not None and self._clock.monotonic_ns() - self._short_ns < _SHORT_MS * 1e6
 
     def start(self) -> None:
-        """A process for the sources that have not ended."""
+        """Start a process for the sources that continue."""
         self._due_ns = None
         tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.goes_on]
         if not tasks:
             return
         try:
             self._now = self._spawn(replace(self._config, tasks=tasks))
-        except OSError as error:  # no descriptor, or no process may be had
+        except OSError as error:  # no descriptor or no process
             self._put_off([*self._captures.values()], f"no capture process can be started: {error.strerror}")
             return
         if self._stopping:
@@ -221,14 +220,14 @@ class Worker:
 
     @property
     def sources(self) -> int:
-        """That have not ended."""
+        """Number of sources that have not ended."""
         return len(self._captures)
 
     def has(self, capture: RemoteCapture) -> bool:
         return capture.number in self._captures
 
     def add(self, capture: RemoteCapture) -> None:
-        """Another source."""
+        """Add a source."""
         self._captures[capture.number], self._idle_ns = capture, None
         if self._now:
             task = Task(capture.number, capture.config, capture.seq)
@@ -238,15 +237,15 @@ class Worker:
             self.start()
 
     def remove(self, capture: RemoteCapture) -> None:
-        """Ask one source to end."""
+        """Ask a source to end."""
         capture.leaving = self._some_end = True
         if self._now and capture.number in self._now.captures:
             self._now.unsent.append(Remove(capture.number))
 
     def abandon_capture(self, capture: RemoteCapture) -> None:
-        """It was asked to end and has not: nothing that still comes of it counts.
+        """Ignore a removed source that has not ended.
 
-        A process that has no other source is ended, and with it the library that does not return.
+        A process without another source is killed, and the blocked library with it.
         """
         self._end(capture, None, "left behind: its process does not answer for it")
         run = self._now
@@ -257,7 +256,7 @@ class Worker:
             run.kill(self._clock.monotonic_ns())
 
     def stop(self) -> None:
-        """Ask it to end when its sources have; it takes no more."""
+        """Ask the process to end with its sources; it takes no more."""
         self._stopping = True
         if self._now:
             self._now.unsent.append(Stop())
@@ -267,22 +266,22 @@ class Worker:
             self._end(capture, capture.broken or capture.failure)
 
     def kill(self) -> None:
-        """From any thread: end the process, whatever it does."""
+        """Kill the process; from any thread."""
         now = self._now
         for run in (*self._closing, *([now] if now else [])):
             run.kill(self._clock.monotonic_ns())
 
     def abandon(self) -> None:
-        """End the process, whatever it does, and do not wait for that. The last call."""
+        """Kill the process without waiting for it. The last call."""
         self.kill()
         for run in (*self._closing, *([self._now] if self._now else [])):
             reap(run.process, 0)
 
     def receive(self) -> None:
-        """What has come, up to a number of packets. A process that talks nonsense is replaced.
+        """Receive messages, up to a number of packets. A process with invalid messages is replaced.
 
         Raises:
-            NoDescriptorError: for its memory; what it said after that is not received.
+            NoDescriptorError: for its memory; later messages are not received.
         """
         for _ in range(_PACKETS):
             run = self._now
@@ -313,8 +312,8 @@ class Worker:
             self._hand_over()
 
     def wait_for_descriptor(self) -> None:
-        """Frames in its new memory, and all that it says after them, wait until there is one, or the process is given
-        up: what it says behind them, if only that it is alive, cannot be heard."""
+        """Pause reading until a descriptor is free, or the process is given up. Meanwhile none of its messages is read,
+        not even a heartbeat."""
         if not (run := self._now):
             return
         if self._short_ns is None:
@@ -329,7 +328,7 @@ class Worker:
         self._on_closed(run)
 
     def turn(self) -> None:
-        """Do all that is due: return places, send messages, reap processes, start the next."""
+        """Do what is due: return slots, send messages, reap processes, start the next."""
         for closed in [*self._closing]:
             self._reap(closed)
         for dead in [dead for dead in self._dead if dead.all_free]:
@@ -343,7 +342,7 @@ class Worker:
         self._turned_ns = now
         run = self._now
         if run:
-            if now - before > _PAUSED_NS:  # what came meanwhile is not read yet
+            if now - before > _PAUSED_NS:  # its messages meanwhile have not been read
                 run.heard_ns = now
             self._tell(run)
             self._check(run)
@@ -351,11 +350,11 @@ class Worker:
             self.start()
 
     def _has_room(self) -> bool:
-        """A new process may send all that a process may: where no frame may be lost, none of the last one's waits."""
+        """Whether a new process may send a full queue: with a lossless board the last one's frames must be done."""
         return self._config.live or all(self._to.board.is_settled(row.id) for row in self._captures.values())
 
     def _end_broken(self) -> None:
-        """The last frame's message comes before the word that there are no more."""
+        """End broken captures once their last frame is sent."""
         reading = self._now.captures if self._now else ()
         ending = [row for row in self._captures.values() if not row.goes_on]
         for capture in ending:
@@ -364,7 +363,7 @@ class Worker:
         self._some_end = bool(ending)
 
     def _rest(self) -> None:
-        """It has no source: it ends after a while, should none come."""
+        """End the process if it has had no source for a while."""
         now = self._clock.monotonic_ns()
         self._idle_ns = self._idle_ns or now
         if now - self._idle_ns >= self._limits.worker_idle * 1e9:
@@ -373,7 +372,7 @@ class Worker:
     # --- the process -----------------------------------------------------------------------------------------------
 
     def _spawn(self, config: WorkerConfig) -> _Run:
-        """The orders are in a file in memory: a pipe would block until the process reads."""
+        """Start a process. Its configuration is in a memory file: a pipe would block until the process reads."""
         mine, theirs = pair()
         orders = os.memfd_create("orders")
         try:
@@ -400,11 +399,11 @@ class Worker:
         try:
             while run.unsent and run.channel.send([run.unsent[0]]):
                 run.unsent.popleft()
-        except OSError:  # it has ended; what it said before is still to be read
+        except OSError:  # it has ended; its last messages are still to be read
             run.unsent.clear()
 
     def _check(self, run: _Run) -> None:
-        """End a process that is stuck."""
+        """Kill a process that is stuck."""
         now = self._clock.monotonic_ns()
         has_begun = run.heard_ns > run.started_ns
         limit = self._limits.worker_silence if has_begun else self._limits.worker_start
@@ -414,10 +413,10 @@ class Worker:
             run.problem = run.problem or f"{what} for {limit:.0f} s"
             run.kill(now)
         elif run.killed_ns is not None and now - run.killed_ns > self._limits.worker_exit * 1e9:
-            self._on_closed(run)  # a thread that the system holds, or a process of a library's, keeps the socket open
+            self._on_closed(run)  # a thread in the kernel, or a library's child process, keeps the socket open
 
     def _on_closed(self, run: _Run) -> None:
-        """Its socket is closed: it has ended, or is about to."""
+        """Its socket is closed: it has ended, or will soon."""
         run.channel.close()
         run.closed_ns = self._clock.monotonic_ns()
         self._now, self._short_ns, self.memory = None, None, 0
@@ -425,7 +424,7 @@ class Worker:
         self._reap(run)
 
     def _reap(self, run: _Run) -> None:
-        """See whether it has exited, kill it when that takes too long, and go on without it when even that does."""
+        """Reap the process; kill it if it takes too long, and go on without it if even that fails."""
         now, code = self._clock.monotonic_ns(), run.process.poll()
         if code is not None:
             self._closing.remove(run)
@@ -435,10 +434,10 @@ class Worker:
             if now - (run.closed_ns or 0) > self._limits.worker_exit * 1e9:
                 run.kill(now)
         elif now - max(run.killed_ns, run.closed_ns or 0) > self._limits.worker_exit * 1e9:
-            self._on_worker_lost(run, "it cannot be ended: the system holds it")
+            self._on_worker_lost(run, "it cannot be killed: the kernel holds it")
 
     def _on_worker_lost(self, run: _Run, how: str) -> None:
-        """Tell those of its sources that had not ended."""
+        """Report the loss to its sources."""
         if run.is_mourned:
             return
         run.is_mourned = True
@@ -452,13 +451,13 @@ class Worker:
             self.start()
 
     def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
-        """Until a process can be started again."""
+        """Report sources as down, and schedule the next process."""
         for capture in captures:
             self._to.admission.release(capture.id)
             if self._stopping:
                 self._end(capture, None)
             elif not capture.leaving and capture.once and capture.seq > capture.first:
-                # Played in part: to start again would publish the same frames twice.
+                # Part of it was published: a restart would publish the same frames twice.
                 capture.broken, self._some_end = reason, True
             elif not capture.leaving:
                 capture.state, capture.format = "down", None
@@ -468,7 +467,7 @@ class Worker:
             self._pause = min(_LONGEST_PAUSE * self._limits.worker_pause, self._pause * 2)
 
     def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
-        """It ends without a word of its own."""
+        """End a capture on behalf of its process."""
         del self._captures[capture.number]
         self._to.admission.release(capture.id)
         capture.state, capture.failure, capture.format = "ended", failure, None
@@ -476,7 +475,7 @@ class Worker:
         capture.end.set()
 
     # --- messages --------------------------------------------------------------------------------------------------
-    # Of a capture that is not known any more, frames are given back at once, and the rest is nobody's.
+    # For a capture that is unknown by now frames are returned at once, and other messages are ignored.
 
     def _on_device_frame(self, run: _Run, message: DeviceFrame) -> None:
         info, luma = message.info, run.blocks[message.block].pointer + message.offset
