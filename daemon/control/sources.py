@@ -132,7 +132,7 @@ class SourceManager:
             LookoutError: it cannot be made.
         """
         if self._config.capture_processes != 0 and remote_sources([source]):
-            return RemoteCapture(source, once=self._make_source(source, _NO_DECODER).plays_once)
+            return RemoteCapture(source, plays_once=self._make_source(source, _NO_DECODER).plays_once)
         return self._capture(source, 0)
 
     def start(self) -> None:
@@ -170,7 +170,7 @@ class SourceManager:
             seq = self._sinks.ledger.add(capture.id)
             self._sinks.board.add(capture.id, patient=capture.config.is_patient)
             if isinstance(capture, RemoteCapture):
-                capture.first = capture.seq = seq
+                capture.first_seq = capture.seq = seq
             elif isinstance(capture, Capture):
                 capture.count_from(seq)
         with self._lock:
@@ -308,12 +308,12 @@ class SourceManager:
         config = self._config
         return WorkerConfig(
             make_source=self._make_source,
-            offer=self._backend,
+            backend=self._backend,
             live=config.board.mode == "live",
             depth=config.board.depth,
-            places=surfaces_of(config),
+            slots=surfaces_of(config),
             reconnect=config.reconnect,
-            asks=config.admission != "off",
+            has_admission=config.admission != "off",
             stall_after_s=config.monitor.stall_after_s,
             settle_s=self._limits.settle,
             log=config.log,

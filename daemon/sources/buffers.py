@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Block(Protocol):
+class SharedMemory(Protocol):
     """Memory of the host or of a GPU that processes can share.
 
     Attributes:
@@ -36,7 +36,7 @@ class Slot(Protocol):
     """Memory of one picture, in the process that owns it."""
 
     @property
-    def block(self) -> Block: ...
+    def memory(self) -> SharedMemory: ...
     @property
     def offset(self) -> int: ...
     @property
@@ -52,7 +52,7 @@ class Mapper(Protocol):
         """Bind the calling thread to the mapper's device."""
         ...
 
-    def map(self, fd: int, size: int) -> Block: ...
+    def map(self, fd: int, size: int) -> SharedMemory: ...
 
     def close(self) -> None:
         """Requires that all mapped memory is closed."""
@@ -78,8 +78,8 @@ def _map(fd: int, size: int) -> int:
     return int(address)
 
 
-class HostBlock:
-    """See `Block`.
+class HostMemory:
+    """See `SharedMemory`.
 
     Args:
         fd: of another process's memory; None to allocate.
@@ -117,8 +117,8 @@ class HostMapper:
     def make_current(self) -> None:
         """Host memory needs no device."""
 
-    def map(self, fd: int, size: int) -> HostBlock:
-        return HostBlock(size, fd)
+    def map(self, fd: int, size: int) -> HostMemory:
+        return HostMemory(size, fd)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -129,20 +129,20 @@ class HostSlot:
 
     is_ready = True  # the copy is synchronous
 
-    def __init__(self, block: HostBlock, offset: int) -> None:
-        self.block, self.offset = block, offset
+    def __init__(self, memory: HostMemory, offset: int) -> None:
+        self.memory, self.offset = memory, offset
 
 
 class RemoteLease:
-    """A slot of another process. When the lease dies it appends the slot to `home`, from where the owner is told."""
+    """A slot of another process. A lease that dies appends its slot to `returned`, for the owner."""
 
-    __slots__ = ("_block", "_home", "_offset")
+    __slots__ = ("_memory", "_offset", "_returned")
 
-    def __init__(self, home: deque[tuple[int, int]], block: int, offset: int) -> None:
-        self._home, self._block, self._offset = home, block, offset
+    def __init__(self, returned: deque[tuple[int, int]], memory: int, offset: int) -> None:
+        self._returned, self._memory, self._offset = returned, memory, offset
 
     def __del__(self) -> None:
-        self._home.append((self._block, self._offset))
+        self._returned.append((self._memory, self._offset))
 
 
 class _View:

@@ -14,7 +14,7 @@ from daemon.capture.processes.channel import (
     DeviceFrame,
     FromCapture,
     HostFrame,
-    NewBlock,
+    NewMemory,
     PictureSkipped,
     ProcessMessage,
     StateChanged,
@@ -26,7 +26,7 @@ from daemon.clock import SystemClock
 from daemon.errors import SourceError
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.buffers import HostBlock
+from daemon.sources.buffers import HostMemory
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.leases import BufferPool
 from detectors.port import DeviceImage, HostImage
@@ -38,23 +38,23 @@ _SIZE = 64
 class _Place:
     """Where a picture lies that is whole when the test says so."""
 
-    def __init__(self, block: HostBlock, offset: int) -> None:
-        self.block, self.offset, self.is_ready = block, offset, True
+    def __init__(self, memory: HostMemory, offset: int) -> None:
+        self.memory, self.offset, self.is_ready = memory, offset, True
 
 
 class _Source:
     """Gives pictures of its own, one place for each."""
 
     def __init__(self, number: int, sender: FrameSender) -> None:
-        self.feed = Feed(number, sender, live=True, depth=1, places=4, asks=False)
+        self.feed = Feed(number, sender, live=True, depth=1, slots=4, has_admission=False)
         self._seq = 0
-        self._block = HostBlock(_SIZE * 4)
-        self._buffers = BufferPool([_Place(self._block, _SIZE * number) for number in range(4)])
+        self._memory = HostMemory(_SIZE * 4)
+        self._buffers = BufferPool([_Place(self._memory, _SIZE * number) for number in range(4)])
 
     def put(self, *, whole: bool = True) -> _Place:
         lease = self._buffers.acquire()
         lease.slot.is_ready = whole
-        luma = self._block.pointer + lease.slot.offset
+        luma = self._memory.pointer + lease.slot.offset
         image = DeviceImage(luma, luma + 32, 8, 8, 4, False, False, 0, lease)
         info = FrameInfo("cam", "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4)
         self._seq += 1
@@ -74,7 +74,7 @@ class _Daemon:
         while len(heard) < count:
             received = self._channel.receive()
             assert received is not None
-            heard += [message for message in received[0] if not isinstance(message, NewBlock)]
+            heard += [message for message in received[0] if not isinstance(message, NewMemory)]
         return heard
 
 
@@ -134,7 +134,7 @@ def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
 def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
     """The connection ends with the reason, to be tried again; its pictures keep their numbers."""
     with _handing_over() as (sender, daemon, _):
-        feed = Feed(0, sender, live=True, depth=1, places=4, asks=False)
+        feed = Feed(0, sender, live=True, depth=1, slots=4, has_admission=False)
         frames = [
             Frame(FrameInfo("cam", "s", seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4), HostImage(picture))
             for seq, picture in enumerate([np.zeros((4, 8, 3), np.uint8)] * 2)
@@ -148,7 +148,7 @@ def test_a_picture_that_there_is_no_memory_for_is_counted() -> None:
 def test_in_a_burst_one_waits_until_another_has_come_home() -> None:
     """One is looked at and another waits at the daemon: a third would take its place."""
     with _handing_over() as (sender, daemon, _):
-        feed, woken = Feed(0, sender, live=True, depth=16, places=4, asks=False), Event()
+        feed, woken = Feed(0, sender, live=True, depth=16, slots=4, has_admission=False), Event()
         feed.listen("cam", woken.set)
         picture, now = HostImage(np.zeros((4, 8, 3), np.uint8)), SystemClock().monotonic_ns()
         frames = [
@@ -157,7 +157,7 @@ def test_in_a_burst_one_waits_until_another_has_come_home() -> None:
         ]
         hour = 3600 * 10**9
         assert [feed.put(frame, hold_ns=hour) for frame in frames[:3]] == [True, True, False]
-        feed.returned()
+        feed.on_returned()
         assert woken.is_set()
         assert feed.put(frames[2], hold_ns=hour)
         assert not feed.put(frames[3], hold_ns=hour)

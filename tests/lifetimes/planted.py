@@ -38,7 +38,7 @@ def lost_frame() -> None:
 
 def wrong_state() -> None:
     """A source whose process died is not said to be down."""
-    put_off = Worker._put_off
+    put_off = Worker._schedule_restart
 
     def keep_quiet(self: Worker, captures: Any, reason: str) -> None:
         states = {capture: capture.state for capture in captures}
@@ -46,7 +46,7 @@ def wrong_state() -> None:
         for capture, state in states.items():
             capture.state = state if capture.state == "down" else "stalled"
 
-    Worker._put_off = keep_quiet  # type: ignore[method-assign]
+    Worker._schedule_restart = keep_quiet  # type: ignore[method-assign]
 
 
 def left_thread() -> None:

@@ -31,15 +31,15 @@ class End:
     def __init__(self, folder: Path) -> None:
         self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Announcements()
         self.board = FrameBoard(["cam"], self.ledger, self.clock, depth=2, max_age_ns=10**9)
-        self.capture = RemoteCapture(camera("cam"), once=False)
+        self.capture = RemoteCapture(camera("cam"), plays_once=False)
         config = WorkerConfig(
             make_source=partial(make, folder=folder),
-            offer=NoHardwareDecoder("none"),
+            backend=NoHardwareDecoder("none"),
             live=False,
             depth=2,
-            places=8,
+            slots=8,
             reconnect=ReconnectConfig(),
-            asks=False,
+            has_admission=False,
             stall_after_s=60,
             settle_s=1,
             log=LogConfig(),
@@ -50,7 +50,7 @@ class End:
     def turn_until(self, done: Callable[[], bool], what: str) -> None:
         def look() -> bool:
             self.worker.receive()
-            self.worker.turn()
+            self.worker.run_once()
             return done()
 
         wait_until(look, what)
@@ -90,10 +90,10 @@ def test_where_no_frame_may_be_lost_the_next_process_waits_for_the_last_ones_fra
         end.turn_until(lambda: end.captured > 1, "frames come")
         end.die()
         end.clock.advance(3600)
-        end.worker.turn()
+        end.worker.run_once()
         assert not end.worker.has_process
         end.look_at_all()
-        end.worker.turn()
+        end.worker.run_once()
         assert end.worker.has_process
         before = end.captured
         end.turn_until(lambda: end.captured > before, "its frames come")
@@ -108,10 +108,10 @@ def test_a_source_that_is_removed_as_its_process_dies_ends_after_its_last_messag
         end.worker.remove(end.capture)
         end.die()
         end.clock.advance(3600)
-        end.worker.turn()
+        end.worker.run_once()
         assert not end.capture.ended
         end.look_at_all()
-        end.worker.turn()
+        end.worker.run_once()
         assert end.capture.ended
         assert end.said.states[-1] == "ended"
         assert not end.worker.has_process

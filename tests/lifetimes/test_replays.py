@@ -170,10 +170,10 @@ def test_no_picture_is_read_after_it_is_given_back() -> None:
     """What the replay above rests on: an image keeps its place for as long as anybody holds it."""
     from collections import deque
 
-    from daemon.sources.buffers import HostBlock, RemoteLease, view
+    from daemon.sources.buffers import HostMemory, RemoteLease, view
 
     home: deque[tuple[int, int]] = deque()
-    block = HostBlock(64)
+    block = HostMemory(64)
     image = HostImage(view(block.pointer, (4, 4, 3), RemoteLease(home, 7, 0)))
     part = image.bgr[1:]
     del image

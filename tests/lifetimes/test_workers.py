@@ -23,8 +23,8 @@ from daemon.capture.processes.channel import (
     Failed,
     FromCapture,
     Heartbeat,
-    NewBlock,
-    Share,
+    NewMemory,
+    QuotaChanged,
     Stop,
     ToCapture,
     pair,
@@ -192,7 +192,7 @@ class Asking:
         mine, theirs = pair()
         self.channel = Channel(mine, FromCapture)
         self.sender = FrameSender(Channel(theirs, ToCapture), NoHardwareDecoder("none"), SystemClock(), live=True)
-        self.feed = Feed(7, self.sender, live=True, depth=1, places=4, asks=True)
+        self.feed = Feed(7, self.sender, live=True, depth=1, slots=4, has_admission=True)
         self.shares: list[Quota] = []
 
     def enter(self) -> Future[None]:
@@ -207,14 +207,14 @@ def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
     second = asking.enter()
     assert not first.done()
     assert not second.done()
-    asking.feed.answered(AdmissionReply(7, 1, None))  # late, and to the first
+    asking.feed.on_admission_reply(AdmissionReply(7, 1, None))  # late, and to the first
     assert not second.done()
-    asking.feed.answered(AdmissionReply(7, 2, "no room"))
+    asking.feed.on_admission_reply(AdmissionReply(7, 2, "no room"))
     with pytest.raises(SourceError, match="no room"):
         second.result(0)
-    asking.feed.shared(Share(7, 1, Quota(fps=5.0)))
+    asking.feed.on_quota_changed(QuotaChanged(7, 1, Quota(fps=5.0)))
     assert asking.shares == []
-    asking.feed.shared(Share(7, 2, UNLIMITED))
+    asking.feed.on_quota_changed(QuotaChanged(7, 2, UNLIMITED))
     assert asking.shares == [UNLIMITED]
 
 
@@ -234,7 +234,7 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
     def send_blocks() -> None:
         with open(os.devnull) as file:
             for count in range(200):
-                there.send([NewBlock(count, 1, device=False)], file.fileno())
+                there.send([NewMemory(count, 1, device=False)], file.fileno())
 
     threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
     threads.append(threading.Thread(target=send_blocks))
@@ -246,7 +246,7 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
         received = here.receive()
         assert received is not None
         messages, fd = received
-        if isinstance(messages[0], NewBlock):
+        if isinstance(messages[0], NewMemory):
             assert fd is not None
             os.close(fd)
             blocks.append(messages[0].number)
@@ -283,7 +283,7 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
     end.setblocking(False)
     channel, process = Channel(end, FromCapture), Channel(theirs, ToCapture)
     with open(os.devnull) as file:
-        process.send([NewBlock(1, 1, device=False)], file.fileno())
+        process.send([NewMemory(1, 1, device=False)], file.fileno())
     process.send([Failed("the reason")])
     channel.send([Stop()])  # unread
     others.append(theirs)
@@ -292,7 +292,7 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
         heard += received[0]
         if received[1] is not None:
             os.close(received[1])
-    assert heard == [NewBlock(1, 1, device=False), Failed("the reason")]
+    assert heard == [NewMemory(1, 1, device=False), Failed("the reason")]
     channel.close()
 
 

@@ -17,7 +17,7 @@ from av.packet import Packet
 from av.video.frame import VideoFrame
 from msgspec import structs
 
-from daemon.sources.buffers import HostBlock, HostMapper, HostSlot, view
+from daemon.sources.buffers import HostMapper, HostMemory, HostSlot, view
 from daemon.sources.decode import UnsuitableError
 from daemon.sources.leases import BufferPool
 from daemon.sources.nvdec.capability import Capability, SizeLimits
@@ -86,7 +86,7 @@ class FakeSession:
         assert self.all_free
         self.closed = True
         if self._buffers:
-            self._block.close()
+            self._memory.close()
 
     def _open(self) -> None:
         self._context: Any = CodecContext.create(self._codec, "r")
@@ -101,10 +101,10 @@ class FakeSession:
         width, height = frame.width, frame.height
         size = width * height * 3 // 2
         if self._buffers is None:
-            self._block = HostBlock(size * self._surfaces)
-            self._buffers = BufferPool([HostSlot(self._block, size * number) for number in range(self._surfaces)])
+            self._memory = HostMemory(size * self._surfaces)
+            self._buffers = BufferPool([HostSlot(self._memory, size * number) for number in range(self._surfaces)])
         lease = self._buffers.acquire()
-        luma = self._block.pointer + lease.slot.offset
+        luma = self._memory.pointer + lease.slot.offset
         view(luma, (height * 3 // 2, width))[:] = frame.to_ndarray(format="nv12")
         return DeviceImage(luma, luma + width * height, width, width, height, bt709, full_range, 0, lease)
 
@@ -116,13 +116,13 @@ class FakeTarget:
         self._pitch, self._height = -(-width // 2) * 2, height
         self._rows = height + -(-height // 2)
         size = self._pitch * self._rows
-        self._block = HostBlock(size * surfaces)
-        self._buffers = BufferPool([HostSlot(self._block, size * number) for number in range(surfaces)])
+        self._memory = HostMemory(size * surfaces)
+        self._buffers = BufferPool([HostSlot(self._memory, size * number) for number in range(surfaces)])
         self.closed = False
 
     def put(self, frame: VideoFrame, bt709: bool, full_range: bool) -> DeviceImage:
         lease = self._buffers.acquire()
-        luma = self._block.pointer + lease.slot.offset
+        luma = self._memory.pointer + lease.slot.offset
         interleave(frame, view(luma, (self._rows, self._pitch)))
         chroma = luma + self._pitch * self._height
         return DeviceImage(luma, chroma, self._pitch, frame.width, frame.height, bt709, full_range, 0, lease)
@@ -134,7 +134,7 @@ class FakeTarget:
     def close(self) -> None:
         assert self.all_free
         self.closed = True
-        self._block.close()
+        self._memory.close()
 
 
 class FakeCard:

@@ -13,7 +13,7 @@ from daemon.capture.sinks import Quota
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 
-MOST = 64  # messages in one packet
+MAX_MESSAGES = 64  # messages in one packet
 _PACKET_BYTES = 1 << 18
 _DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own: msgpack's nil, which is not a list of messages
 
@@ -31,14 +31,14 @@ class DeviceFrame(ProcessMessage, frozen=True, tag=1):
     """A frame on the GPU. Its slot is leased until the daemon returns it.
 
     Attributes:
-        block, offset: address of luma.
+        memory, offset: address of luma.
         chroma: bytes from luma to chroma.
         turns: as in `detectors.port.DeviceImage`.
     """
 
     capture: int
     info: FrameInfo
-    block: int
+    memory: int
     offset: int
     chroma: int
     pitch: int
@@ -52,7 +52,7 @@ class HostFrame(ProcessMessage, frozen=True, tag=2):
 
     capture: int
     info: FrameInfo
-    block: int
+    memory: int
     offset: int
 
 
@@ -103,7 +103,7 @@ class Ended(ProcessMessage, frozen=True, tag=7):
     failure: str | None
 
 
-class NewBlock(ProcessMessage, frozen=True, tag=8):
+class NewMemory(ProcessMessage, frozen=True, tag=8):
     """Memory for frames; alone in its packet, with its file descriptor."""
 
     number: int
@@ -111,7 +111,7 @@ class NewBlock(ProcessMessage, frozen=True, tag=8):
     device: bool
 
 
-class BlockGone(ProcessMessage, frozen=True, tag=9):
+class MemoryClosed(ProcessMessage, frozen=True, tag=9):
     number: int
 
 
@@ -135,8 +135,8 @@ FromCapture = (
     | Connected
     | Disconnected
     | Ended
-    | NewBlock
-    | BlockGone
+    | NewMemory
+    | MemoryClosed
     | Heartbeat
     | Failed
 )
@@ -147,7 +147,7 @@ FromCapture = (
 class Returned(ProcessMessage, frozen=True, tag=1):
     """Slots that the daemon has released: memory and offset."""
 
-    places: list[tuple[int, int]]
+    slots: list[tuple[int, int]]
 
 
 class AdmissionReply(ProcessMessage, frozen=True, tag=2):
@@ -158,7 +158,7 @@ class AdmissionReply(ProcessMessage, frozen=True, tag=2):
     refusal: str | None
 
 
-class Share(ProcessMessage, frozen=True, tag=3):
+class QuotaChanged(ProcessMessage, frozen=True, tag=3):
     """The quota of a connection."""
 
     capture: int
@@ -186,13 +186,13 @@ class Remove(ProcessMessage, frozen=True, tag=6):
     capture: int
 
 
-class Disown(ProcessMessage, frozen=True, tag=7):
+class Abandon(ProcessMessage, frozen=True, tag=7):
     """Abandon a source that was removed and has not ended."""
 
     capture: int
 
 
-ToCapture = Returned | AdmissionReply | Share | Stop | Add | Remove | Disown
+ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon
 
 
 class NoDescriptorError(Exception):
@@ -214,7 +214,7 @@ class Channel:
         self._decode = msgspec.msgpack.Decoder(list[kind]).decode  # type: ignore[valid-type]
         self._buffer = bytearray(_PACKET_BYTES)
         self._view = memoryview(self._buffer)
-        self._scrap = bytearray(1)
+        self._discarded = bytearray(1)
         self._descriptors_due = 0
 
     def send(self, messages: Sequence[ProcessMessage], fd: int | None = None) -> bool:
@@ -272,7 +272,7 @@ class Channel:
         for _, _, data in extra:
             fds.frombytes(data[: fds.itemsize])
         try:
-            self._take_away()
+            self._discard_packet()
             if self._view[:size] == _DESCRIPTOR_FOLLOWS:
                 self._descriptors_due += 1
                 return self._receive_with_descriptor()
@@ -283,12 +283,12 @@ class Channel:
                 os.close(fd)
             raise
 
-    def _take_away(self) -> None:
+    def _discard_packet(self) -> None:
         """Remove the peeked packet, whatever its length."""
         try:
-            self.socket.recv_into(self._scrap)
+            self.socket.recv_into(self._discarded)
         except ConnectionResetError:  # the other end has closed; reported once
-            self.socket.recv_into(self._scrap)
+            self.socket.recv_into(self._discarded)
 
     def close(self) -> None:
         self.socket.close()

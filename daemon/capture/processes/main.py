@@ -23,14 +23,14 @@ import structlog
 from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
 from daemon.capture.processes.channel import (
+    Abandon,
     Add,
     AdmissionReply,
     Channel,
-    Disown,
     Failed,
+    QuotaChanged,
     Remove,
     Returned,
-    Share,
     Stop,
     ToCapture,
 )
@@ -72,19 +72,19 @@ class WorkerConfig:
 
     Attributes:
         part: its share of the GPU's decoder and memory.
-        asks: the daemon admits connections.
-        depth, places: see `Feed`.
+        has_admission: the daemon admits connections.
+        depth, slots: see `Feed`.
         niceness: added to the daemon's own.
         memory_bytes: limit of private memory; None for no limit.
     """
 
     make_source: Callable[[SourceConfig, DecoderPool], Source]
-    offer: DecoderBackend
+    backend: DecoderBackend
     live: bool
     depth: int
-    places: int
+    slots: int
     reconnect: ReconnectConfig
-    asks: bool
+    has_admission: bool
     stall_after_s: float
     settle_s: float
     log: LogConfig
@@ -102,15 +102,15 @@ def main() -> int:
     with os.fdopen(int(sys.argv[2]), "rb") as file:
         config: WorkerConfig = pickle.load(file)  # noqa: S301 - from the daemon, which started this
     os.nice(config.niceness)
-    _bound_memory(config.memory_bytes)
+    _limit_memory(config.memory_bytes)
     with logging(config.log):
         try:
-            hardware = config.offer.open(config.part)
+            decoder_pool = config.backend.open(config.part)
         except Exception as error:  # noqa: BLE001 - the daemon reports it
             channel.send([Failed(f"{type(error).__name__}: {error}")])
             return 1
         try:
-            _Worker(config, hardware, channel, SystemClock()).run()
+            _CaptureProcess(config, decoder_pool, channel, SystemClock()).run()
         except Exception as error:
             log.exception("capture process failed")
             with suppress(OSError):
@@ -120,15 +120,15 @@ def main() -> int:
     os._exit(0)  # threads may be blocked in libraries
 
 
-def _bound_memory(most: int | None) -> None:
+def _limit_memory(limit: int | None) -> None:
     """Let allocations beyond the limit fail, before the machine runs out of memory."""
-    if most is not None:
+    if limit is not None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
 
 
 @dataclass
-class _Unmade:
+class _FailedTask:
     """A source that could not be made, and is retried."""
 
     task: Task
@@ -136,20 +136,20 @@ class _Unmade:
     backoff: Backoff
 
 
-class _Worker:
+class _CaptureProcess:
     """Runs the captures of a process."""
 
-    def __init__(self, config: WorkerConfig, hardware: DecoderPool, channel: Channel, clock: Clock) -> None:
-        self._config, self._hardware, self._channel, self._clock = config, hardware, channel, clock
-        self._sender = FrameSender(channel, hardware, clock, live=config.live)
+    def __init__(self, config: WorkerConfig, decoder_pool: DecoderPool, channel: Channel, clock: Clock) -> None:
+        self._config, self._decoder_pool, self._channel, self._clock = config, decoder_pool, channel, clock
+        self._sender = FrameSender(channel, decoder_pool, clock, live=config.live)
         self._feeds: dict[int, Feed] = {}
         self._captures: dict[int, Capture] = {}
-        self._unmade: dict[int, _Unmade] = {}
+        self._failed: dict[int, _FailedTask] = {}
         self._stopping = False
         self._bell, self._ringer = os.pipe()  # written to when a source has ended
         first = [capture for task in config.tasks if (capture := self._make(task))]
         self._threads = CaptureThreads(
-            first, hardware.threads, ThreadContext(clock, self._give_up, hardware.make_current)
+            first, decoder_pool.threads, ThreadContext(clock, self._fail, decoder_pool.make_current)
         )
         self._sending = threading.Thread(target=self._send, name="sender", daemon=True)
 
@@ -168,14 +168,14 @@ class _Worker:
                 if received is None:
                     return
                 for message in received[0]:
-                    self._obey(message)
+                    self._handle(message)
             now = self._clock.monotonic_ns()
             if self._bell in came:
                 os.read(self._bell, 4096)
                 due_ns = now
             if now >= due_ns:
                 due_ns = now + round(_TICK_S * 1e9)
-                self._look_around(now)
+                self._housekeeping(now)
         self._sender.end()
         self._sending.join()
 
@@ -185,9 +185,9 @@ class _Worker:
             self._sender.run()
         except Exception as error:
             log.exception("frames cannot be sent")
-            self._give_up(f"{type(error).__name__}: {error}")
+            self._fail(f"{type(error).__name__}: {error}")
 
-    def _give_up(self, reason: str) -> None:
+    def _fail(self, reason: str) -> None:
         """End the process; the daemon starts another for the same sources."""
         with suppress(OSError):
             self._channel.send([Failed(reason)])
@@ -199,15 +199,15 @@ class _Worker:
         live = config.live and not task.source.is_patient
         depth = PATIENT_DEPTH if config.live else config.depth
         feed = self._feeds.get(task.capture) or Feed(
-            task.capture, self._sender, live=live, depth=depth, places=config.places, asks=config.asks
+            task.capture, self._sender, live=live, depth=depth, slots=config.slots, has_admission=config.has_admission
         )
         self._feeds[task.capture] = feed
         try:
-            source = config.make_source(task.source, self._hardware)
+            source = config.make_source(task.source, self._decoder_pool)
         except Exception as error:
             if not isinstance(error, SourceError):
                 log.exception("source cannot be made", source=task.source.id)
-            self._try_again(task, feed, error, backoff)
+            self._retry_later(task, feed, error, backoff)
             return None
         capture = capture_kind(source)(
             task.source,
@@ -225,70 +225,70 @@ class _Worker:
     def _ring(self) -> None:
         os.write(self._ringer, b".")
 
-    def _try_again(self, task: Task, feed: Feed, error: Exception, backoff: Backoff | None) -> None:
+    def _retry_later(self, task: Task, feed: Feed, error: Exception, backoff: Backoff | None) -> None:
         backoff = backoff or Backoff(self._config.reconnect)
         delay = backoff.next()
         feed.announce("", None, "down", f"it cannot be made: {type(error).__name__}: {error}", delay, None)
-        self._unmade[task.capture] = _Unmade(task, self._clock.monotonic_ns() + round(delay * 1e9), backoff)
+        self._failed[task.capture] = _FailedTask(task, self._clock.monotonic_ns() + round(delay * 1e9), backoff)
 
-    def _begin(self, task: Task, backoff: Backoff | None = None) -> None:
+    def _add_task(self, task: Task, backoff: Backoff | None = None) -> None:
         """Make and start a capture while others run."""
         if capture := self._make(task, backoff):
-            self._add(task, capture, backoff)
+            self._start(task, capture, backoff)
 
-    def _add(self, task: Task, capture: Capture, backoff: Backoff | None = None) -> None:
+    def _start(self, task: Task, capture: Capture, backoff: Backoff | None = None) -> None:
         try:
             self._threads.add(capture)
         except SourceError as error:
             del self._captures[task.capture]
-            self._try_again(task, self._feeds[task.capture], error, backoff)
+            self._retry_later(task, self._feeds[task.capture], error, backoff)
 
-    def _look_around(self, now: int) -> None:
+    def _housekeeping(self, now: int) -> None:
         """Housekeeping."""
         self._sender.housekeeping()
         for number, capture in [*self._captures.items()]:
             if capture.ended:
                 self._finish(number, capture.failure)
             elif capture.check_stalled(self._config.stall_after_s):
-                self._renew(number, capture)
-        for number, unmade in [*self._unmade.items()]:
-            if now >= unmade.due_ns:
-                del self._unmade[number]
-                self._begin(unmade.task, unmade.backoff)
+                self._replace(number, capture)
+        for number, failed in [*self._failed.items()]:
+            if now >= failed.due_ns:
+                del self._failed[number]
+                self._add_task(failed.task, failed.backoff)
 
-    def _renew(self, number: int, capture: Capture) -> None:
+    def _replace(self, number: int, capture: Capture) -> None:
         def make(source: SourceConfig, seq: int) -> Capture | None:
             return self._make(Task(number, source, seq))
 
         if by := self._threads.take_over(capture, make):
-            self._add(Task(number, by.config, capture.seq), by)
+            self._start(Task(number, by.config, capture.seq), by)
 
     def _finish(self, number: int, failure: str | None) -> None:
         """Forget a source that has ended."""
         self._captures.pop(number, None)
-        self._unmade.pop(number, None)
+        self._failed.pop(number, None)
         if feed := self._feeds.pop(number, None):
             feed.end(failure)
 
-    def _obey(self, message: Any) -> None:
+    def _handle(self, message: Any) -> None:
         if isinstance(message, Returned):
-            self._sender.returned(message)
+            self._sender.on_returned(message)
         elif isinstance(message, AdmissionReply):
             if feed := self._feeds.get(message.capture):
-                feed.answered(message)
-        elif isinstance(message, Share):
+                feed.on_admission_reply(message)
+        elif isinstance(message, QuotaChanged):
             if feed := self._feeds.get(message.capture):
-                feed.shared(message)
+                feed.on_quota_changed(message)
         elif isinstance(message, Add):
-            self._begin(pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
+            self._add_task(pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):
             self._remove(message.capture)
-        elif isinstance(message, Disown):
+        elif isinstance(message, Abandon):
             if capture := self._captures.get(message.capture):
                 capture.abandon()
         elif isinstance(message, Stop):
             self._stopping = True
-            for number in [*self._unmade]:
+            for number in [*self._failed]:
                 self._remove(number)
             self._threads.stop()
 
@@ -296,7 +296,7 @@ class _Worker:
         if capture := self._captures.get(number):
             capture.stop("removed")
             capture.wake()
-        elif number in self._unmade:
+        elif number in self._failed:
             self._feeds[number].announce("", None, "ended", "stopped", None, None)
             self._finish(number, None)
 

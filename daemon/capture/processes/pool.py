@@ -25,10 +25,10 @@ from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200
-_EVERY_S = 0.004  # live: frames are gathered this long, so that this thread and lanes wake less often
-_ON_CPU = 8  # sources for each process that decodes on the CPU
+_GATHER_S = 0.004  # live: frames are gathered this long, so that this thread and lanes wake less often
+_CPU_SOURCES = 8  # sources for each process that decodes on the CPU
 _NICE = 10
-_FULL = "the GPU has room for {} decoder sessions, which others have"
+_NO_SESSION = "the GPU has room for {} decoder sessions, which others have"
 _SPARE = 4  # descriptors: one for new memory, more because other threads may take some
 _BASE_BYTES = 1 << 30  # memory limit of a process that decodes on the CPU, and what each source adds:
 _SOURCE_BYTES = 512 << 20  # an 8K stream with 16 reference pictures
@@ -55,13 +55,13 @@ class WorkerPool(threading.Thread):
         super().__init__(name="capture-workers", daemon=True)
         self._config, self._processes = config, processes
         self._sinks, self._runtime = sinks, runtime
-        self._offer = config.offer
+        self._backend = config.backend
         self._workers: list[Worker] = []
-        self._made = 0
-        self._orders: deque[Callable[[], None]] = deque()  # run by this thread
+        self._next_number = 0
+        self._calls: deque[Callable[[], None]] = deque()  # run by this thread
         self._mapper: Mapper | None = None
         self._spares = SpareDescriptors(0)
-        self._ending, self._given_up = Stop(), False
+        self._ending, self._is_killed = Stop(), False
         self.ended = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -81,15 +81,15 @@ class WorkerPool(threading.Thread):
 
     def add(self, captures: Sequence[RemoteCapture]) -> None:
         """Add sources; from any thread. Sources that are added together are distributed evenly."""
-        self._order(lambda: self._place_all(captures))
+        self._call(lambda: self._place_all(captures))
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask a source to end; from any thread."""
-        self._order(lambda: self._with(capture, Worker.remove))
+        self._call(lambda: self._call_worker(capture, Worker.remove))
 
     def abandon(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended; from any thread."""
-        self._order(lambda: self._with(capture, Worker.abandon_capture))
+        self._call(lambda: self._call_worker(capture, Worker.abandon_capture))
 
     def stop(self) -> None:
         """Ask all sources to end. The caller waits for `ended` and joins the thread."""
@@ -98,7 +98,7 @@ class WorkerPool(threading.Thread):
 
     def kill(self) -> None:
         """Kill all processes, and leave behind those that do not end even then."""
-        self._given_up = True
+        self._is_killed = True
         for worker in [*self._workers]:
             worker.kill()
         self._ring()
@@ -110,7 +110,7 @@ class WorkerPool(threading.Thread):
 
     def run(self) -> None:
         try:
-            with closing(self._offer.mapper()) as mapper:
+            with closing(self._backend.mapper()) as mapper:
                 mapper.make_current()
                 self._mapper, self._spares = mapper, SpareDescriptors(_SPARE)
                 with closing(self._spares):
@@ -130,23 +130,23 @@ class WorkerPool(threading.Thread):
         clock = self._runtime.clock
         with self._runtime.watchdog.pulse(self.name) as pulse:
             while not (stopped and all(worker.done for worker in self._workers)):
-                while self._orders:
-                    self._orders.popleft()()
+                while self._calls:
+                    self._calls.popleft()()
                 if self._ending.is_set and not stopped:
                     stopped = True
                     for worker in self._workers:
                         worker.stop()
                 if stopped and not any(worker.has_process for worker in self._workers):
                     self.ended.set()
-                if self._given_up:
+                if self._is_killed:
                     until_ns = until_ns or clock.monotonic_ns() + round(self._runtime.limits.worker_exit * 1e9)
                     if clock.monotonic_ns() > until_ns:
                         return
-                self._turn()
+                self._run_once()
                 pulse.beat()
 
-    def _order(self, order: Callable[[], None]) -> None:
-        self._orders.append(order)
+    def _call(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
         self._ring()
 
     def _ring(self) -> None:
@@ -171,7 +171,7 @@ class WorkerPool(threading.Thread):
             for capture in captures:
                 self._place(capture)
             return
-        for on_gpu, part in self._parts(captures):
+        for on_gpu, part in self._partition(captures):
             self._start(part, len(part) / len(captures), on_gpu=on_gpu)
 
     def _refuse(self, captures: Sequence[RemoteCapture]) -> None:
@@ -180,78 +180,78 @@ class WorkerPool(threading.Thread):
             self._sinks.announce(capture.id, None, "ended", "stopped", None, None)
             capture.cancel()
 
-    def _parts(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
+    def _partition(self, captures: Sequence[RemoteCapture]) -> list[tuple[bool, list[RemoteCapture]]]:
         """The sources of each process, and whether the GPU decodes them."""
-        on_gpu = self._for_decoder(captures, 0)
+        on_gpu = self._fit_on_gpu(captures, 0)
         others = [capture for capture in captures if capture not in on_gpu]
         parts: list[tuple[bool, list[RemoteCapture]]] = []
         for group in (on_gpu, others):
-            count = self._most(len(group), len(captures), on_gpu=group is on_gpu, alone=not on_gpu)
+            count = self._max_processes(len(group), len(captures), on_gpu=group is on_gpu, alone=not on_gpu)
             parts += [(group is on_gpu, group[number::count]) for number in range(count)]
         return parts
 
-    def _for_decoder(self, captures: Sequence[RemoteCapture], taken: int) -> list[RemoteCapture]:
+    def _fit_on_gpu(self, captures: Sequence[RemoteCapture], taken: int) -> list[RemoteCapture]:
         """The sources that fit on the GPU's decoder; sources that require it come first.
 
         Args:
             taken: sessions in use.
         """
-        if isinstance(self._offer, NoHardwareDecoder):
+        if isinstance(self._backend, NoHardwareDecoder):
             return []
-        asking = sorted((capture for capture in captures if capture.wants_gpu), key=lambda capture: not capture.insists)
-        sessions, insisting = self._offer.sessions, sum(capture.insists for capture in asking)
-        return asking if sessions is None else asking[: max(insisting, sessions - taken)]
+        wanting = sorted((row for row in captures if row.wants_gpu), key=lambda row: not row.requires_gpu)
+        sessions, required = self._backend.sessions, sum(row.requires_gpu for row in wanting)
+        return wanting if sessions is None else wanting[: max(required, sessions - taken)]
 
-    def _most(self, sources: int, total: int, *, on_gpu: bool, alone: bool) -> int:
+    def _max_processes(self, sources: int, total: int, *, on_gpu: bool, alone: bool) -> int:
         """The number of processes for the sources of one kind.
 
         Args:
             total: all sources.
             alone: there are no sources of the other kind.
         """
-        return min(max(1, self._processes(total)), sources if on_gpu or alone else -(-sources // _ON_CPU))
+        return min(max(1, self._processes(total)), sources if on_gpu or alone else -(-sources // _CPU_SOURCES))
 
     def _place(self, capture: RemoteCapture) -> None:
-        going = [worker for worker in self._workers if worker.takes_more]
+        going = [worker for worker in self._workers if worker.accepts_sources]
         taken = sum(worker.sources for worker in going if worker.on_gpu)
         total = sum(worker.sources for worker in going) + 1
-        on_gpu = bool(self._for_decoder([capture], taken))
+        on_gpu = bool(self._fit_on_gpu([capture], taken))
         alike = [worker for worker in going if worker.on_gpu == on_gpu]
         sources = sum(worker.sources for worker in alike) + 1
-        if len(alike) < self._most(sources, total, on_gpu=on_gpu, alone=len(alike) == len(going)):
+        if len(alike) < self._max_processes(sources, total, on_gpu=on_gpu, alone=len(alike) == len(going)):
             self._start([capture], 1 / max(self._processes(total), 1), on_gpu=on_gpu)
         else:
             min(alike, key=lambda worker: worker.sources).add(capture)
 
     def _start(self, captures: list[RemoteCapture], part: float, *, on_gpu: bool) -> None:
         """Start another process."""
-        offer = self._offer
+        backend = self._backend
         config = replace(self._config, part=part)
         if not on_gpu:  # without a source that wants the GPU, the process does not open it
-            if not isinstance(offer, NoHardwareDecoder):
-                full = _FULL.format(offer.sessions)
+            if not isinstance(backend, NoHardwareDecoder):
+                full = _NO_SESSION.format(backend.sessions)
                 asked = any(capture.wants_gpu for capture in captures)
-                offer = offer.without_decoder(full) if asked else NoHardwareDecoder(full)
+                backend = backend.without_decoder(full) if asked else NoHardwareDecoder(full)
                 config = replace(config, niceness=_NICE)
-            config = replace(config, offer=offer)
-        if isinstance(offer, NoHardwareDecoder):
-            config = replace(config, memory_bytes=_BASE_BYTES + max(_ON_CPU, len(captures)) * _SOURCE_BYTES)
-        worker = Worker(self._made, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
-        self._made += 1
+            config = replace(config, backend=backend)
+        if isinstance(backend, NoHardwareDecoder):
+            config = replace(config, memory_bytes=_BASE_BYTES + max(_CPU_SOURCES, len(captures)) * _SOURCE_BYTES)
+        worker = Worker(self._next_number, captures, config, self._sinks, self._runtime, on_gpu=on_gpu)
+        self._next_number += 1
         worker.mapper = self._mapper or worker.mapper
         self._workers = [*self._workers, worker]
         worker.start()
 
-    def _with(self, capture: RemoteCapture, act: Callable[[Worker, RemoteCapture], None]) -> None:
+    def _call_worker(self, capture: RemoteCapture, act: Callable[[Worker, RemoteCapture], None]) -> None:
         for worker in self._workers:
             if worker.has(capture):
                 act(worker, capture)
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         for worker in self._workers:  # send messages before waiting
-            worker.turn()
+            worker.run_once()
         self._workers = [worker for worker in self._workers if not worker.done]
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
@@ -259,7 +259,7 @@ class WorkerPool(threading.Thread):
         for fd in workers:
             poller.register(fd, select.POLLIN)
         self._spares.refill()
-        came = poller.poll(min([_IDLE_MS, *(worker.look_again_ms for worker in self._workers)]))
+        came = poller.poll(min([_IDLE_MS, *(worker.poll_ms for worker in self._workers)]))
         for fd, _ in came:
             if fd == self._wake:
                 with suppress(BlockingIOError):
@@ -267,13 +267,13 @@ class WorkerPool(threading.Thread):
             else:
                 self._receive(workers[fd])
         if came and self._config.live:
-            self._runtime.clock.wait(self._ending, _EVERY_S)
+            self._runtime.clock.wait(self._ending, _GATHER_S)
 
     def _receive(self, worker: Worker) -> None:
         try:
             worker.receive()
         except NoDescriptorError:
-            with self._spares.lent():
+            with self._spares.released():
                 try:
                     worker.receive()
                 except NoDescriptorError:  # other threads took them

@@ -16,23 +16,23 @@ class RemoteCapture:
 
     Attributes:
         number: unique; messages refer to it.
-        insists: `decode: nvdec`.
+        requires_gpu: `decode: nvdec`.
         end: set when the capture has ended.
-        leaving: it was asked to end.
+        is_leaving: it was asked to end.
         broken: why it will end once its last frame is sent; None if it continues.
     """
 
-    def __init__(self, config: SourceConfig, *, once: bool) -> None:
+    def __init__(self, config: SourceConfig, *, plays_once: bool) -> None:
         self.number = next(_numbers)
-        self.id, self.config, self.once = config.id, config, once
+        self.id, self.config, self.plays_once = config.id, config, plays_once
         self.wants_gpu = config.wants_gpu
-        self.insists = isinstance(config, AvConfig) and config.decode == "nvdec"
+        self.requires_gpu = isinstance(config, AvConfig) and config.decode == "nvdec"
         self.state: State = "connecting"
         self.failure: str | None = None
         self.format: VideoFormat | None = None
-        self.first = self.seq = 0  # of the next frame
+        self.first_seq = self.seq = 0  # of the next frame
         self.end = Stop()
-        self.leaving = False
+        self.is_leaving = False
         self.broken: str | None = None
 
     @property
@@ -41,9 +41,9 @@ class RemoteCapture:
         return self.end.is_set
 
     @property
-    def goes_on(self) -> bool:
+    def continues(self) -> bool:
         """Whether another process takes the source if this one dies."""
-        return self.broken is None and not self.leaving
+        return self.broken is None and not self.is_leaving
 
     def cancel(self) -> None:
         """End a capture that has not started."""

@@ -13,9 +13,8 @@ from typing import Any, cast
 import msgspec
 
 from daemon.capture.processes.channel import (
-    MOST,
+    MAX_MESSAGES,
     AdmissionReply,
-    BlockGone,
     Channel,
     Connected,
     DeviceFrame,
@@ -23,11 +22,12 @@ from daemon.capture.processes.channel import (
     Ended,
     Heartbeat,
     HostFrame,
-    NewBlock,
+    MemoryClosed,
+    NewMemory,
     PictureSkipped,
     ProcessMessage,
+    QuotaChanged,
     Returned,
-    Share,
     StateChanged,
 )
 from daemon.capture.sinks import ADMITTED, OnQuota
@@ -36,14 +36,14 @@ from daemon.errors import SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.buffers import Block, HostBlock, HostSlot, view
+from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
 from daemon.sources.decode import DecoderPool
 from daemon.sources.leases import BufferPool, Lease
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
 
-_LOOK_S = 0.001  # between checks of pictures that are not ready
-_EVERY_S = 0.002  # live: frames are gathered this long, so that the daemon wakes less often
+_POLL_S = 0.001  # between checks of pictures that are not ready
+_GATHER_S = 0.002  # live: frames are gathered this long, so that the daemon wakes less often
 
 
 class _Copied(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class _Item(msgspec.Struct, frozen=True, gc=False):
     """A queued message of a feed or of the process."""
 
     feed: Feed | None
-    what: Frame | _Copied | ProcessMessage
+    content: Frame | _Copied | ProcessMessage
 
 
 class Feed:
@@ -67,17 +67,19 @@ class Feed:
         number: of the capture.
         live: newer frames replace older ones on the daemon's board.
         depth: if not live, limit of outstanding frames; a waiting capture wakes when half of them are returned.
-        places: slots for pictures in host memory.
-        asks: the daemon admits connections.
+        slots: slots for pictures in host memory.
+        has_admission: the daemon admits connections.
     """
 
-    def __init__(self, number: int, sender: FrameSender, *, live: bool, depth: int, places: int, asks: bool) -> None:
+    def __init__(
+        self, number: int, sender: FrameSender, *, live: bool, depth: int, slots: int, has_admission: bool
+    ) -> None:
         self.number, self.live = number, live
-        self._sender, self._depth, self._places, self._asks = sender, depth, places, asks
+        self._sender, self._depth, self._slots, self._has_admission = sender, depth, slots, has_admission
         self._wake: Callable[[], None] = lambda: None
-        self._wanted = False
+        self._wants_wake = False
         # Each is written by one thread: the capture's, and the receiving one.
-        self._sent = self._home = 0
+        self._sent = self._returned = 0
         self._last_ns = 0  # capture time of the last frame
         self._buffers: BufferPool[HostSlot] | None = None
         self._buffer_bytes = 0  # of a picture
@@ -93,25 +95,25 @@ class Feed:
 
     def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
         if self.live and not give_up and self._would_replace(hold_ns):
-            self._wanted = True
+            self._wants_wake = True
             if self._would_replace(hold_ns):  # none was returned meanwhile
                 return False
         if not self.live and self._is_full():
             if give_up:
                 self.dropped("", frame.info.seq, give_up)
                 return True
-            self._wanted = True
+            self._wants_wake = True
             if self._is_full():  # none was returned meanwhile
                 return False
         item: Frame | _Copied = frame
         if isinstance(frame.image, HostImage):
             try:
-                lease = self._place_for(frame.image)
+                lease = self._copy(frame.image)
             except OSError as error:
                 self.dropped("", frame.info.seq, give_up or "superseded")
                 raise SourceError(f"no memory for its pictures: {error.strerror}") from error
             if lease is None and not self.live:
-                self._wanted = True
+                self._wants_wake = True
                 return False
             if lease is None:  # the daemon uses all slots: it is overloaded
                 self.dropped("", frame.info.seq, "superseded")
@@ -123,14 +125,14 @@ class Feed:
         return True
 
     def is_settled(self, source: str) -> bool:  # noqa: ARG002
-        self._wanted = True
-        return self._sent == self._home
+        self._wants_wake = True
+        return self._sent == self._returned
 
     def captured(self, source: str) -> None:
         """The daemon counts frames and skipped pictures when it receives them."""
 
     def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
-        self._tell(PictureSkipped(self.number, seq, cause))
+        self._send(PictureSkipped(self.number, seq, cause))
 
     def announce(
         self,
@@ -141,73 +143,73 @@ class Feed:
         retry_in_s: float | None,
         format: VideoFormat | None,
     ) -> None:
-        self._tell(StateChanged(self.number, session, state, reason, retry_in_s, format))
+        self._send(StateChanged(self.number, session, state, reason, retry_in_s, format))
 
     def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
         self._on_quota, self._connection = on_quota, next(self._connections)
-        self._answer = Future() if self._asks else ADMITTED
+        self._answer = Future() if self._has_admission else ADMITTED
         answer = self._answer
-        self._tell(Connected(self.number, self._connection, fps, format))
+        self._send(Connected(self.number, self._connection, fps, format))
         return answer
 
     def release(self, source: str) -> None:  # noqa: ARG002
         self._on_quota = lambda _: None
-        self._tell(Disconnected(self.number))
+        self._send(Disconnected(self.number))
 
     # --- for the thread that receives ------------------------------------------------------------------------------
 
-    def returned(self) -> None:
+    def on_returned(self) -> None:
         """The daemon has returned a frame."""
-        self._home += 1
-        if self._wanted and self._sent - self._home <= self._depth // 2:
-            self._wanted = False
+        self._returned += 1
+        if self._wants_wake and self._sent - self._returned <= self._depth // 2:
+            self._wants_wake = False
             self._wake()
 
-    def answered(self, message: AdmissionReply) -> None:
+    def on_admission_reply(self, message: AdmissionReply) -> None:
         if message.connection == self._connection and not self._answer.done():
             if message.refusal is None:
                 self._answer.set_result(None)
             else:
                 self._answer.set_exception(SourceError(message.refusal))
 
-    def shared(self, message: Share) -> None:
+    def on_quota_changed(self, message: QuotaChanged) -> None:
         if message.connection == self._connection:
             self._on_quota(message.quota)
 
     def end(self, failure: str | None) -> None:
         """The source has ended; its memory is closed once the daemon has returned it."""
-        self._tell(Ended(self.number, failure))
+        self._send(Ended(self.number, failure))
         self._retire()
 
     # ---------------------------------------------------------------------------------------------------------------
 
     def _is_full(self) -> bool:
-        return self._sent - self._home >= self._depth
+        return self._sent - self._returned >= self._depth
 
     def _would_replace(self, hold_ns: int) -> bool:
         """Whether one frame is being detected and another waits that was captured less than `hold_ns` ago."""
-        return self._sent - self._home > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
+        return self._sent - self._returned > 1 and self._sender.clock.monotonic_ns() - self._last_ns < hold_ns
 
     def _retire(self) -> None:
         if self._buffers:
             self._sender.retire(self._buffers)
             self._buffers = None
 
-    def _tell(self, message: ProcessMessage) -> None:
+    def _send(self, message: ProcessMessage) -> None:
         """Queue a message behind everything that was queued before."""
         self._sender.put(_Item(self, message))
 
-    def _place_for(self, image: HostImage) -> Lease[HostSlot] | None:
+    def _copy(self, image: HostImage) -> Lease[HostSlot] | None:
         """Copy a picture to shared memory; None if no slot is free."""
         size = image.bgr.nbytes
         if self._buffers is None or self._buffer_bytes != size:
             self._retire()
-            block = HostBlock(size * self._places)
-            self._buffers = BufferPool([HostSlot(block, size * number) for number in range(self._places)])
+            memory = HostMemory(size * self._slots)
+            self._buffers = BufferPool([HostSlot(memory, size * number) for number in range(self._slots)])
             self._buffer_bytes = size
         lease = self._buffers.try_acquire()
         if lease:
-            view(lease.slot.block.pointer + lease.slot.offset, image.bgr.shape)[:] = image.bgr
+            view(lease.slot.memory.pointer + lease.slot.offset, image.bgr.shape)[:] = image.bgr
         return lease
 
 
@@ -223,70 +225,70 @@ class FrameSender:
         clock: of all feeds.
     """
 
-    def __init__(self, channel: Channel, hardware: DecoderPool, clock: Clock, *, live: bool) -> None:
-        self._channel, self._hardware, self.clock, self._live = channel, hardware, clock, live
+    def __init__(self, channel: Channel, decoder_pool: DecoderPool, clock: Clock, *, live: bool) -> None:
+        self._channel, self._decoder_pool, self.clock, self._live = channel, decoder_pool, clock, live
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._held_up: dict[Feed, deque[_Item]] = {}  # begins with a picture that is not ready
+        self._blocked: dict[Feed, deque[_Item]] = {}  # begins with a picture that is not ready
         self._pause = Stop()  # never set: waited on while frames gather
         # Leases of the frames that the daemon has, by memory number and offset.
         self._outstanding: dict[tuple[int, int], tuple[Feed, object]] = {}
-        self._blocks: dict[int, Block] = {}
+        self._memories: dict[int, SharedMemory] = {}
         self._numbers: dict[int, int] = {}  # by address
-        self._made = 0
+        self._next_number = 0
         self._retired: list[BufferPool[HostSlot]] = []
         self._lock = threading.Lock()  # for `_retired`
 
     def put(self, item: _Item) -> None:
         self._queue.put(item)
 
-    def tell(self, message: ProcessMessage) -> None:
+    def send(self, message: ProcessMessage) -> None:
         """Queue a message behind everything that was queued before."""
         self._queue.put(_Item(None, message))
 
-    def retire(self, ring: BufferPool[HostSlot]) -> None:
+    def retire(self, buffers: BufferPool[HostSlot]) -> None:
         """Close a pool's memory once all its slots are returned."""
         with self._lock:
-            self._retired.append(ring)
+            self._retired.append(buffers)
 
     # --- for the thread that receives ------------------------------------------------------------------------------
 
-    def returned(self, message: Returned) -> None:
-        for place in message.places:
-            feed, _ = self._outstanding.pop(place)
-            feed.returned()
+    def on_returned(self, message: Returned) -> None:
+        for slot in message.slots:
+            feed, _ = self._outstanding.pop(slot)
+            feed.on_returned()
 
     def housekeeping(self) -> None:
         """Every moment: close unused memory, and send a heartbeat."""
         with self._lock:
-            free = [ring for ring in self._retired if ring.all_free]
-            self._retired = [ring for ring in self._retired if ring not in free]
-        for ring in free:
-            ring.all[0].block.close()
-        for number, block in list(self._blocks.items()):
-            if block.pointer == 0:
-                del self._blocks[number]
-                self.tell(BlockGone(number))
-        self.tell(Heartbeat(self._hardware.memory))
+            free = [buffers for buffers in self._retired if buffers.all_free]
+            self._retired = [buffers for buffers in self._retired if buffers not in free]
+        for buffers in free:
+            buffers.all[0].memory.close()
+        for number, memory in list(self._memories.items()):
+            if memory.pointer == 0:
+                del self._memories[number]
+                self.send(MemoryClosed(number))
+        self.send(Heartbeat(self._decoder_pool.memory))
 
     # --- the thread that sends -------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Until `end`, or until the daemon is gone."""
-        self._hardware.make_current()
+        self._decoder_pool.make_current()
         ending = False
         try:
-            while not ending or self._held_up:
+            while not ending or self._blocked:
                 batch: list[ProcessMessage] = []
-                for feed in [*self._held_up]:
+                for feed in [*self._blocked]:
                     self._flush(feed, batch)
                 if ending and not batch:
-                    self._wait(_LOOK_S)
+                    self._wait(_POLL_S)
                 elif not ending:
                     ending = self._gather(batch)
                 if batch:
                     self._channel.send(batch)
                     if self._live and not ending:
-                        self._wait(_EVERY_S)
+                        self._wait(_GATHER_S)
         except OSError:
             return  # the daemon is gone; the thread that receives ends this process
 
@@ -300,14 +302,14 @@ class FrameSender:
     def _gather(self, batch: list[ProcessMessage]) -> bool:
         """Add queued messages, and wait for one if there is nothing else to do; returns whether it was the last."""
         waits = not batch
-        if waits and self._held_up and self._live:
-            self._wait(_LOOK_S)  # do not wake for each frame
+        if waits and self._blocked and self._live:
+            self._wait(_POLL_S)  # do not wake for each frame
             waits = False
         try:
-            item = self._queue.get(block=waits, timeout=_LOOK_S if self._held_up else None)
+            item = self._queue.get(block=waits, timeout=_POLL_S if self._blocked else None)
             while item is not None:
                 self._enqueue(item, batch)
-                if len(batch) >= MOST:
+                if len(batch) >= MAX_MESSAGES:
                     return False
                 item = self._queue.get_nowait()
         except Empty:
@@ -317,56 +319,56 @@ class FrameSender:
     def _enqueue(self, item: _Item, batch: list[ProcessMessage]) -> None:
         """Add a message, unless its feed is blocked."""
         feed = item.feed
-        if feed is None or (feed not in self._held_up and _is_whole(item)):
+        if feed is None or (feed not in self._blocked and _is_ready(item)):
             batch.append(self._message(item))
-        elif feed in self._held_up:
-            self._held_up[feed].append(item)
+        elif feed in self._blocked:
+            self._blocked[feed].append(item)
         else:
-            self._held_up[feed] = deque([item])
+            self._blocked[feed] = deque([item])
 
     def _flush(self, feed: Feed, batch: list[ProcessMessage]) -> None:
         """Add what is not blocked any more."""
-        line = self._held_up[feed]
-        while line and len(batch) < MOST and _is_whole(line[0]):
-            batch.append(self._message(line.popleft()))
-        if not line:
-            del self._held_up[feed]
+        waiting = self._blocked[feed]
+        while waiting and len(batch) < MAX_MESSAGES and _is_ready(waiting[0]):
+            batch.append(self._message(waiting.popleft()))
+        if not waiting:
+            del self._blocked[feed]
 
     def _message(self, item: _Item) -> ProcessMessage:
-        what, feed = item.what, item.feed
-        if isinstance(what, ProcessMessage):
-            return what
+        content, feed = item.content, item.feed
+        if isinstance(content, ProcessMessage):
+            return content
         assert feed is not None  # noqa: S101 - every frame has a feed
-        if isinstance(what, Frame):
-            info, image = what.info, cast("DeviceImage", what.image)
-            block, offset = self._lend(feed, image.lease, device=True)
+        if isinstance(content, Frame):
+            info, image = content.info, cast("DeviceImage", content.image)
+            memory, offset = self._register_outstanding(feed, image.lease, device=True)
             chroma = image.chroma - image.luma
             kind = image.bt709, image.full_range, image.turns
-            return DeviceFrame(feed.number, info, block, offset, chroma, image.pitch, *kind)
-        return HostFrame(feed.number, what.info, *self._lend(feed, what.lease, device=False))
+            return DeviceFrame(feed.number, info, memory, offset, chroma, image.pitch, *kind)
+        return HostFrame(feed.number, content.info, *self._register_outstanding(feed, content.lease, device=False))
 
-    def _lend(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
+    def _register_outstanding(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
         """Keep a lease until the daemon returns it; memory number and offset identify it."""
-        place = lease.slot
-        where = self._number(place.block, device=device), place.offset
-        self._outstanding[where] = (feed, lease)
-        return where
+        slot = lease.slot
+        key = self._number_of(slot.memory, device=device), slot.offset
+        self._outstanding[key] = (feed, lease)
+        return key
 
-    def _number(self, block: Block, *, device: bool) -> int:
+    def _number_of(self, memory: SharedMemory, *, device: bool) -> int:
         """Number of a memory; new memory is sent first."""
-        number = self._numbers.get(block.pointer)
-        if number is None or self._blocks.get(number) is not block:
-            number = self._numbers[block.pointer] = self._made
-            self._made += 1
-            self._blocks[number] = block
-            self._channel.send([NewBlock(number, block.size, device)], block.fd)
+        number = self._numbers.get(memory.pointer)
+        if number is None or self._memories.get(number) is not memory:
+            number = self._numbers[memory.pointer] = self._next_number
+            self._next_number += 1
+            self._memories[number] = memory
+            self._channel.send([NewMemory(number, memory.size, device)], memory.fd)
         return number
 
 
-def _is_whole(item: _Item) -> bool:
+def _is_ready(item: _Item) -> bool:
     """Whether an item can be sent; messages always can."""
-    if not isinstance(item.what, Frame):
+    if not isinstance(item.content, Frame):
         return True
-    image: Any = item.what.image
-    whole: bool = image.lease.slot.is_ready
-    return whole
+    image: Any = item.content.image
+    is_ready: bool = image.lease.slot.is_ready
+    return is_ready

@@ -16,7 +16,7 @@ class SpareDescriptors:
         self.refill()
 
     @contextmanager
-    def lent(self) -> Iterator[None]:
+    def released(self) -> Iterator[None]:
         """Free the descriptors, so that others can be opened at the process's limit."""
         self.close()
         try:

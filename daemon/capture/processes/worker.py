@@ -18,26 +18,26 @@ from typing import Any
 import structlog
 
 from daemon.capture.processes.channel import (
+    Abandon,
     Add,
     AdmissionReply,
-    BlockGone,
     Channel,
     Connected,
     DeviceFrame,
     Disconnected,
-    Disown,
     Ended,
     Failed,
     FromCapture,
     Heartbeat,
     HostFrame,
-    NewBlock,
+    MemoryClosed,
+    NewMemory,
     NoDescriptorError,
     PictureSkipped,
     ProcessMessage,
+    QuotaChanged,
     Remove,
     Returned,
-    Share,
     StateChanged,
     Stop,
     pair,
@@ -47,22 +47,22 @@ from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
-from daemon.sources.buffers import Block, HostMapper, Mapper, RemoteLease, view
+from daemon.sources.buffers import HostMapper, Mapper, RemoteLease, SharedMemory, view
 from daemon.system.children import reap
 from daemon.system.runtime import Runtime
 from daemon.system.signals import signals_blocked
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
-_MOST_PLACES = 1024  # in one packet
+_MAX_SLOTS = 1024  # in one packet
 _PACKETS = 16  # from one process before the others are served
 _BUSY_MS = 2  # returned buffers do not wake the poll; this bounds how long a source waits to hear of one
 _CLOSING_MS = 10
 _DEAD_MS = 50
-_SHORT_MS = 50
+_DESCRIPTOR_MS = 50
 _IDLE_MS = 200
 _PAUSED_NS = 5_000_000_000  # a longer gap between two runs means that the whole process was stopped
-_LONGEST_PAUSE = 30  # times the first pause
+_MAX_PAUSE_FACTOR = 30  # times the first pause
 
 
 @dataclass
@@ -72,14 +72,14 @@ class _Run:
     Attributes:
         captures: numbers of its captures, ended ones included.
         started_ns, heard_ns: monotonic times of its start and of its last message.
-        blocks: its memory, by number.
-        home: slots that the daemon has released and not yet returned.
-        lent: number of slots that are not returned yet.
+        memories: its memory, by number.
+        returned: slots that the daemon has released and not yet returned.
+        outstanding: number of slots that are not returned yet.
         unsent: messages to it.
         problem: why it will end, by its own message.
         closed_ns: monotonic time at which its socket was found closed; None while it is open.
         killed_ns: monotonic time at which it was killed.
-        is_mourned: its sources were told that it ended.
+        is_reported: its sources were told that it ended.
     """
 
     process: subprocess.Popen[bytes]
@@ -87,19 +87,19 @@ class _Run:
     captures: set[int]
     started_ns: int
     heard_ns: int
-    blocks: dict[int, Block] = field(default_factory=dict)
-    home: deque[tuple[int, int]] = field(default_factory=deque)
-    lent: int = 0
+    memories: dict[int, SharedMemory] = field(default_factory=dict)
+    returned: deque[tuple[int, int]] = field(default_factory=deque)
+    outstanding: int = 0
     unsent: deque[ProcessMessage] = field(default_factory=deque)
     problem: str | None = None
     closed_ns: int | None = None
     killed_ns: int | None = None
-    is_mourned: bool = False
+    is_reported: bool = False
 
     @property
     def all_free(self) -> bool:
         """Whether the daemon uses none of its memory."""
-        return len(self.home) == self.lent
+        return len(self.returned) == self.outstanding
 
     def kill(self, now_ns: int) -> None:
         if self.killed_ns is None:
@@ -108,9 +108,9 @@ class _Run:
 
     def release(self) -> None:
         """Unmap its memory; it must have ended, and its memory must be free."""
-        for block in self.blocks.values():
-            block.close()
-        self.blocks.clear()
+        for memory in self.memories.values():
+            memory.close()
+        self.memories.clear()
 
 
 class Worker:
@@ -136,52 +136,52 @@ class Worker:
         self.mapper: Mapper = HostMapper()
         self.memory = 0
         self._number, self._captures = number, {capture.number: capture for capture in captures}
-        self._config, self._host, self._to = config, HostMapper(), sinks
+        self._config, self._host, self._sinks = config, HostMapper(), sinks
         self._clock, self._limits = runtime.clock, runtime.limits
-        self._arrived: list[Frame] = []  # for the board
-        self._now: _Run | None = None
+        self._frames: list[Frame] = []  # for the board
+        self._current: _Run | None = None
         self._closing: list[_Run] = []  # socket closed, perhaps still running
         self._dead: list[_Run] = []  # ended, but their pictures are still in use
         self._stopping = False
-        self._some_end = False  # some captures will end
+        self._has_ending = False  # some captures will end
         self._pause = runtime.limits.worker_pause
         self._due_ns: int | None = None  # monotonic time of the next start
         self._idle_ns: int | None = None  # monotonic time since when it has no source
-        self._short_ns: int | None = None  # monotonic time at which a descriptor was missing for its memory
-        self._turned_ns = runtime.clock.monotonic_ns()
+        self._no_descriptor_ns: int | None = None  # monotonic time at which a descriptor was missing for its memory
+        self._last_run_ns = runtime.clock.monotonic_ns()
         self._handlers: Mapping[type[ProcessMessage], Callable[[_Run, Any], None]] = {
             DeviceFrame: self._on_device_frame,
             HostFrame: self._on_host_frame,
-            PictureSkipped: self._on_left_out,
+            PictureSkipped: self._on_picture_skipped,
             StateChanged: self._on_state_changed,
             Connected: self._on_connected,
             Disconnected: self._on_disconnected,
             Ended: self._on_ended,
-            BlockGone: self._on_block_gone,
+            MemoryClosed: self._on_memory_closed,
             Heartbeat: self._on_heartbeat,
             Failed: self._on_failed,
         }
 
     @property
     def pid(self) -> int | None:
-        now = self._now
+        now = self._current
         return now.process.pid if now else None
 
     @property
-    def look_again_ms(self) -> int:
+    def poll_ms(self) -> int:
         """Time limit of the next poll: shorter while slots are outstanding, or a process is ending."""
-        if self._now is not None and self._now.lent > 0:
+        if self._current is not None and self._current.outstanding > 0:
             return _BUSY_MS
         if self._closing:
             return _CLOSING_MS
-        if self._short_ns is not None:
-            return _SHORT_MS
+        if self._no_descriptor_ns is not None:
+            return _DESCRIPTOR_MS
         return _DEAD_MS if self._dead else _IDLE_MS
 
     @property
     def has_process(self) -> bool:
         """Whether a process runs, or may still run."""
-        return bool(self._now or self._closing)
+        return bool(self._current or self._closing)
 
     @property
     def done(self) -> bool:
@@ -189,34 +189,37 @@ class Worker:
         return self._stopping and not (self.has_process or self._dead)
 
     @property
-    def takes_more(self) -> bool:
+    def accepts_sources(self) -> bool:
         """Whether sources may be added."""
         return not self._stopping
 
     def fileno(self) -> int | None:
         """The socket's descriptor, None if it is not to be read now."""
-        if self._now is None or self._is_short:
+        if self._current is None or self._lacks_descriptor:
             return None
-        return self._now.channel.socket.fileno()
+        return self._current.channel.socket.fileno()
 
     @property
-    def _is_short(self) -> bool:
+    def _lacks_descriptor(self) -> bool:
         """Whether a descriptor was missing a moment ago; reading pauses."""
-        return self._short_ns is not None and self._clock.monotonic_ns() - self._short_ns < _SHORT_MS * 1e6
+        return (
+            self._no_descriptor_ns is not None
+            and self._clock.monotonic_ns() - self._no_descriptor_ns < _DESCRIPTOR_MS * 1e6
+        )
 
     def start(self) -> None:
         """Start a process for the sources that continue."""
         self._due_ns = None
-        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.goes_on]
+        tasks = [Task(row.number, row.config, row.seq) for row in self._captures.values() if row.continues]
         if not tasks:
             return
         try:
-            self._now = self._spawn(replace(self._config, tasks=tasks))
+            self._current = self._spawn(replace(self._config, tasks=tasks))
         except OSError as error:  # no descriptor or no process
-            self._put_off([*self._captures.values()], f"no capture process can be started: {error.strerror}")
+            self._schedule_restart([*self._captures.values()], f"no capture process can be started: {error.strerror}")
             return
         if self._stopping:
-            self._now.unsent.append(Stop())
+            self._current.unsent.append(Stop())
 
     @property
     def sources(self) -> int:
@@ -229,18 +232,18 @@ class Worker:
     def add(self, capture: RemoteCapture) -> None:
         """Add a source."""
         self._captures[capture.number], self._idle_ns = capture, None
-        if self._now:
+        if self._current:
             task = Task(capture.number, capture.config, capture.seq)
-            self._now.unsent.append(Add(pickle.dumps(task)))
-            self._now.captures.add(capture.number)
-        elif self._due_ns is None and all(run.is_mourned for run in self._closing):
+            self._current.unsent.append(Add(pickle.dumps(task)))
+            self._current.captures.add(capture.number)
+        elif self._due_ns is None and all(run.is_reported for run in self._closing):
             self.start()
 
     def remove(self, capture: RemoteCapture) -> None:
         """Ask a source to end."""
-        capture.leaving = self._some_end = True
-        if self._now and capture.number in self._now.captures:
-            self._now.unsent.append(Remove(capture.number))
+        capture.is_leaving = self._has_ending = True
+        if self._current and capture.number in self._current.captures:
+            self._current.unsent.append(Remove(capture.number))
 
     def abandon_capture(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended.
@@ -248,9 +251,9 @@ class Worker:
         A process without another source is killed, and the blocked library with it.
         """
         self._end(capture, None, "left behind: its process does not answer for it")
-        run = self._now
+        run = self._current
         if run and self._captures:
-            run.unsent.append(Disown(capture.number))
+            run.unsent.append(Abandon(capture.number))
         elif run:
             self._stopping = True
             run.kill(self._clock.monotonic_ns())
@@ -258,8 +261,8 @@ class Worker:
     def stop(self) -> None:
         """Ask the process to end with its sources; it takes no more."""
         self._stopping = True
-        if self._now:
-            self._now.unsent.append(Stop())
+        if self._current:
+            self._current.unsent.append(Stop())
             return
         self._due_ns = None
         for capture in [*self._captures.values()]:
@@ -267,14 +270,14 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the process; from any thread."""
-        now = self._now
+        now = self._current
         for run in (*self._closing, *([now] if now else [])):
             run.kill(self._clock.monotonic_ns())
 
     def abandon(self) -> None:
         """Kill the process without waiting for it. The last call."""
         self.kill()
-        for run in (*self._closing, *([self._now] if self._now else [])):
+        for run in (*self._closing, *([self._current] if self._current else [])):
             reap(run.process, 0)
 
     def receive(self) -> None:
@@ -284,7 +287,7 @@ class Worker:
             NoDescriptorError: for its memory; later messages are not received.
         """
         for _ in range(_PACKETS):
-            run = self._now
+            run = self._current
             if run is None:
                 return
             try:
@@ -295,10 +298,10 @@ class Worker:
                 messages, fd = received
                 if not messages:
                     return
-                run.heard_ns, self._short_ns = self._clock.monotonic_ns(), None
+                run.heard_ns, self._no_descriptor_ns = self._clock.monotonic_ns(), None
                 for message in messages:
-                    if isinstance(message, NewBlock):
-                        self._on_new_block(run, message, fd)
+                    if isinstance(message, NewMemory):
+                        self._on_new_memory(run, message, fd)
                     else:
                         self._handlers[type(message)](run, message)
             except NoDescriptorError:
@@ -309,16 +312,16 @@ class Worker:
             except Exception as error:
                 log.exception("capture process cannot be understood", process=self._number)
                 self._replace(run, f"{type(error).__name__}: {error}")
-            self._hand_over()
+            self._put_frames()
 
     def wait_for_descriptor(self) -> None:
         """Pause reading until a descriptor is free, or the process is given up. Meanwhile none of its messages is read,
         not even a heartbeat."""
-        if not (run := self._now):
+        if not (run := self._current):
             return
-        if self._short_ns is None:
+        if self._no_descriptor_ns is None:
             log.warning("frames wait for a file descriptor", process=self._number, pid=run.process.pid)
-        self._short_ns = self._clock.monotonic_ns()
+        self._no_descriptor_ns = self._clock.monotonic_ns()
         if run.killed_ns is not None or run.process.poll():
             self._on_closed(run)
 
@@ -327,42 +330,42 @@ class Worker:
         run.kill(self._clock.monotonic_ns())
         self._on_closed(run)
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Do what is due: return slots, send messages, reap processes, start the next."""
         for closed in [*self._closing]:
             self._reap(closed)
         for dead in [dead for dead in self._dead if dead.all_free]:
             self._dead.remove(dead)
             dead.release()
-        if self._some_end:
+        if self._has_ending:
             self._end_broken()
         if not (self._captures or self._stopping):
-            self._rest()
-        now, before = self._clock.monotonic_ns(), self._turned_ns
-        self._turned_ns = now
-        run = self._now
+            self._stop_if_idle()
+        now, before = self._clock.monotonic_ns(), self._last_run_ns
+        self._last_run_ns = now
+        run = self._current
         if run:
             if now - before > _PAUSED_NS:  # its messages meanwhile have not been read
                 run.heard_ns = now
-            self._tell(run)
+            self._send(run)
             self._check(run)
         if self._due_ns is not None and now >= self._due_ns and self._has_room():
             self.start()
 
     def _has_room(self) -> bool:
         """Whether a new process may send a full queue: with a lossless board the last one's frames must be done."""
-        return self._config.live or all(self._to.board.is_settled(row.id) for row in self._captures.values())
+        return self._config.live or all(self._sinks.board.is_settled(row.id) for row in self._captures.values())
 
     def _end_broken(self) -> None:
         """End broken captures once their last frame is sent."""
-        reading = self._now.captures if self._now else ()
-        ending = [row for row in self._captures.values() if not row.goes_on]
+        reading = self._current.captures if self._current else ()
+        ending = [row for row in self._captures.values() if not row.continues]
         for capture in ending:
-            if capture.number not in reading and (self._stopping or self._to.board.is_settled(capture.id)):
+            if capture.number not in reading and (self._stopping or self._sinks.board.is_settled(capture.id)):
                 self._end(capture, capture.broken)
-        self._some_end = bool(ending)
+        self._has_ending = bool(ending)
 
-    def _rest(self) -> None:
+    def _stop_if_idle(self) -> None:
         """End the process if it has had no source for a while."""
         now = self._clock.monotonic_ns()
         self._idle_ns = self._idle_ns or now
@@ -391,11 +394,11 @@ class Worker:
         now = self._clock.monotonic_ns()
         return _Run(process, Channel(mine, FromCapture), {task.capture for task in config.tasks}, now, now)
 
-    def _tell(self, run: _Run) -> None:
-        if run.home:
-            places = [run.home.popleft() for _ in range(min(len(run.home), _MOST_PLACES))]
-            run.lent -= len(places)
-            run.unsent.append(Returned(places))
+    def _send(self, run: _Run) -> None:
+        if run.returned:
+            slots = [run.returned.popleft() for _ in range(min(len(run.returned), _MAX_SLOTS))]
+            run.outstanding -= len(slots)
+            run.unsent.append(Returned(slots))
         try:
             while run.unsent and run.channel.send([run.unsent[0]]):
                 run.unsent.popleft()
@@ -408,8 +411,8 @@ class Worker:
         has_begun = run.heard_ns > run.started_ns
         limit = self._limits.worker_silence if has_begun else self._limits.worker_start
         if run.killed_ns is None and now - run.heard_ns > limit * 1e9:
-            short = self._short_ns is not None
-            what = "no file descriptor for its memory" if short else "no sign of life"
+            lacks_descriptor = self._no_descriptor_ns is not None
+            what = "no file descriptor for its memory" if lacks_descriptor else "no sign of life"
             run.problem = run.problem or f"{what} for {limit:.0f} s"
             run.kill(now)
         elif run.killed_ns is not None and now - run.killed_ns > self._limits.worker_exit * 1e9:
@@ -419,7 +422,7 @@ class Worker:
         """Its socket is closed: it has ended, or will soon."""
         run.channel.close()
         run.closed_ns = self._clock.monotonic_ns()
-        self._now, self._short_ns, self.memory = None, None, 0
+        self._current, self._no_descriptor_ns, self.memory = None, None, 0
         self._closing.append(run)
         self._reap(run)
 
@@ -429,7 +432,7 @@ class Worker:
         if code is not None:
             self._closing.remove(run)
             self._dead.append(run)
-            self._on_worker_lost(run, run.problem or _words_of(code))
+            self._on_worker_lost(run, run.problem or _exit_message(code))
         elif run.killed_ns is None:
             if now - (run.closed_ns or 0) > self._limits.worker_exit * 1e9:
                 run.kill(now)
@@ -438,48 +441,48 @@ class Worker:
 
     def _on_worker_lost(self, run: _Run, how: str) -> None:
         """Report the loss to its sources."""
-        if run.is_mourned:
+        if run.is_reported:
             return
-        run.is_mourned = True
+        run.is_reported = True
         lost = [capture for capture in self._captures.values() if capture.number in run.captures]
         if lost:
             if self._clock.monotonic_ns() - run.started_ns > self._limits.worker_lived * 1e9:
                 self._pause = self._limits.worker_pause
             log.error("capture process ended", process=self._number, reason=how)
-            self._put_off(lost, f"the process that read it ended ({how})")
-        elif self._due_ns is None and not self._now and any(row.goes_on for row in self._captures.values()):
+            self._schedule_restart(lost, f"the process that read it ended ({how})")
+        elif self._due_ns is None and not self._current and any(row.continues for row in self._captures.values()):
             self.start()
 
-    def _put_off(self, captures: Sequence[RemoteCapture], reason: str) -> None:
+    def _schedule_restart(self, captures: Sequence[RemoteCapture], reason: str) -> None:
         """Report sources as down, and schedule the next process."""
         for capture in captures:
-            self._to.admission.release(capture.id)
+            self._sinks.admission.release(capture.id)
             if self._stopping:
                 self._end(capture, None)
-            elif not capture.leaving and capture.once and capture.seq > capture.first:
+            elif not capture.is_leaving and capture.plays_once and capture.seq > capture.first_seq:
                 # Part of it was published: a restart would publish the same frames twice.
-                capture.broken, self._some_end = reason, True
-            elif not capture.leaving:
+                capture.broken, self._has_ending = reason, True
+            elif not capture.is_leaving:
                 capture.state, capture.format = "down", None
-                self._to.announce(capture.id, None, "down", reason, self._pause, None)
-        if any(capture.goes_on for capture in self._captures.values()):
+                self._sinks.announce(capture.id, None, "down", reason, self._pause, None)
+        if any(capture.continues for capture in self._captures.values()):
             self._due_ns = self._clock.monotonic_ns() + round(self._pause * 1e9)
-            self._pause = min(_LONGEST_PAUSE * self._limits.worker_pause, self._pause * 2)
+            self._pause = min(_MAX_PAUSE_FACTOR * self._limits.worker_pause, self._pause * 2)
 
     def _end(self, capture: RemoteCapture, failure: str | None, reason: str = "stopped") -> None:
         """End a capture on behalf of its process."""
         del self._captures[capture.number]
-        self._to.admission.release(capture.id)
+        self._sinks.admission.release(capture.id)
         capture.state, capture.failure, capture.format = "ended", failure, None
-        self._to.announce(capture.id, None, "ended", failure or reason, None, None)
+        self._sinks.announce(capture.id, None, "ended", failure or reason, None, None)
         capture.end.set()
 
     # --- messages --------------------------------------------------------------------------------------------------
     # For a capture that is unknown by now frames are returned at once, and other messages are ignored.
 
     def _on_device_frame(self, run: _Run, message: DeviceFrame) -> None:
-        info, luma = message.info, run.blocks[message.block].pointer + message.offset
-        run.lent += 1
+        info, luma = message.info, run.memories[message.memory].pointer + message.offset
+        run.outstanding += 1
         image = DeviceImage(
             luma=luma,
             chroma=luma + message.chroma,
@@ -489,33 +492,33 @@ class Worker:
             bt709=message.bt709,
             full_range=message.full_range,
             turns=message.turns,
-            lease=RemoteLease(run.home, message.block, message.offset),
+            lease=RemoteLease(run.returned, message.memory, message.offset),
         )
-        self._take_in(message.capture, Frame(info, image))
+        self._accept(message.capture, Frame(info, image))
 
     def _on_host_frame(self, run: _Run, message: HostFrame) -> None:
-        info, address = message.info, run.blocks[message.block].pointer + message.offset
-        run.lent += 1
-        lease = RemoteLease(run.home, message.block, message.offset)
-        self._take_in(message.capture, Frame(info, HostImage(view(address, (info.height, info.width, 3), lease))))
+        info, address = message.info, run.memories[message.memory].pointer + message.offset
+        run.outstanding += 1
+        lease = RemoteLease(run.returned, message.memory, message.offset)
+        self._accept(message.capture, Frame(info, HostImage(view(address, (info.height, info.width, 3), lease))))
 
-    def _take_in(self, number: int, frame: Frame) -> None:
+    def _accept(self, number: int, frame: Frame) -> None:
         capture = self._captures.get(number)
         if capture:
             capture.seq = frame.info.seq + 1
-            self._to.ledger.captured(capture.id)
-            self._arrived.append(frame)
+            self._sinks.ledger.captured(capture.id)
+            self._frames.append(frame)
 
-    def _hand_over(self) -> None:
-        if self._arrived:
-            self._to.board.put_all(self._arrived)
-            self._arrived.clear()
+    def _put_frames(self) -> None:
+        if self._frames:
+            self._sinks.board.put_all(self._frames)
+            self._frames.clear()
 
-    def _on_left_out(self, _: _Run, message: PictureSkipped) -> None:
+    def _on_picture_skipped(self, _: _Run, message: PictureSkipped) -> None:
         if capture := self._captures.get(message.capture):
             capture.seq = message.seq + 1
-            self._to.ledger.captured(capture.id)
-            self._to.ledger.dropped(capture.id, message.seq, message.cause)
+            self._sinks.ledger.captured(capture.id)
+            self._sinks.ledger.dropped(capture.id, message.seq, message.cause)
 
     def _on_state_changed(self, _: _Run, message: StateChanged) -> None:
         if not (capture := self._captures.get(message.capture)):
@@ -526,8 +529,8 @@ class Worker:
         elif message.format:
             capture.format = message.format
         if message.state == "ended":
-            self._hand_over()
-        self._to.announce(
+            self._put_frames()
+        self._sinks.announce(
             capture.id, message.session, message.state, message.reason, message.retry_in_s, message.format
         )
 
@@ -535,10 +538,10 @@ class Worker:
         if not (capture := self._captures.get(message.capture)):
             return
         number, connection = message.capture, message.connection
-        answer = self._to.admission.admit(
+        answer = self._sinks.admission.admit(
             capture.id,
             message.fps,
-            lambda quota: run.unsent.append(Share(number, connection, quota)),
+            lambda quota: run.unsent.append(QuotaChanged(number, connection, quota)),
             message.format,
         )
         refusal = answer.exception()
@@ -548,25 +551,25 @@ class Worker:
 
     def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
         if capture := self._captures.get(message.capture):
-            self._to.admission.release(capture.id)
+            self._sinks.admission.release(capture.id)
 
     def _on_ended(self, _: _Run, message: Ended) -> None:
         if capture := self._captures.pop(message.capture, None):
-            self._hand_over()  # once the last source has ended, the board takes no more
+            self._put_frames()  # once the last source has ended, the board takes no more
             capture.failure = message.failure
             capture.end.set()
 
-    def _on_new_block(self, run: _Run, message: NewBlock, fd: int | None) -> None:
+    def _on_new_memory(self, run: _Run, message: NewMemory, fd: int | None) -> None:
         if fd is None:
             raise ValueError("memory without a descriptor")
         try:
             mapper = self.mapper if message.device else self._host
-            run.blocks[message.number] = mapper.map(fd, message.size)
+            run.memories[message.number] = mapper.map(fd, message.size)
         finally:
             os.close(fd)
 
-    def _on_block_gone(self, run: _Run, message: BlockGone) -> None:
-        run.blocks.pop(message.number).close()
+    def _on_memory_closed(self, run: _Run, message: MemoryClosed) -> None:
+        run.memories.pop(message.number).close()
 
     def _on_heartbeat(self, _: _Run, message: Heartbeat) -> None:
         self.memory = message.memory
@@ -575,5 +578,5 @@ class Worker:
         run.problem = message.reason
 
 
-def _words_of(code: int) -> str:
+def _exit_message(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

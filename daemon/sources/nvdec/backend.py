@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from daemon.sources.buffers import Block
+from daemon.sources.buffers import SharedMemory
 from daemon.sources.nvdec.capability import Capability
 from daemon.sources.nvdec.costs import MAX_SESSIONS, decoder_bytes, engine_pixels_per_s
 from daemon.sources.nvdec.pool import NvdecPool
@@ -77,7 +77,7 @@ class DeviceMapper:
     def make_current(self) -> None:
         self._device.make_current()
 
-    def map(self, fd: int, size: int) -> Block:
+    def map(self, fd: int, size: int) -> SharedMemory:
         from detectors.cuda import SharedBuffer
 
         return SharedBuffer(self._index, size, fd)

@@ -18,9 +18,9 @@ Allocate = Callable[[int], DeviceBuffer | SharedBuffer]
 class Surface:
     """Device memory of one NV12 picture, and the event that marks it complete."""
 
-    def __init__(self, block: DeviceBuffer | SharedBuffer, offset: int) -> None:
-        self.block, self.offset = block, offset
-        self.pointer = block.pointer + offset
+    def __init__(self, memory: DeviceBuffer | SharedBuffer, offset: int) -> None:
+        self.memory, self.offset = memory, offset
+        self.pointer = memory.pointer + offset
         self.event = Event(awaited=False)
 
     @property
@@ -39,16 +39,16 @@ class Surfaces:
         acquire: see `BufferPool.acquire`.
     """
 
-    def __init__(self, memory: Allocate, count: int, width: int, height: int) -> None:
+    def __init__(self, allocate: Allocate, count: int, width: int, height: int) -> None:
         self._width, self._height = width, height
         self.pitch = -(-width // 2) * 2
         self.rows = height + -(-height // 2)
         self.bytes = self.pitch * self.rows
         step = -(-self.bytes // _ALIGNMENT) * _ALIGNMENT
         with ExitStack() as undo:
-            block = memory(step * count)
-            undo.callback(block.close)
-            surfaces = [Surface(block, step * number) for number in range(count)]
+            memory = allocate(step * count)
+            undo.callback(memory.close)
+            surfaces = [Surface(memory, step * number) for number in range(count)]
             for surface in surfaces:
                 undo.callback(surface.event.close)
             self._undo = undo.pop_all()
