@@ -412,7 +412,7 @@ class Capture:
             decode=self._decode_ns,
             width=image.width,
             height=image.height,
-            behind=lateness,
+            lateness=lateness,
             pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
         )
 

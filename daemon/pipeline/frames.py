@@ -22,8 +22,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
         decode: ns spent decoding it and bringing it into the form lanes accept.
         width, height: pixels, upright.
         pixel_aspect: width of a pixel over its height.
-        behind: ns, by which a paced recording gave it later than it was due, or a camera, by its own times, later than
-            those that came soonest; 0 where nobody knows.
+        lateness: after its due time in a recording, or behind the camera's fastest frames, ns; 0 if unknown.
     """
 
     source: str
@@ -36,7 +35,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
     decode: int
     width: int
     height: int
-    behind: int = 0
+    lateness: int = 0
     pixel_aspect: float = 1.0
 
 

@@ -157,7 +157,7 @@ class Ledger:
         """A frame's message was handed to the socket."""
         index = self._index[frame.source]
         row = (
-            index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.behind,
+            index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness,
             latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
         )  # fmt: skip
         self._published[index] += 1
