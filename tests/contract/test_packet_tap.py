@@ -13,14 +13,14 @@ from daemon.config import AvConfig
 from daemon.redact import Url
 from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Skipped, next_picture
-from tests.support.hardware import FakeCard
+from tests.support.hardware import FakeGpu
 
 pytestmark = pytest.mark.needs("ffmpeg")
 
 
 @pytest.fixture(params=["cpu", "nvdec"])
 def source(request: pytest.FixtureRequest, clip: Path) -> AvSource:
-    return AvSource(AvConfig(id="s", url=Url(str(clip)), decode=request.param), FakeCard().pool)
+    return AvSource(AvConfig(id="s", url=Url(str(clip)), decode=request.param), FakeGpu().pool)
 
 
 def _packets(clip: Path) -> list[tuple[int | None, bytes]]:

@@ -14,7 +14,7 @@ from daemon.errors import SourceError
 from daemon.redact import Url
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source, next_picture
-from tests.support.hardware import FakeCard, bgr_of
+from tests.support.hardware import FakeGpu, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
 Make = Callable[[Path], SourceConfig]
@@ -33,7 +33,7 @@ def config(request: pytest.FixtureRequest, clip: Path) -> SourceConfig:
 
 
 def _source(config: SourceConfig) -> Source:
-    return make_source(config, FakeCard().pool)
+    return make_source(config, FakeGpu().pool)
 
 
 def _read(config: SourceConfig) -> list[tuple[int | None, tuple[int, ...]]]:

@@ -20,7 +20,7 @@ from daemon.sources.port import next_picture
 from detectors.factory import Backend
 from detectors.fake.detector import FakeDetector
 from tests.support import clips
-from tests.support.hardware import FakeCard
+from tests.support.hardware import FakeGpu
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 
@@ -132,7 +132,7 @@ def test_sources_of_one_clip_begin_at_moments_of_their_own(clip: Path) -> None:
     assert first != _phases(clip, 1, cpu)
     assert all(0 <= time <= 2_000_000_000 for time in first)
     assert max(first) > 1_000_000_000
-    with closing(FakeCard(surfaces=4).pool) as pool:
+    with closing(FakeGpu(surfaces=4).pool) as pool:
         assert _phases(clip, 0, pool) == first
     assert set(PhasedSources(config_of(Load((clip,))), Load((clip,), phase=0)).offsets.values()) == {0.0}
     assert PhasedSources(config_of(Load((clip,))), Load((clip,), until_end=True)).offsets == {}

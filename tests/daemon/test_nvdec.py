@@ -25,7 +25,7 @@ from daemon.sources.nvdec.upload import interleave
 from daemon.sources.port import DecodeBudget, Skipped, next_picture
 from detectors.port import DeviceImage, HostImage
 from tests.support import clips
-from tests.support.hardware import FakeCard, bgr_of
+from tests.support.hardware import FakeGpu, bgr_of
 
 pytestmark = pytest.mark.needs("ffmpeg")
 Frames = list[tuple[int | None, tuple[int, ...], float]]
@@ -37,9 +37,9 @@ def bframes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clips.bframes(tmp_path_factory.mktemp("clips") / "b.mp4")
 
 
-def source_of(path: Path, card: FakeCard | None, **more: object) -> AvSource:
+def source_of(path: Path, gpu: FakeGpu | None, **more: object) -> AvSource:
     config = AvConfig(id="s", url=Url(str(path)), **more)  # type: ignore[arg-type]
-    return AvSource(config, card.pool if card else None)
+    return AvSource(config, gpu.pool if gpu else None)
 
 
 def play(reader: AvReader, most: int = 10_000) -> Frames:
@@ -53,7 +53,7 @@ def play(reader: AvReader, most: int = 10_000) -> Frames:
 
 def test_the_same_pictures_at_the_same_times_as_the_cpu(bframes: Path, clip: Path) -> None:
     for path in (bframes, clip):
-        with closing(source_of(path, FakeCard(), decode="nvdec").open()) as reader:
+        with closing(source_of(path, FakeGpu(), decode="nvdec").open()) as reader:
             assert reader.format.decoder == "nvdec"
             ours = play(reader)
         with closing(source_of(path, None, decode="cpu").open()) as reader:
@@ -69,17 +69,17 @@ def test_codecs_without_parameter_sets_have_their_size_read(codec: str, tmp_path
     clips.ffmpeg(
         "-f", "lavfi", "-i", source, "-c:v", codec, "-pix_fmt", "yuvj420p" if codec == "mjpeg" else "yuv420p", path
     )
-    card = FakeCard()
-    with closing(source_of(path, card, decode="nvdec").open()) as reader:
+    gpu = FakeGpu()
+    with closing(source_of(path, gpu, decode="nvdec").open()) as reader:
         assert [shape for _, shape, _ in play(reader)] == [(192, 320, 3)] * 30
-    assert len(card.sessions) == 1
+    assert len(gpu.sessions) == 1
 
 
 def test_a_loop_goes_on_with_the_same_decoder(bframes: Path) -> None:
-    card = FakeCard()
-    with closing(source_of(bframes, card, loop=True).open()) as reader:
+    gpu = FakeGpu()
+    with closing(source_of(bframes, gpu, loop=True).open()) as reader:
         times = [pts for pts, _, _ in play(reader, 120)]
-    assert len(card.sessions) == 1
+    assert len(gpu.sessions) == 1
     assert all(b is not None and a is not None and b > a for a, b in pairwise(times))
 
 
@@ -94,10 +94,10 @@ def test_a_recording_that_begins_with_an_idr_picture_is_looped_without_a_seam(
         "-f", "lavfi", "-i", "testsrc2=size=320x192:rate=15:duration=8", "-c:v", codec, "-bf", "3", "-g", str(group),
         "-pix_fmt", "yuv420p", path,
     )  # fmt: skip
-    card = FakeCard() if decode == "nvdec" else None
-    with closing(source_of(path, card, decode=decode, loop=True).open()) as reader:
+    gpu = FakeGpu() if decode == "nvdec" else None
+    with closing(source_of(path, gpu, decode=decode, loop=True).open()) as reader:
         seen = play(reader, 370)
-        assert card is None or card.sessions[0].drained == 0
+        assert gpu is None or gpu.sessions[0].drained == 0
     passes = [seen[begin : begin + 120] for begin in (0, 120, 240)]
     assert [[row[1:] for row in one] for one in passes] == [[row[1:] for row in passes[0]]] * 3
     steps = [(b or 0) - (a or 0) for (a, *_), (b, *_) in pairwise(seen)]
@@ -105,14 +105,14 @@ def test_a_recording_that_begins_with_an_idr_picture_is_looped_without_a_seam(
 
 
 def test_a_connection_made_anew_has_the_same_decoder(clip: Path) -> None:
-    card = FakeCard()
-    source = source_of(clip, card)
+    gpu = FakeGpu()
+    source = source_of(clip, gpu)
     for _ in range(5):
         with closing(source.open()) as reader:
             play(reader, 7)
-    assert len(card.sessions) == 1
-    card.pool.close()
-    assert card.sessions[0].closed
+    assert len(gpu.sessions) == 1
+    gpu.pool.close()
+    assert gpu.sessions[0].closed
 
 
 def test_another_size_in_the_middle_gets_another_decoder_and_loses_nothing(tmp_path: Path) -> None:
@@ -120,14 +120,14 @@ def test_another_size_in_the_middle_gets_another_decoder_and_loses_nothing(tmp_p
     second = clips.pattern(tmp_path / "b.ts", seconds=2, size="640x360")
     both = tmp_path / "both.ts"
     both.write_bytes(first.read_bytes() + second.read_bytes())
-    card = FakeCard()
-    with closing(source_of(both, card).open()) as reader:
+    gpu = FakeGpu()
+    with closing(source_of(both, gpu).open()) as reader:
         shapes = [shape for _, shape, _ in play(reader)]
-        assert card.pool.memory == decoder_bytes("h264", 640, 360, 4, low_latency=False)
+        assert gpu.pool.memory == decoder_bytes("h264", 640, 360, 4, low_latency=False)
     assert shapes == [(180, 320, 3)] * 30 + [(360, 640, 3)] * 30
-    assert len(card.sessions) == 2
+    assert len(gpu.sessions) == 2
     # One source has one decoder: the first is not kept for a size that may never come back.
-    assert [session.closed for session in card.sessions] == [True, False]
+    assert [session.closed for session in gpu.sessions] == [True, False]
 
 
 def test_parameters_that_come_only_with_the_description_are_used(tmp_path: Path) -> None:
@@ -135,16 +135,16 @@ def test_parameters_that_come_only_with_the_description_are_used(tmp_path: Path)
     whole = clips.pattern(tmp_path / "a.h264", seconds=1)
     stripped = tmp_path / "b.mkv"
     clips.ffmpeg("-r", "15", "-i", whole, "-c", "copy", "-bsf:v", "filter_units=remove_types=7-8", stripped)
-    with closing(source_of(stripped, FakeCard(), decode="nvdec").open()) as reader:
+    with closing(source_of(stripped, FakeGpu(), decode="nvdec").open()) as reader:
         assert len(play(reader)) == 15
 
 
 def test_a_decoder_that_gives_up_is_replaced_by_the_cpu_and_says_why(clip: Path) -> None:
-    card = FakeCard(refuse="the GPU's decoder gave up: a test")
-    source = source_of(clip, card)
+    gpu = FakeGpu(refuse="the GPU's decoder gave up: a test")
+    source = source_of(clip, gpu)
     with closing(source.open()) as reader, pytest.raises(SourceError, match=r"cannot be decoded: .*: a test"):
         next_picture(reader)
-    assert card.sessions[0].closed
+    assert gpu.sessions[0].closed
     with closing(source.open()) as reader:
         assert (reader.format.decoder, reader.format.decoder_reason) == ("cpu", "the GPU's decoder gave up: a test")
         assert len(play(reader)) == 45
@@ -152,13 +152,13 @@ def test_a_decoder_that_gives_up_is_replaced_by_the_cpu_and_says_why(clip: Path)
 
 def test_what_the_cpu_decodes_is_brought_to_the_gpu_by_who_decodes_it(clip: Path) -> None:
     """The same pictures as without a GPU, where lanes have them at once; the room is given back."""
-    card = FakeCard(refuse="a test")
-    source = source_of(clip, card)
+    gpu = FakeGpu(refuse="a test")
+    source = source_of(clip, gpu)
     with closing(source.open()) as reader, pytest.raises(SourceError):
         next_picture(reader)
     with closing(source.open()) as reader:
         assert reader.format.decoder == "cpu"
-        assert card.pool.memory == 4 * picture_bytes(320, 180)
+        assert gpu.pool.memory == 4 * picture_bytes(320, 180)
         first = next_picture(reader)
         assert first is not None
         held = first.load()
@@ -170,11 +170,11 @@ def test_what_the_cpu_decodes_is_brought_to_the_gpu_by_who_decodes_it(clip: Path
         ours = play(reader)[1:]
     assert [row[:2] for row in ours] == [row[:2] for row in theirs]
     assert np.allclose([row[2] for row in ours], [row[2] for row in theirs], atol=3)
-    assert card.pool.memory == 0
-    assert [target.closed for target in card.targets] == [False]  # somebody still looks
+    assert gpu.pool.memory == 0
+    assert [target.closed for target in gpu.targets] == [False]  # somebody still looks
     del first, held
-    card.pool.close()
-    assert [target.closed for target in card.targets] == [True]
+    gpu.pool.close()
+    assert [target.closed for target in gpu.targets] == [True]
 
 
 @pytest.mark.parametrize("pixels", ["yuv420p10le", "yuv422p"])
@@ -183,24 +183,24 @@ def test_pictures_that_are_not_nv12s_stay_in_host_memory(pixels: str, tmp_path: 
     clips.ffmpeg(
         "-f", "lavfi", "-i", "testsrc2=size=320x192:rate=15:duration=1", "-c:v", "libx264", "-pix_fmt", pixels, path
     )
-    card = FakeCard()
-    with closing(source_of(path, card).open()) as reader:
+    gpu = FakeGpu()
+    with closing(source_of(path, gpu).open()) as reader:
         picture = next_picture(reader)
         assert picture is not None
         assert isinstance(picture.load(), HostImage)
         assert "only 8-bit 4:2:0" in str(reader.format.decoder_reason)
-    assert not card.targets
+    assert not gpu.targets
 
 
 @pytest.mark.parametrize(
-    "card", [FakeCard(limit=100), FakeCard(card=Capability(7, {}), full=True)], ids=["plan", "driver"]
+    "gpu", [FakeGpu(limit=100), FakeGpu(capability=Capability(7, {}), full=True)], ids=["plan", "driver"]
 )
-def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(card: FakeCard, clip: Path) -> None:
-    with closing(source_of(clip, card).open()) as reader:
+def test_where_the_gpu_has_no_room_pictures_stay_in_host_memory(gpu: FakeGpu, clip: Path) -> None:
+    with closing(source_of(clip, gpu).open()) as reader:
         picture = next_picture(reader)
         assert picture is not None
         assert isinstance(picture.load(), HostImage)
-    assert card.pool.memory == 0
+    assert gpu.pool.memory == 0
 
 
 def test_planes_are_interleaved_whatever_their_size() -> None:
@@ -230,12 +230,12 @@ def test_auto_says_why_the_cpu_decodes(clip: Path) -> None:
 
 def test_no_room_is_a_reason(clip: Path) -> None:
     one = decoder_bytes("h264", 320, 180, 4, low_latency=False)
-    card = FakeCard(limit=one * 3 // 2)
-    with closing(source_of(clip, card).open()):
-        assert card.pool.memory == one
+    gpu = FakeGpu(limit=one * 3 // 2)
+    with closing(source_of(clip, gpu).open()):
+        assert gpu.pool.memory == one
         with pytest.raises(SourceError, match="no room: it needs"):
-            source_of(clip, card, decode="nvdec").open()
-    with closing(source_of(clip, card, decode="nvdec").open()) as reader:
+            source_of(clip, gpu, decode="nvdec").open()
+    with closing(source_of(clip, gpu, decode="nvdec").open()) as reader:
         assert len(play(reader)) == 45
 
 
@@ -247,14 +247,14 @@ def test_memory_is_what_the_stream_s_own_parameters_ask_for(clip: Path) -> None:
 
     usual = planned()
     for dpb_size in (2, 17):
-        card = FakeCard(limit=planned(dpb_size=17), dpb_size=dpb_size)
-        with closing(source_of(clip, card, decode="nvdec").open()) as reader:
-            assert card.pool.memory == usual
+        gpu = FakeGpu(limit=planned(dpb_size=17), dpb_size=dpb_size)
+        with closing(source_of(clip, gpu, decode="nvdec").open()) as reader:
+            assert gpu.pool.memory == usual
             play(reader, 1)
-            assert card.pool.memory == planned(dpb_size=dpb_size) != usual
-        assert card.pool.memory == 0
-    card = FakeCard(limit=planned(dpb_size=16), dpb_size=17)
-    source = source_of(clip, card)
+            assert gpu.pool.memory == planned(dpb_size=dpb_size) != usual
+        assert gpu.pool.memory == 0
+    gpu = FakeGpu(limit=planned(dpb_size=16), dpb_size=17)
+    source = source_of(clip, gpu)
     with closing(source.open()) as reader, pytest.raises(SourceError, match="no room: it needs"):
         play(reader)
     with closing(source.open()) as reader:
@@ -263,8 +263,8 @@ def test_memory_is_what_the_stream_s_own_parameters_ask_for(clip: Path) -> None:
 
 
 def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None:
-    card = FakeCard(surfaces=3)
-    with closing(source_of(clip, card).open()) as reader:
+    gpu = FakeGpu(surfaces=3)
+    with closing(source_of(clip, gpu).open()) as reader:
         held = []
         for _ in range(2):
             picture = next_picture(reader)
@@ -276,8 +276,8 @@ def test_pictures_stay_as_they_are_while_somebody_holds_them(clip: Path) -> None
         for image, before in held:
             assert np.array_equal(bgr_of(image), before)
     # The source is gone, its decoder is not: somebody still reads from it.
-    card.pool.close()
-    assert not card.sessions[0].closed
+    gpu.pool.close()
+    assert not gpu.sessions[0].closed
     del image, held
 
 
@@ -302,16 +302,16 @@ def test_a_recording_without_parameters_ends_with_a_reason(tmp_path: Path) -> No
     assert content.count(parameters) == 1
     path = tmp_path / "clip.mkv"
     path.write_bytes(content.replace(parameters, parameters[:6] + bytes(len(parameters) - 6)))
-    with closing(source_of(path, FakeCard(), decode="nvdec").open()) as reader, pytest.raises(DecodeError):
+    with closing(source_of(path, FakeGpu(), decode="nvdec").open()) as reader, pytest.raises(DecodeError):
         play(reader)
 
 
 def test_what_the_card_cannot_is_said() -> None:
-    card = Capability(7, {"h264": SizeLimits((48, 16), (4096, 4096))})
-    assert card.unsupported_reason("h264", 1920, 1080, "yuv420p") is None
-    assert card.unsupported_reason("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, only h264"
-    assert "8-bit 4:2:0" in str(card.unsupported_reason("h264", 1920, 1080, "yuv420p10le"))
-    assert "from 48x16 to 4096x4096" in str(card.unsupported_reason("h264", 8192, 4320, None))
+    gpu = Capability(7, {"h264": SizeLimits((48, 16), (4096, 4096))})
+    assert gpu.unsupported_reason("h264", 1920, 1080, "yuv420p") is None
+    assert gpu.unsupported_reason("av1", 1920, 1080, "yuv420p") == "the GPU does not decode av1, only h264"
+    assert "8-bit 4:2:0" in str(gpu.unsupported_reason("h264", 1920, 1080, "yuv420p10le"))
+    assert "from 48x16 to 4096x4096" in str(gpu.unsupported_reason("h264", 8192, 4320, None))
 
 
 @pytest.mark.parametrize("decode", ["nvdec", "cpu"])
@@ -323,8 +323,8 @@ def test_who_is_late_leaves_out_what_nobody_needs(bframes: Path, decode: str) ->
         assert picture is not None
         return isinstance(picture, Skipped)
 
-    card = FakeCard() if decode == "nvdec" else None
-    with closing(source_of(bframes, card, decode=decode, loop=True).open(DecodeBudget(late=500_000_000))) as reader:
+    gpu = FakeGpu() if decode == "nvdec" else None
+    with closing(source_of(bframes, gpu, decode=decode, loop=True).open(DecodeBudget(late=500_000_000))) as reader:
         assert not any(is_left_out(reader) for _ in range(5))
         while not is_left_out(reader):
             pass
@@ -373,13 +373,13 @@ def test_parameters_that_change_all_the_time_do_not_pile_up_decoders(tmp_path: P
         assert at >= 0
         data[at + 6] ^= number + 1  # the level
     raw.write_bytes(data)
-    card = FakeCard()
-    with closing(source_of(raw, card, decode="nvdec").open()) as reader:
+    gpu = FakeGpu()
+    with closing(source_of(raw, gpu, decode="nvdec").open()) as reader:
         while True:
             try:
                 if next_picture(reader) is None:
                     break
             except DecodeError:
                 continue
-    assert len(card.sessions) >= 3
-    assert sum(not session.closed for session in card.sessions) <= 2
+    assert len(gpu.sessions) >= 3
+    assert sum(not session.closed for session in gpu.sessions) <= 2

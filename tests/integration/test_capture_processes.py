@@ -25,7 +25,7 @@ from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
 from tests.support import clips
 from tests.support.daemon import PATIENCE_S, Lookout, is_state, receive_until, wait_until
-from tests.support.hardware import FakeOffer
+from tests.support.hardware import FakeBackend
 from tests.support.seeing import SeeingDetector, SeeingLane
 
 pytestmark = pytest.mark.needs("ffmpeg")
@@ -73,7 +73,7 @@ def _app(config: Config, *, on_gpu: bool, limits: Limits | None = None) -> App:
             config,
             limits=limits,
             open_detector=lambda _, o: SeeingDetector(o),
-            find_hardware=lambda _, __: FakeOffer(6),
+            find_hardware=lambda _, __: FakeBackend(6),
         )
     return App(config, limits=limits, open_detector=lambda _, o: SeeingDetector(o))
 
@@ -111,7 +111,7 @@ def test_sources_beyond_the_gpus_sessions_have_processes_of_their_own(reordered:
     insisting = msgspec.structs.replace(last, decode="nvdec")
     config = check(msgspec.structs.replace(config, sources=[*others, insisting]))
     app = App(
-        config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeOffer(6, sessions=2)
+        config, open_detector=lambda _, o: SeeingDetector(o), find_hardware=lambda _, __: FakeBackend(6, sessions=2)
     )
     with Subscriber(app.endpoint, kinds=["detections", "status"], high_water_mark=10_000) as subscriber:
         app.start()
@@ -264,7 +264,7 @@ def test_a_full_decoder_is_shared_over_capture_processes(reordered: Path) -> Non
     app = App(
         check(msgspec.structs.replace(config, admission="degrade")),
         open_detector=lambda _, o: SeeingDetector(o),
-        find_hardware=lambda _, __: FakeOffer(6, share=0.94),
+        find_hardware=lambda _, __: FakeBackend(6, share=0.94),
     )
 
     def is_told(message: Message) -> bool:
@@ -306,7 +306,7 @@ def test_admission_reaches_capture_processes(reordered: Path) -> None:
     app = App(
         slow,
         open_detector=lambda _, o: _Slow(o),
-        find_hardware=lambda _, __: FakeOffer(6),
+        find_hardware=lambda _, __: FakeBackend(6),
     )
     with Subscriber(app.endpoint, kinds=["status"]) as subscriber:
         app.start()

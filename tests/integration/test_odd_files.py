@@ -25,7 +25,7 @@ from daemon.sources.port import next_picture
 from detectors.matching import match
 from detectors.port import DeviceImage, Image
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, is_state, receive_until
-from tests.support.hardware import FakeCard
+from tests.support.hardware import FakeGpu
 from tests.support.odd_clips import FRAMES, HEIGHT, ODD, WIDTH, drawn, shown_frames, shown_size
 
 pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
@@ -205,7 +205,7 @@ def test_a_folder_is_one_source(pattern: str, processes: int, played: Played, tm
 @pytest.mark.parametrize("name", ["base.mp4", "cut.mp4", "turned-90.mp4", "turned-270.mp4"])
 def test_a_gpus_decoder_gives_the_same_pictures(played: Played, name: str) -> None:
     """By a stand-in, which like the real one knows neither edit lists nor how a recording is turned."""
-    config, card = AvConfig(id="odd", url=Url(str(played.folder / name)), decode="nvdec"), FakeCard(surfaces=2 * FRAMES)
+    config, card = AvConfig(id="odd", url=Url(str(played.folder / name)), decode="nvdec"), FakeGpu(surfaces=2 * FRAMES)
     with closing(AvSource(config, card.pool).open()) as reader:
         pictures = list(_loaded(reader))
     assert len(pictures) == shown_frames(played.folder / name)

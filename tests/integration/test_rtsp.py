@@ -23,7 +23,7 @@ from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import next_picture
 from tests.support import clips
 from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, receive_until, wait_until
-from tests.support.hardware import FakeCard
+from tests.support.hardware import FakeGpu
 from tests.support.rtsp import RtspServer
 
 pytestmark = pytest.mark.needs("rtsp")
@@ -224,7 +224,7 @@ def test_a_camera_through_the_gpus_decoder(
     server = RtspServer({"cam": long_clip}, codec=codec)
     config = AvConfig(id="s", url=Url(server.url("cam")), transport=transport, decode="nvdec")
     try:
-        with closing(AvSource(config, FakeCard().pool).open()) as reader:
+        with closing(AvSource(config, FakeGpu().pool).open()) as reader:
             pictures = [picture for picture in (next_picture(reader) for _ in range(60)) if picture]
             assert reader.format.decoder == "nvdec"
             assert (reader.format.width, reader.format.height) == (320, 180)

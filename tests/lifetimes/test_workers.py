@@ -47,7 +47,7 @@ from tests.lifetimes.running import STREET, edit, only, running, state_of, wait_
 from tests.support import clips
 from tests.support.daemon import is_state, receive_until
 from tests.support.descriptors import no_descriptors
-from tests.support.hardware import FakeCard, FakeOffer, FakeSession
+from tests.support.hardware import FakeBackend, FakeGpu, FakeSession
 from tests.support.seeing import SeeingDetector
 
 FORMAT = VideoFormat("h264", 16, 16, 30.0, "cpu")
@@ -137,7 +137,7 @@ class Poisoned(FakeSession):
         return super().decode(address, size, time)
 
 
-class PoisonedCard(FakeCard):
+class PoisonedGpu(FakeGpu):
     def __init__(self, surfaces: int, file: Path) -> None:
         super().__init__(surfaces)
         self._file = file
@@ -147,13 +147,13 @@ class PoisonedCard(FakeCard):
 
 
 @dataclass(frozen=True)
-class PoisonedOffer(FakeOffer):
+class PoisonedBackend(FakeBackend):
     """A GPU that is poisoned in a process as long as there is a file."""
 
     file: Path = Path()
 
     def open(self, part: float | None = None) -> NvdecPool:
-        return PoisonedCard(self.surfaces, self.file).pool
+        return PoisonedGpu(self.surfaces, self.file).pool
 
 
 @pytest.mark.needs("ffmpeg")
@@ -166,7 +166,7 @@ def test_a_poisoned_gpu_ends_its_process_and_the_next_goes_on(tmp_path: Path) ->
         tmp_path,
         source,
         open_detector=lambda _, options: SeeingDetector(options),
-        find_hardware=lambda _config, _info: PoisonedOffer(6, file=file),
+        find_hardware=lambda _config, _info: PoisonedBackend(6, file=file),
         make_source=_real,
         limits=Limits(worker_pause=0.05),
     ) as app:

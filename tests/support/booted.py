@@ -1,7 +1,7 @@
 """A real systemd, booted beside the machine's own by systemd-nspawn.
 
-Its root is this machine's, copied on write into memory: whatever is installed in it is gone with it. Mounts belong to
-a namespace of its own. The network is this machine's.
+Its root is this machine's, with an overlay in memory: everything that is installed in it is lost at the end. Mounts are
+in a namespace of its own. The network is this machine's.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def unsupported_reason() -> str | None:
 
 
 class Booted:
-    """One systemd.
+    """One booted systemd.
 
     Args:
-        folder: an empty one.
+        folder: an empty folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,15 +70,15 @@ class Booted:
 
     @property
     def root(self) -> Path:
-        """Its file system, as seen from here."""
+        """The root of its file system, as seen from the host."""
         assert self._process is not None
         return Path(f"/proc/{self._process.pid}/root")
 
     def run(self, *command: str, check: bool = True) -> str:
-        """Run a program in it, as root; what it says.
+        """Run a program in it as root; returns its output.
 
         Raises:
-            AssertionError: it failed, and that was to be checked.
+            AssertionError: the program failed, and `check` is set.
         """
         assert self._process is not None
         enter = ["nsenter", "--target", str(self._process.pid), "--mount", "--uts", "--ipc", "--pid", "--cgroup"]
@@ -94,7 +94,7 @@ class Booted:
         return self.run("journalctl", "--no-pager", "--output=cat", "--unit", unit)
 
     def main_process(self, unit: str) -> psutil.Process:
-        """Of a service, with its number here."""
+        """A process of a service, by its pid inside."""
         inside = int(self.show(unit, "MainPID"))
         assert self._process is not None
         for process in self._process.children(recursive=True):
@@ -121,7 +121,7 @@ class Booted:
 
 
 def copy_sources(root: Path, to: Path) -> None:
-    """What a clone would hold."""
+    """The files that a clone has."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, check=True).stdout
     names: Sequence[str] = listed.decode().rstrip("\0").split("\0")
     for name in names:

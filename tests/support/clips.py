@@ -1,4 +1,4 @@
-"""Clips that ffmpeg makes for tests."""
+"""Clips for tests, made by ffmpeg."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def ffmpeg(*arguments: str | Path) -> None:
 
 
 def once(folder: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """A clip that several processes use: the first one that wants it makes it, the others wait for it."""
+    """A clip that several processes use: the first process makes it, the others wait."""
     path = folder / name
     with (folder / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

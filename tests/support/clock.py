@@ -1,4 +1,4 @@
-"""A clock that only moves when told to, or when somebody waits on it."""
+"""A clock that moves only when a test moves it, or when a thread waits on it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from daemon.clock import Awaited
 
 class ManualClock:
     """Attributes:
-    waits: the seconds of each `wait`, in order.
-    on_wait: called when a wait's time has passed and its waiter has not gone on yet.
+    waits: seconds of each `wait`, in order.
+    on_wait: called when the time of a wait has passed, before the waiter goes on.
     """
 
     def __init__(self, now_ns: int = 1_000_000_000) -> None:

@@ -20,16 +20,16 @@ from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_MODEL = ROOT / "models" / "demo.onnx"
-PATIENCE_S = 60.0  # for what must happen: long enough for any machine, and the end of a test that hangs
+PATIENCE_S = 60.0  # time limit of a test's wait: long enough for any machine
 
 
 class Lookout:
-    """`lookout run` with `config` (sources, and whatever else) and the demo model unless it names another.
+    """`lookout run` with `config`, by default with the demo model.
 
     Args:
-        environment: on top of this process's.
-        files: how many descriptors it may have; as many as this process if None.
-        tree: where its code lies.
+        environment: added to this process's.
+        files: limit of descriptors; this process's if None.
+        tree: the code's folder.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Lookout:
         return Path(self._log.name).read_text()
 
     def stop(self, timeout_s: float = PATIENCE_S) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
 
@@ -77,10 +77,10 @@ class Lookout:
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
-    """Until it holds.
+    """Wait until a condition holds.
 
     Raises:
-        AssertionError: it does not, in that time.
+        AssertionError: it does not hold in time.
     """
     until = monotonic() + timeout_s
     while not condition():
@@ -91,7 +91,7 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = PATIE
 def receive_until(
     subscriber: Subscriber, wanted: Callable[[Message], bool], timeout_s: float = PATIENCE_S
 ) -> list[Message]:
-    """Everything received up to and with the first message that is wanted."""
+    """All messages up to the first that satisfies the condition, included."""
     messages: list[Message] = []
     until = monotonic() + timeout_s
     while monotonic() < until:
@@ -100,18 +100,16 @@ def receive_until(
             messages.append(message)
             if wanted(message):
                 return messages
-    raise AssertionError(
-        f"what was waited for did not come in {timeout_s} s; the last of {len(messages)}: {messages[-3:]}"
-    )
+    raise AssertionError(f"the message did not come in {timeout_s} s; the last of {len(messages)}: {messages[-3:]}")
 
 
 def is_state(source: str, state: str) -> Callable[[Message], bool]:
-    """Whether a message says that a source is in a state."""
+    """A condition: a message reports a state of a source."""
     return lambda message: isinstance(message, Status) and message.source == source and message.state == state
 
 
 def all_of(*wanted: Callable[[Message], bool]) -> Callable[[Message], bool]:
-    """Whether each of these has come since this was made, in any order."""
+    """A condition: each of these has come, in any order."""
     left = list(wanted)
 
     def seen(message: Message) -> bool:
@@ -122,7 +120,7 @@ def all_of(*wanted: Callable[[Message], bool]) -> Callable[[Message], bool]:
 
 
 def has_seen(count: int, *sources: str) -> Callable[[Message], bool]:
-    """Whether so many frames of each source have come since this was made."""
+    """A condition: so many frames of each source have come."""
     left = dict.fromkeys(sources, count)
 
     def seen(message: Message) -> bool:
@@ -134,10 +132,9 @@ def has_seen(count: int, *sources: str) -> Callable[[Message], bool]:
 
 
 def lost(messages: Iterable[Message], source: str) -> int:
-    """Frames of a source, up to the last that is here, that went missing on their way through the daemon.
+    """Frames of a source that were lost on their way through the daemon, up to the last frame here.
 
-    Where there is no time for a frame, on a busy machine as often as not, it is told of as superseded, stale or late.
-    Such frames are not counted here.
+    A busy machine drops frames as superseded, stale or late. They are not counted here.
     """
     *_, last = (message for message in messages if isinstance(message, Detections) and message.source == source)
     told = last.dropped.superseded + last.dropped.stale + last.dropped.late

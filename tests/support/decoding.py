@@ -1,5 +1,7 @@
-"""A decoder session on the libraries of `tests/support/*_stub.cpp`: `python -m tests.support.decoding`, in a process of
-its own, for they must be there before it begins. What is wrong is an AssertionError; nothing else is said."""
+"""Tests a decoder session on the libraries of `tests/support/*_stub.cpp`: `python -m tests.support.decoding`.
+
+It is a process of its own, because the libraries must exist when it starts. A failure is an AssertionError.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ def main() -> None:
     assert set(engines.capability().codecs) == {"h264", "hevc", "vp9", "mjpeg"}
     for scenario in (pictures_are_copied, what_is_broken_is_told, no_room_is_told):
         scenario(engines)
-        left = CUDA.cuda_alive() - 1, NVCUVID.nvcuvid_alive()  # the context is theirs
+        left = CUDA.cuda_alive() - 1, NVCUVID.nvcuvid_alive()  # the context stays
         assert left == (0, 0), f"{scenario.__name__} left something behind"
     engines.close()
     assert (CUDA.cuda_alive(), CUDA.cuda_trespasses()) == (0, 0)
 
 
 def pictures_are_copied(engines: Engines) -> None:
-    """Whole, without what the decoder has beside each row, and while others of them are still held."""
+    """Pictures are copied whole, without the padding of each row, while other pictures are in use."""
     for low_latency in (True, False):
         with closing(engines.session("hevc", low_latency=low_latency, surfaces=SURFACES)) as session:
             held, seen = deque[tuple[int, DeviceImage]](), list[int | None]()
@@ -58,7 +60,7 @@ def pictures_are_copied(engines: Engines) -> None:
 
 
 def what_is_broken_is_told(engines: Engines) -> None:
-    """And the pictures after it come."""
+    """A broken picture raises, and the next one is good."""
     with closing(engines.session("h264", low_latency=True, surfaces=SURFACES)) as session:
         for number, (kind, words, read_limit_s) in enumerate(
             [(b"e", "errors in a picture", 60.0), (b"h", "not decoded a picture in 0.01", 0.01)]
@@ -89,7 +91,7 @@ def feed(session: NvdecSession, kind: bytes, time: int) -> list[LoadablePicture]
 
 
 def check(number: int, image: DeviceImage) -> None:
-    """The decoder's picture of that number, byte by byte."""
+    """Compare the decoder's picture of that number, byte by byte."""
     CUDA.cuEventSynchronize(ctypes.c_void_p(image.ready))
     rows = image.height + image.height // 2
     assert (image.width, image.height, image.chroma) == (1904, 1078, image.luma + image.height * image.pitch)

@@ -1,4 +1,4 @@
-"""File descriptors that others have taken."""
+"""Uses up file descriptors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Within, this process has as many as it may have."""
+    """Within, this process has no free descriptor."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, most))

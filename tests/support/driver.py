@@ -16,7 +16,7 @@ _COMMAND = ("g++", "-O2", "-std=c++17", "-ffp-contract=off", "-shared", "-fPIC",
 
 
 def built(folder: Path, *names: str) -> Path:
-    """The folder, with libNAME.so.1 of each name: cuda, nvcuvid."""
+    """The folder with lib<name>.so.1 for each name: cuda, nvcuvid."""
     for name in names:
         soname = f"lib{name}.so.1"
         (folder / soname).symlink_to(compiled(_SUPPORT / f"{name}_stub.cpp", (f"-Wl,-soname,{soname}",)))
@@ -24,7 +24,7 @@ def built(folder: Path, *names: str) -> Path:
 
 
 def compiled(source: Path, more: Iterable[str] = ()) -> Path:
-    """A library of a source here and the kernels; the first process that wants it compiles it, and it is kept."""
+    """A library compiled from a source file here and the kernels; the first process compiles and caches it."""
     command = (*_COMMAND, *more, str(source), "-ldl", "-lpthread")
     texts = [path.read_bytes() for path in sorted((*FOLDER.glob("*.cu"), *_SUPPORT.glob("*.h"), source))]
     key = hashlib.sha256(repr((command, texts)).encode()).hexdigest()[:16]

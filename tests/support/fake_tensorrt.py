@@ -1,8 +1,8 @@
-"""TensorRT, as much of it as Lookout calls, by onnxruntime over the stand-in for the driver (cuda_stub.cpp).
+"""The part of TensorRT that Lookout calls, on onnxruntime over the driver's stand-in (cuda_stub.cpp).
 
-An engine computes when the stream comes to it, in memory that a context was given, as TensorRT does. It is stricter: a
-context whose shape has changed since its graph was captured, or whose activations another one uses meanwhile, is an
-entry in `failures`. Names that a version does not have do not exist here. The version is LOOKOUT_TEST_TENSORRT.
+As in TensorRT an engine runs when the stream reaches it, in memory that a context was given. The fake is stricter: a
+context whose shape has changed since its graph was captured, or that shares its activations with another context at the
+same time, adds to `failures`. Names that a version lacks do not exist here. LOOKOUT_TEST_TENSORRT is the version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import onnxruntime as ort
 
 VERSION = os.environ.get("LOOKOUT_TEST_TENSORRT", "8.6.1")
 MAJOR = int(VERSION.partition(".")[0])
-failures: list[str] = []  # what no caller may do
+failures: list[str] = []  # errors of the caller
 called: Counter[str] = Counter()
 _fail: Counter[str] = Counter()
 _cuda = ctypes.CDLL("libcuda.so.1")
@@ -36,12 +36,12 @@ _ACTIVATIONS = 64 << 10  # bytes a picture
 
 
 def fail_nth(name: str, number: int) -> None:
-    """A call of this name fails, as it does without memory: number 1 is the next."""
+    """Let a call of this name fail, as without memory; the next call is number 1."""
     _fail[name] = number
 
 
 def calm() -> None:
-    """Nothing fails, and nothing was called."""
+    """Reset failures and counts."""
     _fail.clear()
     called.clear()
 
@@ -115,7 +115,7 @@ def nptype(dtype: DataType) -> type[np.generic]:
 
 
 class ILogger:
-    """To be derived from."""
+    """A base class."""
 
     class Severity(IntEnum):
         INTERNAL_ERROR = 0
@@ -127,7 +127,7 @@ class ILogger:
 
 
 class IProfiler:
-    """To be derived from."""
+    """A base class."""
 
 
 # --- building ----------------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Runtime:
 
 
 class _DeviceMemory:
-    """That goes with its owner."""
+    """Memory that is freed with its owner."""
 
     def __init__(self, size: int) -> None:
         pointer = ctypes.c_uint64()
@@ -336,7 +336,7 @@ class ICudaEngine:
         self.most = profile[self.inputs[0]][-1][0] if profile else self._shapes[self.inputs[0]][0]
 
     def _run_once(self) -> dict[str, tuple[int, ...]]:
-        """Of every tensor, -1 for what is another with another batch."""
+        """Shape of every tensor; -1 for the batch dimension."""
         least = self._shapes_of(0)
         if not self.header["profile"]:
             return least
@@ -344,7 +344,7 @@ class ICudaEngine:
         return {name: tuple(a if a == b else -1 for a, b in zip(least[name], more[name])) for name in least}
 
     def _shapes_of(self, more: int) -> dict[str, tuple[int, ...]]:
-        """For so many pictures more than the least."""
+        """Bytes for a number of pictures above the minimum."""
         nodes, profile = self.session.get_inputs(), self.header["profile"]
         whole = {node.name: profile[node.name][0] if profile else node.shape for node in nodes}
         whole = {name: (shape[0] + more, *shape[1:]) for name, shape in whole.items()}
@@ -481,7 +481,7 @@ class IExecutionContext:
 
 
 class _Run:
-    """What was enqueued."""
+    """An enqueued run."""
 
     def __init__(
         self,
@@ -497,7 +497,7 @@ class _Run:
         if context is None:
             raise RuntimeError("a context runs that is gone")
         if context.generation != self._generation:
-            raise RuntimeError("a context runs whose shape has changed since")
+            raise RuntimeError("a context runs after its shape has changed")
         if context.activations in _busy:
             raise RuntimeError("two contexts use the same activations at once")
         _busy.add(context.activations)
@@ -532,11 +532,11 @@ _numbers = itertools.count(1)
 def _compute(number: int) -> None:
     try:
         _runs[number].run()
-    except Exception:  # noqa: BLE001 - whatever it is, the test is to see it
+    except Exception:  # noqa: BLE001 - the test reports it
         failures.append(traceback.format_exc())
 
 
-_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_compute)  # the one function that the driver is told of
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_compute)  # the function that the driver calls
 
 
 class ExecutionContextAllocationStrategy(Enum):
@@ -548,7 +548,7 @@ class ExecutionContextAllocationStrategy(Enum):
 if MAJOR > 8:
 
     class IProgressMonitor:
-        """To be derived from."""
+        """A base class."""
 
 else:
     del ExecutionContextAllocationStrategy

@@ -1,4 +1,4 @@
-"""Reports of benchmarks whose figures are given."""
+"""Benchmark reports with given figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _USAGE = Usage(
 
 
 def run_of(figures: Mapping[str, float], sources: int = 1, *, paced: bool = True) -> Run:
-    """One with these metrics, by their names in METRICS; all others are made up."""
+    """A run with these metrics, by their names in METRICS; all others are made up."""
     latencies = {"mean": 1.0, **dict.fromkeys(RANKS, 1.0)}
     latencies |= {name: figures[name] for name in ("p50", "p99") if name in figures}
     fps, dropped = figures.get("fps", 100.0), figures.get("dropped", 0.0)
@@ -81,7 +81,7 @@ def run_of(figures: Mapping[str, float], sources: int = 1, *, paced: bool = True
 
 
 def case_of(figures: Mapping[str, Sequence[float]], *, paced: bool = True, **load: Any) -> Case:
-    """One with a repeat for each value of a metric."""
+    """A case with a repeat for each value of a metric."""
     count = max(len(values) for values in figures.values())
     runs = [{name: values[number] for name, values in figures.items()} for number in range(count)]
     settings = settings_of(Load((Path("clip.mp4"),), sources=1, paced=paced, **load))

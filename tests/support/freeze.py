@@ -1,7 +1,7 @@
-"""`python freeze.py PID NAME`: stops one thread of a process where it waits, as in a library that never returns.
+"""`python freeze.py PID NAME`: stops one thread of a process while it waits, like a library that never returns.
 
-Not where it works, or wakes another: it might have the interpreter's lock, and all would be stopped. Ends with the
-thread; whoever traces a thread must be there to see it die, or its process cannot be buried.
+A thread that works may hold the GIL, and would stop all threads. The script ends with the thread: a tracer must see the
+thread die, or the process cannot be reaped.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""A stand-in for the GPU's decoder: FFmpeg decodes, into host memory that is described as a device's would be."""
+"""A stand-in for the GPU's decoder: FFmpeg decodes into host memory that is described as device memory."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from daemon.sources.nvdec.upload import interleave
 from detectors.port import DetectorError, DeviceImage, HostImage, Image
 
 ANY = SizeLimits((16, 16), (8192, 8192))
-CARD = Capability(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
+CAPABILITY = Capability(7, {"h264": ANY, "hevc": ANY, "vp9": ANY, "mjpeg": ANY})
 
 
 class FakeSession:
-    """See `daemon.sources.nvdec.port.Session`. Like the real one it overwrites its own pictures at the next call.
+    """See `daemon.sources.nvdec.port.DecoderSession`. Like a real session it overwrites its pictures at the next call.
 
     Args:
-        refuse: what it says to every packet, None to decode.
-        dpb_size: pictures that its streams refer to, None for what is usual.
+        refuse: error for every packet, None to decode.
+        dpb_size: pictures in its picture buffer, None for the usual number.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class FakeSession:
         self._open()
 
     def make_current(self) -> None:
-        """Any thread may."""
+        """Any thread may use it."""
 
     def decode(self, address: int, size: int, time: int | None) -> list[LoadablePicture]:
         assert not self.closed
@@ -62,7 +62,7 @@ class FakeSession:
         try:
             return self._found(self._context.decode(packet))
         except av.error.FFmpegError:
-            return []  # as the GPU's: without a word
+            return []  # silently, as the GPU does
 
     def drain(self) -> list[LoadablePicture]:
         self._call += 1
@@ -137,7 +137,7 @@ class FakeTarget:
         self._memory.close()
 
 
-class FakeCard:
+class FakeGpu:
     """A pool of fake sessions, which tests can inspect; see `daemon.sources.nvdec.port.DecoderDevice`."""
 
     threads = 4
@@ -147,7 +147,7 @@ class FakeCard:
         surfaces: int = 4,
         limit: int | None = None,
         refuse: str | None = None,
-        card: Capability = CARD,
+        capability: Capability = CAPABILITY,
         full: bool = False,
         dpb_size: int | None = None,
     ) -> None:
@@ -155,10 +155,10 @@ class FakeCard:
         self.sessions: deque[FakeSession] = deque()
         self.surfaces, self._refuse = surfaces, refuse
         self.targets: list[FakeTarget] = []
-        self.pool = NvdecPool(card, self, limit)
+        self.pool = NvdecPool(capability, self, limit)
 
     def make_current(self) -> None:
-        """Any thread may."""
+        """Any thread may use it."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -175,19 +175,19 @@ class FakeCard:
 
 
 @dataclass(frozen=True)
-class FakeOffer:
-    """The same for capture processes; see `daemon.sources.decode.DecoderBackend`."""
+class FakeBackend:
+    """A fake GPU for capture processes; see `daemon.sources.decode.DecoderBackend`."""
 
     surfaces: int = 5
     sessions: int | None = None
     refusal: str | None = None
     share: float = 0.01
 
-    def without_decoder(self, reason: str) -> FakeOffer:
+    def without_decoder(self, reason: str) -> FakeBackend:
         return replace(self, refusal=reason)
 
     def open(self, part: float | None = None) -> NvdecPool:
-        return FakeCard(self.surfaces, card=structs.replace(CARD, refusal=self.refusal)).pool
+        return FakeGpu(self.surfaces, capability=structs.replace(CAPABILITY, refusal=self.refusal)).pool
 
     def mapper(self) -> HostMapper:
         return HostMapper()
@@ -197,7 +197,7 @@ class FakeOffer:
 
 
 def bgr_of(image: Image) -> npt.NDArray[np.uint8]:
-    """The pixels of a picture in host memory, whatever it says of where they are."""
+    """The pixels of a picture, in host memory even if it claims to be on a device."""
     if isinstance(image, HostImage):
         return image.bgr
     size = image.width * image.height * 3 // 2

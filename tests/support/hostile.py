@@ -1,4 +1,4 @@
-"""Peers of the publisher's socket that mean no good, and how many of them a test sends."""
+"""Hostile peers of the publisher's socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
 
 
 def shaken_hands(endpoint: str) -> socket.socket:
-    """A connection that has said, by ZeroMQ's rules and without keys, that it is a subscriber; no more."""
+    """A connection that has declared itself a subscriber, by ZMTP without keys."""
     peer = socket.create_connection(("127.0.0.1", int(endpoint.rpartition(":")[2])), timeout=PATIENCE_S)
     peer.sendall(GREETING + b"NULL".ljust(20, b"\x00") + bytes(32))
     greeting = b""
@@ -24,13 +24,13 @@ def shaken_hands(endpoint: str) -> socket.socket:
 
 
 def subscription(prefix: bytes, *, ends: bool = False) -> bytes:
-    """As it goes over the wire."""
+    """A frame in wire format."""
     body = bytes([not ends]) + prefix
     return bytes([0, len(body)]) + body
 
 
 def is_cut_off(peer: socket.socket) -> bool:
-    """The other side closes the connection, for which it has as long as a test's patience; closes this side, too."""
+    """Wait until the peer closes the connection, then close this side."""
     with peer:
         try:
             while peer.recv(65536):

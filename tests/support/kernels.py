@@ -1,4 +1,4 @@
-"""Running the kernels for tests, on the CPU or on a GPU, and what they must give on both."""
+"""Runs the kernels for tests, on the CPU or on a GPU, with the expected results of both."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ Pictures = npt.NDArray[np.void]
 
 @dataclass(frozen=True)
 class Nv12:
-    """A picture as a hardware decoder gives it: luma (h, w), chroma (ceil(h/2), 2 * ceil(w/2)), uint8; and the quarter
-    turns clockwise that make it upright."""
+    """A picture from a hardware decoder: luma (h, w), chroma (ceil(h/2), 2 * ceil(w/2)), uint8; and the quarter turns
+    clockwise that make it upright."""
 
     luma: npt.NDArray[np.uint8]
     chroma: npt.NDArray[np.uint8]
@@ -47,7 +47,7 @@ class Nv12:
 
     @property
     def kind(self) -> dict[str, Any]:
-        """What `nv12_picture` is told beside the planes."""
+        """The arguments of `nv12_picture` after the planes."""
         return {"bt709": self.bt709, "full_range": self.full_range, "turns": self.turns}
 
 
@@ -55,7 +55,7 @@ Image = npt.NDArray[np.uint8] | Nv12
 
 
 class Runner(Protocol):
-    """A way to run the kernels."""
+    """Runs the kernels."""
 
     def preprocess(self, images: Sequence[Image], spec: InputSpec, *, half: bool = False) -> npt.NDArray[Any]: ...
 
@@ -66,7 +66,7 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Raw output of a batch, and what is wanted of it.
+    """Raw output of a batch, and the postprocess parameters.
 
     Attributes:
         most, capacity: see `Limits` in postprocess.cu.
@@ -102,7 +102,7 @@ class Task:
 
 
 def to_detections(boxes: npt.NDArray[np.float32], *counts: npt.NDArray[np.int32]) -> list[Detections]:
-    """What the select kernels wrote, as values.
+    """Output of the select kernels, as values.
 
     Args:
         counts: kept, left out, implausible.
@@ -117,7 +117,7 @@ class CpuRunner:
     """The .cu files compiled by g++.
 
     Args:
-        library: another one, of mutants.
+        library: another library, for mutants.
     """
 
     def __init__(self, library: Path | None = None) -> None:
@@ -166,10 +166,10 @@ class CpuRunner:
 
 
 class _Guarded:
-    """An array between guards that nobody may write to.
+    """An array between guards that must not be written.
 
     Args:
-        fill: what is in it, None for what others have left.
+        fill: initial value, None for uninitialised memory.
     """
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike, fill: float | None = 0) -> None:
@@ -181,7 +181,7 @@ class _Guarded:
             self.array[...] = fill
 
     def checked(self) -> npt.NDArray[Any]:
-        """The array, whose guards are whole."""
+        """The array, after a check of its guards."""
         assert (self._raw[:_GUARD] == 0xA5).all(), "something is written before the beginning"
         assert (self._raw[self._raw.size - _GUARD :] == 0xA5).all(), "something is written beyond the end"
         return self.array
@@ -189,7 +189,7 @@ class _Guarded:
 
 @contextmanager
 def _at_a_cliff(image: Image) -> Iterator[Any]:
-    """A picture whose last sample is the last of its memory: what reads beyond it ends the process."""
+    """A picture at the end of its memory: a read beyond it ends the process."""
     planes = (image.luma, image.chroma) if isinstance(image, Nv12) else (image,)
     pitch, page = planes[0].strides[0], mmap.PAGESIZE
     with ExitStack() as stack:
@@ -223,7 +223,7 @@ def _at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
-# --- what holds on every runner --------------------------------------------------------------------------
+# --- properties of every runner ----------------------------------------------------------------------------
 
 SIZES = ((640, 360), (1, 1), (333, 777), (1920, 1080), (96, 96), (3000, 2))
 

@@ -1,4 +1,4 @@
-"""Models that do what no user wants."""
+"""Models with unusual behaviour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FLOAT, _VALUE = TensorProto.FLOAT, helper.make_tensor_value_info
 
 
 def endless_model(path: Path) -> Path:
-    """A model whose first run does not return: ONNX may hold a loop of any length."""
+    """A model whose first run does not return: ONNX allows a loop of any length."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["going"], ["goes_on"]),
@@ -46,7 +46,7 @@ def constant_model(path: Path, row: Sequence[float], names: dict[str, str] | Non
 def _written(
     path: Path, nodes: Sequence[NodeProto], rows: np.ndarray, names: dict[str, str], more: dict[str, np.ndarray]
 ) -> Path:
-    """A model that gives `rows`, whatever `seen` is that the nodes make of `images`."""
+    """A model that gives `rows`; the nodes compute `seen` from `images`."""
     given = {"rows": rows, "zero": np.zeros((), np.float32), **more}
     graph = helper.make_graph(
         [*nodes, helper.make_node("Mul", ["seen", "zero"], ["nothing"]),
@@ -70,13 +70,13 @@ _SIDE, _STRIDES = 64, (8, 16, 32)
 
 
 def toy_model(path: Path, *, batch: int | None = None, kind: int = TensorProto.FLOAT, gain: float = 1.0) -> Path:
-    """A detector in the layout of YOLOv8 that is fast: each cell is a box, "bright" as far as the picture is so there,
-    and "dark" as far as it is not.
+    """A fast detector in the layout of YOLOv8: each cell is a box, "bright" by the picture's brightness there, and
+    "dark" by the rest.
 
     Args:
-        batch: the one size it is made for, None for any.
-        kind: of its input and output.
-        gain: its weights are so many times as large, and what comes of it is cut to what a score may be.
+        batch: its fixed batch size, None for any.
+        kind: type of input and output.
+        gain: factor of the weights; results are clipped to the range of scores.
     """
     node, constant = helper.make_node, numpy_helper.from_array
     nodes = [node("Cast", ["images"], ["float"], to=_FLOAT), node("Conv", ["float", "grey"], ["seen"])]

@@ -1,4 +1,4 @@
-"""Recordings that something happened to: flipped bits, lost ends, wrong headers, other pictures in the middle."""
+"""Corrupt recordings: flipped bits, cut ends, wrong headers, other pictures in the middle."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from daemon.messages import Detections, Dropped, Message, Metrics, Status
 from tests.support import clips
 from tests.support.daemon import Lookout, lost
 
-_HANG_S = 60.0  # without a frame or a word of a source that has begun and has not ended
-_START_S = 60.0  # more until it begins: the processes that read start first
+_HANG_S = 60.0  # without a message of a source that has begun and not ended
+_START_S = 60.0  # more until it begins: capture processes start first
 DIED = "capture process ended"
 Mutate = Callable[[random.Random, bytearray, bytes], bytearray]
 
 
 def originals(folder: Path) -> list[Path]:
-    """Three seconds each: two codecs and three containers, and bare H.264 of two sizes one after the other."""
+    """Originals of three seconds: two codecs, three containers, and bare H.264 of two sizes in one file."""
     h264 = clips.pattern(folder / "h264.mkv", seconds=3)
     made = [h264]
     for name, options in {
@@ -34,7 +34,7 @@ def originals(folder: Path) -> list[Path]:
 
 
 def mutant(number: int, clips_of: list[Path], target: Path) -> Path:
-    """The mutant of a number: the same every time."""
+    """The mutant of a number; reproducible."""
     rng = random.Random(number)
     original = clips_of[number % len(clips_of)]
     other = rng.choice(clips_of).read_bytes()
@@ -47,10 +47,10 @@ def mutant(number: int, clips_of: list[Path], target: Path) -> Path:
 
 
 def play(paths: list[Path], folder: Path, model: dict[str, object], processes: int | str) -> list[str]:
-    """All of them at once as fast as they go, beside a camera; each must end, or be given up with a reason.
+    """Play all of them at once, as fast as possible, beside a camera; each must end, or be given up with a reason.
 
     Returns:
-        what was said of capture processes that died of it: a line each, and what Python was doing.
+        A line for each capture process that died, and what Python was doing.
     """
     names = {f"m{number}": path for number, path in enumerate(paths)}
     sources = [{"id": name, "type": "av", "url": str(path), "pace": "fast"} for name, path in names.items()]
@@ -59,14 +59,14 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
         "model": model,
         "capture_processes": processes,
         "sources": [neighbour, *sources],
-        # A recording that cannot be opened is tried for ever: the first refusal is an end here.
+        # A recording that cannot be opened is retried for ever: here the first refusal counts as its end.
         "reconnect": {"initial_s": 60, "max_s": 60},
         "monitor": {"interval_s": 1},
         "publisher": {"wait_for_subscriber_s": 20},
     }
     open_ones = set(names)
     heard: dict[str, float] = {}
-    camera: list[Detections] = []  # what the neighbour shows
+    camera: list[Detections] = []  # detections of the neighbour
     last: Metrics | None = None
     with Lookout(folder, config, {"PYTHONFAULTHANDLER": "1"}) as lookout, lookout.subscribe() as subscriber:
         began = monotonic()
@@ -83,7 +83,7 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
         log = lookout.log()
     unforeseen = [line for line in log.splitlines() if "Traceback" in line or "unexpectedly" in line]
     assert not unforeseen, (names, unforeseen)
-    # The camera beside them: every frame is there, or told of as one that there was no time for.
+    # The camera beside them: every frame is published, or dropped for lack of time.
     assert last is not None
     account = last.sources["neighbour"]
     none = Dropped(superseded=account.dropped.superseded, stale=account.dropped.stale)
@@ -91,8 +91,8 @@ def play(paths: list[Path], folder: Path, model: dict[str, object], processes: i
     assert account.captured == account.published + none.superseded + none.stale + account.in_flight
     assert lost(camera, "neighbour") == 0
     assert len({frame.session for frame in camera}) == 1
-    said = ("Fatal Python error", "Current thread", "  File ")
-    return [line for line in log.splitlines() if DIED in line or line.startswith(said)]
+    traces = ("Fatal Python error", "Current thread", "  File ")
+    return [line for line in log.splitlines() if DIED in line or line.startswith(traces)]
 
 
 def _note(message: Message | None, open_ones: set[str], heard: dict[str, float], camera: list[Detections]) -> None:
@@ -105,14 +105,14 @@ def _note(message: Message | None, open_ones: set[str], heard: dict[str, float],
 
 
 def _flip(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
-    """Single bits, anywhere."""
+    """Flip single bits, anywhere."""
     for _ in range(rng.choice((1, 10, 200))):
         content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     return content
 
 
 def _break_header(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
-    """Bytes where containers and codecs keep what all the rest depends on."""
+    """Flip bytes of headers."""
     for _ in range(rng.choice((1, 4, 16))):
         content[rng.randrange(min(len(content), 1024))] = rng.randrange(256)
     return content
@@ -123,7 +123,7 @@ def _cut(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
 
 
 def _lose(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
-    """A piece out of the middle."""
+    """Cut a piece out of the middle."""
     start = rng.randrange(len(content))
     del content[start : start + rng.randrange(1, 20_000)]
     return content or bytearray(b"\0")
@@ -135,14 +135,14 @@ def _repeat(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
 
 
 def _graft(rng: random.Random, content: bytearray, other: bytes) -> bytearray:
-    """A piece of another recording, parameter sets and all."""
+    """Insert a piece of another recording, with its parameter sets."""
     start, into = rng.randrange(len(other)), rng.randrange(len(content))
     content[into:into] = other[start : start + rng.randrange(1, 50_000)]
     return content
 
 
 def _fill(rng: random.Random, content: bytearray, _other: bytes) -> bytearray:
-    """A stretch of one value, as a disk that failed leaves it."""
+    """Overwrite a stretch with one value, as a failed disk does."""
     start = rng.randrange(len(content))
     stretch = min(rng.randrange(1, 5_000), len(content) - start)
     content[start : start + stretch] = bytes([rng.choice((0, 0xFF))]) * stretch

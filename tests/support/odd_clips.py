@@ -1,4 +1,4 @@
-"""Recordings as they come from telephones, televisions, editors and the web: the same drawn street in each."""
+"""Unusual recordings, as from telephones, televisions, editors and the web: the same drawn street in each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TONE = ("-f", "lavfi", "-i", f"sine=duration={SECONDS + 2}")
 
 
 def drawn(path: Path) -> Path:
-    """The street, as little changed by encoding as can be."""
+    """The street, with as little loss as possible."""
     scene = Scene(WIDTH, HEIGHT, seed=77, objects=4)
     command = ["ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "bgr24", "-s", f"{WIDTH}x{HEIGHT}",
                "-r", str(RATE), "-i", "-", *_H264, "-pix_fmt", "yuv420p", str(path)]  # fmt: skip
@@ -37,7 +37,7 @@ def shown_frames(path: Path) -> int:
 
 
 def shown_size(path: Path) -> tuple[int, int]:
-    """Width and height of what ffmpeg shows: upright."""
+    """Width and height as ffmpeg shows them: upright."""
     command = ["ffmpeg", "-v", "error", "-i", str(path), "-frames:v", "1", "-f", "image2pipe", "-c:v", "ppm", "-"]
     done = subprocess.run(command, check=True, capture_output=True, timeout=120)
     width, height = done.stdout.split(b"\n")[1].split()
@@ -49,7 +49,7 @@ def _encoded(base: Path, path: Path, *options: str) -> None:
 
 
 def _turned(base: Path, path: Path, filters: str, degrees: int) -> None:
-    """Stored on its side, with the word that turns it upright."""
+    """Stored sideways, with rotation metadata."""
     stored = path.with_name(f"stored-{path.name}")
     ffmpeg("-i", base, "-vf", filters, *_H264, stored)
     ffmpeg("-i", stored, "-c", "copy", "-metadata:s:v:0", f"rotate={degrees}", path)
@@ -57,7 +57,7 @@ def _turned(base: Path, path: Path, filters: str, degrees: int) -> None:
 
 
 def _late(base: Path, path: Path) -> None:
-    """Its sound begins two seconds before the pictures."""
+    """Sound begins two seconds before the pictures."""
     ffmpeg("-itsoffset", "2", "-i", base, *_TONE, "-map", "0:v", "-map", "1:a", "-c:v", "copy", path)
 
 

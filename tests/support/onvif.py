@@ -1,4 +1,4 @@
-"""A small ONVIF camera: it answers a search in the network, and says which streams it has."""
+"""A small ONVIF camera: answers a search in the network, and lists its streams."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ STREAMS = {"sub": (640, 360), "main": (1920, 1080)}
 
 @dataclass
 class OnvifCamera:
-    """One that is served.
+    """A camera that is served.
 
     Attributes:
         asked: operations, in order.
-        address: of all streams, None for one of their own.
+        address: of all streams, None for the default.
     """
 
     port: int
@@ -58,11 +58,11 @@ class OnvifCamera:
 
 @contextmanager
 def onvif_camera(user: str | None = None, address: str | None = None) -> Iterator[OnvifCamera]:
-    """Serve one on loopback.
+    """Serve a camera on loopback.
 
     Args:
-        user: without whose name it tells nothing but the time.
-        address: of its streams; None for good ones.
+        user: required for everything but the time.
+        address: of its streams; None for good addresses.
     """
     camera = OnvifCamera(free_port(), [], address)
 
@@ -111,8 +111,8 @@ def _answer(camera: OnvifCamera, operation: str, body: str) -> str:
 
 @contextmanager
 def answering(port: int) -> Iterator[None]:
-    """Tell whoever searches the network of this machine's cameras that one is at a port; and first, that it is at
-    another host, where nobody is to go."""
+    """Answer a search in the network with this machine's camera at a port, and first with a camera at another host,
+    which must not be contacted."""
     matches = (
         '<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" '
         'xmlns:d="http://schemas.xmlsoap.org/ws/2005/04/discovery"><s:Body><d:ProbeMatches><d:ProbeMatch>'

@@ -1,4 +1,4 @@
-"""TCP ports for servers that tests start, each given once, whoever else runs tests on this machine."""
+"""TCP ports for the servers of tests; each port is given once, even to several test processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _turn = os.getpid() * 997  # two processes begin at different places
 
 
 def free_port() -> int:
-    """A port that nobody listens on, which no other test process is given as long as this one lives.
+    """A free port that no other test process is given while this process lives.
 
     Another process may take a port between a test's look at it and its server's `bind`. An abstract Unix socket with
     the port's number in its name is therefore the reservation: the kernel lets one process bind it, and frees it when

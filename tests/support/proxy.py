@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks what goes through it: for networks that do worse than servers."""
+"""A TCP proxy that simulates network faults."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from time import monotonic
 
 
 class Proxy(threading.Thread):
-    """Forwards connections to a port; set its attributes while it runs.
+    """Forwards connections to a port; its attributes may be set while it runs.
 
     Attributes:
-        port: where it listens.
-        corrupt: share of the chunks from the server in which bytes are changed.
-        delay_s: that chunks from the server wait.
-        silent: nothing is forwarded, and connections stay.
+        port: the port that it listens on.
+        corrupt: share of the server's chunks that are corrupted.
+        delay_s: delay of the server's chunks.
+        silent: forward nothing, and keep connections open.
     """
 
     def __init__(self, target: int) -> None:
@@ -26,7 +26,7 @@ class Proxy(threading.Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.corrupt, self.delay_s, self.silent = 0.0, 0.0, False
-        # The other end of each, and whether this one is the server's.
+        # The other end of each connection, and whether this end is the server's.
         self._pairs: dict[socket.socket, tuple[socket.socket, bool]] = {}
         self._waiting: list[tuple[float, socket.socket, bytes]] = []
         self._chance = random.Random(5)
@@ -36,7 +36,7 @@ class Proxy(threading.Thread):
         self.start()
 
     def cut(self) -> None:
-        """Every connection, as a router that is restarted does."""
+        """Cut every connection, as a restarted router does."""
         for end in list(self._pairs):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""What a queue in front of a detector must show, reckoned from the times at which the detector worked."""
+"""Expected latencies of a queue in front of a detector, from the times at which the detector worked."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import deque
 
 DEPTH = 8  # of the daemon's own, in benchmarks that lose no frame
 Served = list[tuple[int, int]]
-"""When each frame's work began and ended, ns."""
+"""Start and end of the work on each frame, ns."""
 
 
 def closed_loop(served: Served, depth: int = DEPTH) -> list[tuple[int, int]]:
-    """When each frame was captured and when it was done, ns.
+    """Capture and end of each frame, ns.
 
-    The queue is filled up whenever a frame is taken and half of it is empty. There is one more in hand, captured when
-    the one before had found room.
+    The queue is refilled when a frame is taken and half of it is empty. One more frame is in hand, captured when the
+    previous one found room.
     """
     start = served[0][0]
     waiting = deque([start] * depth)
@@ -29,11 +29,10 @@ def closed_loop(served: Served, depth: int = DEPTH) -> list[tuple[int, int]]:
 
 
 def open_loop(served: Served, first: int, fps: float) -> list[tuple[int, int, int]]:
-    """Number of each frame that was looked at, when it was due, and when it was done: the newest that was due when the
-    detector was free.
+    """Number, due time and end of each frame that was detected: the newest one due when the detector was free.
 
     Args:
-        first: when frame 0 was due, ns.
+        first: due time of frame 0, ns.
     """
     frames = []
     for begin, end in served:

@@ -1,4 +1,4 @@
-"""ResNet-50 with random weights: enough to see how fast it is."""
+"""ResNet-50 with random weights, for measuring its speed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, save
 
 _STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-_WIDER = 4  # what a block gives, over what its middle layer has
+_WIDER = 4  # output channels over those of the middle layer
 
 
 def resnet50(path: Path, size: int = 224) -> Path:
-    """Written as ONNX; any number of pictures."""
+    """Write the model as ONNX; any batch size."""
     save(_Made(size).model, str(path))
     return path
 
@@ -60,7 +60,7 @@ class _Made:
         return self._node("Conv", name, [before, weights, self._value(f"{name}_bias", (outside,), 1e4)], **shape)
 
     def _value(self, name: str, shape: tuple[int, ...], reads: float) -> str:
-        """Random, and so large that what is computed neither grows nor fades on the way."""
+        """Random weights, scaled so that activations keep their size."""
         array = self._random.standard_normal(shape, np.float32) * np.float32((2 / reads) ** 0.5)
         self._values.append(numpy_helper.from_array(array, name))
         return name
@@ -71,7 +71,7 @@ class _Made:
 
 
 def _blocks() -> Iterator[tuple[str, int, int]]:
-    """Name, width and stride."""
+    """Name, width and stride of each block."""
     for stage, (width, count) in enumerate(_STAGES):
         for place in range(count):
             yield f"stage{stage}_{place}", width, 2 if stage and not place else 1

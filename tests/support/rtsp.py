@@ -1,4 +1,4 @@
-"""Starting and killing the RTSP server."""
+"""Starts and kills the RTSP server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RtspServer:
         assert self._process.stdout.readline() == "ready\n"
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Kill the server, as a power cut does."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -55,11 +55,11 @@ class RtspServer:
             self._process = None
 
     def freeze(self) -> None:
-        """Connected, and silent for ever."""
+        """Freeze the server: connections stay, and are silent."""
         self._signal(signal.SIGSTOP)
 
     def mute(self) -> None:
-        """Who is connected gets the clock's reports, and no pictures any more."""
+        """Send clock reports, but no pictures."""
         self._signal(signal.SIGUSR1)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -15,7 +15,7 @@ gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
 from gi.repository import GLib, Gst, GstRtsp, GstRtspServer  # noqa: E402
 
-mutes: list[Callable[[], object]] = []  # of each who is connected: where its pictures are dropped, but not its reports
+mutes: list[Callable[[], object]] = []  # for each client: drops its pictures, not its reports
 
 
 def mutable(_factory: object, media: Any) -> None:

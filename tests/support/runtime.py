@@ -1,4 +1,4 @@
-"""What parts of the daemon work with, in tests of one of them."""
+"""A Runtime for tests of one part of the daemon."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ from daemon.system.watchdog import Watchdog
 
 
 def runtime_of(clock: Clock, on_failure: Callable[[str], None] = pytest.fail) -> Runtime:
-    """A failure fails the test, unless it is wanted."""
+    """A runtime; a failure fails the test by default."""
     return Runtime(clock, Watchdog(30.0, clock, lambda _: None), on_failure)

@@ -1,4 +1,4 @@
-"""A detector for pictures that a stand-in for the GPU's decoder leaves in memory: says how bright each is."""
+"""A detector that reports the brightness of pictures of the fake GPU decoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.hardware import bgr_of
 
 
 class SeeingDetector:
-    """One box a picture, whose coordinates are means of its pixels: two pictures that differ have other boxes."""
+    """Gives one box for a picture; its coordinates are means of pixels, so different pictures have different boxes."""
 
     def __init__(self, options: Options) -> None:
         self.info = ModelInfo(

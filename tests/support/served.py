@@ -1,4 +1,4 @@
-"""A daemon with the HTTP interface, and a client that has the token."""
+"""A daemon with the HTTP API, and a client with the token."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 def street(name: str, **more: object) -> dict[str, object]:
-    """A drawn source."""
+    """A synthetic source."""
     return {"id": name, "type": "synthetic", "width": 160, "height": 96, "fps": 10, **more}
 
 
 class Served:
-    """Of two streets, unless it is told of others.
+    """A daemon with two streets by default.
 
     Args:
-        http: beside the port and the token.
-        config: the rest of it.
+        http: added to port and token.
+        config: the rest of the configuration.
     """
 
     def __init__(self, folder: Path, http: dict[str, object] | None = None, **config: object) -> None:
@@ -32,7 +32,7 @@ class Served:
             "sources": [street("street-0"), street("street-1")],
             "model": {"path": str(DEMO_MODEL), "backend": "fake"},
             "http": {"enabled": True, "port": self.port, "token": TOKEN, **(http or {})},
-            "monitor": {"interval_s": 0.5, "stall_after_s": 60},  # a busy machine is no camera that hangs
+            "monitor": {"interval_s": 0.5, "stall_after_s": 60},  # a busy machine is not a stalled camera
             **config,
         }
         self.lookout = Lookout(folder, whole)
@@ -43,7 +43,7 @@ class Served:
         wait_until(lambda: self.client.get("/startup").is_success, "it is ready")  # frames may come before
 
     def client_with(self, token: str | None) -> httpx.Client:
-        """Of whoever has this token, or none."""
+        """A client with this token, or with none."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S)
 

@@ -1,7 +1,7 @@
-"""A daemon's queue of frames in one thread, on a clock that only the detector and the sources' pace move.
+"""The daemon's queue of frames in one thread, on a clock that only the detector and the sources' rate move.
 
-Source, board, lane, publisher and ledger are the daemon's own. Nothing else runs, so that what a busy machine would
-change is the same every time: which frames are superseded, and how long each one takes.
+Source, board, lane, publisher and ledger are the daemon's own. Nothing else runs, so the result does not depend on the
+machine: which frames are superseded, and how long each frame takes.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _OUTBOX = 1000
 
 
 class Simulation:
-    """Drawn sources and one lane.
+    """Synthetic sources and one lane.
 
     Args:
-        service: seconds that the detector takes for a batch, asked for each with its number.
+        service: seconds of detection for each batch, by its number.
         max_batch: frames of a batch.
-        depth: frames that wait for each source, none of which is lost; None for live, where newer ones replace older.
-        make: a source of its configuration.
+        depth: frames that wait for each source, lossless; None for live, where newer frames replace older ones.
+        make: makes a source.
 
     Attributes:
-        served: monotonic ns at which each batch began and ended.
-        reasons: what was said of a source that is up, by its id.
+        served: monotonic ns of the start and end of each batch.
+        reasons: status reason of a source that is up, by its id.
     """
 
     def __init__(
@@ -71,12 +71,12 @@ class Simulation:
         runtime = runtime_of(self.clock)
         self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", runtime)
         board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
-        # Any time but none: how much of it passes is said by `service`.
+        # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
         pipeline = Pipeline(board, outbox, self.ledger, runtime)
         self._lane = LaneThread("0", detector, (), pipeline, Stop(), lambda: None)
         self._detecting = detector.lane()
-        # The time at which to go on, a number that decides between equals, and the capture.
+        # Time of the next step, a number that breaks ties, and the capture.
         self._waiting: list[tuple[int, int, RecordingCapture]] = []
         self._woken: set[int] = set()
         sinks = CaptureSinks(board, self.ledger, self._announce, admission or Admission())
@@ -86,7 +86,7 @@ class Simulation:
             self._waiting.append((0, number, capture))
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass; the last batch is detected to its end."""
+        """Run for a time; the last batch is finished."""
         end = self.clock.monotonic_ns() + round(seconds * 1e9)
         while self.clock.monotonic_ns() < end:
             self._go_on()
@@ -97,22 +97,22 @@ class Simulation:
                 self._advance_to(min(end, max(self._waiting[0][0], self._asleep_until)))
 
     def stall(self, seconds: float) -> None:
-        """From now on no source does anything, as where their thread is held up; time passes as it does otherwise."""
+        """Stop all sources from now on, as if their thread were blocked; time passes as usual."""
         self._asleep_until = self.clock.monotonic_ns() + round(seconds * 1e9)
 
     def mark(self) -> None:
-        """The window begins."""
+        """Start of the window."""
         self._begin, self._before = self.clock.monotonic_ns(), self.ledger.counts()
 
     def window(self) -> Window:
-        """From the mark, or else the beginning, until now."""
+        """The window, from `mark` or the beginning until now."""
         end = self.clock.monotonic_ns()
         with probing() as probe:
             usage = Meter(lambda: [os.getpid()], probe).usage(1)
         return Window(self._begin, end, self._before, self.ledger.counts(), usage, [], {})
 
     def rowset(self, window: Window, *, paced: bool) -> Rowset:
-        """What benchmarks reckon with; to be asked for once."""
+        """The rows of benchmarks; call it once."""
         return Rowset(self.ledger.drain(), window, self.ids, paced=paced)
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class Simulation:
         self.close()
 
     def _serve(self, _: float) -> None:
-        """What the detector does meanwhile: sources go on when they are due."""
+        """Run the sources that are due during a detection."""
         began = self.clock.monotonic_ns()
         end = began + round(self._service(len(self.served)) * 1e9)
         self._go_on()
@@ -137,7 +137,7 @@ class Simulation:
         self.served.append((began, self.clock.monotonic_ns()))
 
     def _go_on(self) -> None:
-        """Each source that is due, or was told that there is room."""
+        """Run each source that is due or has been woken."""
         now = self.clock.monotonic_ns()
         if now < self._asleep_until:
             return

@@ -1,4 +1,4 @@
-"""Drawn photos and what is on them."""
+"""Drawn photos with their ground truth."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daemon.sources.scene import LABELS, Scene
 
 
 def labelled_streets(folder: Path, count: int) -> tuple[Path, Path]:
-    """Photos, and their truth in COCO's form with no more than it needs."""
+    """Photos, and their ground truth in a minimal COCO format."""
     truth: dict[str, list[dict[str, object]]] = {"images": [], "annotations": [], "categories": []}
     truth["categories"] = [{"id": 10 + number, "name": label} for number, label in enumerate(LABELS)]
     folder.mkdir(parents=True, exist_ok=True)

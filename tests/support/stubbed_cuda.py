@@ -1,4 +1,4 @@
-"""What the stand-in for the driver knows, for tests in a process that has it."""
+"""State of the driver's stand-in, for tests in a process that uses it."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ _cuda.cuda_bytes.restype = ctypes.c_size_t
 
 
 def alive() -> dict[str, int]:
-    """Handles and allocations that were not given back, by kind."""
+    """Handles and allocations that were not released, by kind."""
     return _lines(_cuda.cuda_report)
 
 
 def calls() -> dict[str, int]:
-    """Since the last `fail` or `calm`, by name."""
+    """Calls since the last `fail` or `calm`, by name."""
     return _lines(_cuda.cuda_calls)
 
 
 def fail(name: str, number: int, code: int) -> None:
-    """Have one call fail: the first of this name from here on is number 1."""
+    """Let one call fail: the next call of this name is number 1."""
     _cuda.cuda_fail(name.encode(), number, code)
 
 
 def calm() -> None:
-    """No call fails, and none was made."""
+    """Reset failures and counts."""
     _cuda.cuda_fail(b"", 0, 0)
 
 
 def trespasses() -> int:
-    """Accesses to memory that was not allocated, or not any more, since this was asked last."""
+    """Accesses to memory that is not allocated, since the last call."""
     before, _seen[0] = _seen[0], int(_cuda.cuda_trespasses())
     return _seen[0] - before
 
 
 def unlaunched() -> int:
-    """Graphs that have never run."""
+    """Number of graphs that have never run."""
     return int(_cuda.cuda_unlaunched())
 
 
 def device_bytes() -> int:
-    """Of the GPU's memory, taken."""
+    """Bytes of GPU memory in use."""
     return int(_cuda.cuda_bytes())
 
 

@@ -1,4 +1,4 @@
-"""A machine with a GPU and TensorRT, of stand-ins: what a process that is to see one finds in its environment."""
+"""The environment of a process on a machine with a fake GPU and a fake TensorRT."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LIMIT_S = 600
 
 
 def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
-    """For processes that are started from here.
+    """Environment for child processes.
 
     Args:
-        folder: empty; of libraries, modules and the engines that are built.
+        folder: empty; for libraries, modules and engines.
         version: of TensorRT.
     """
     built(folder, "cuda", "nvcuvid")
@@ -34,7 +34,7 @@ def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
 
 
 def run(arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """A Python program, with what it wrote."""
+    """Run a Python program; returns it with its output."""
     command = [sys.executable, *arguments]
     return subprocess.run(
         command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=_LIMIT_S, check=False

@@ -1,4 +1,4 @@
-"""What the real TensorRT bindings offer, read without a GPU: run as a script, prints {class: names} as JSON.
+"""Lists the API of the real TensorRT bindings without a GPU: as a script it prints {class: names} as JSON.
 
 usage: tensorrt_api.py FOLDER VERSION      (the unpacked wheel of tensorrt_cu13_bindings, and its major version)
 
