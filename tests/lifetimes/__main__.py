@@ -62,7 +62,7 @@ def _say(words: str) -> None:
 
 
 def _words_of(error: BaseException) -> str:
-    """The first line of what was found, wherever it is nested."""
+    """The first line of the innermost error."""
     while nested := getattr(error, "exceptions", None):  # a group, of Python 3.11 or its stand-in
         error = nested[0]
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]

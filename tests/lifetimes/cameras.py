@@ -1,4 +1,4 @@
-"""Sources for capture processes that misbehave there, by their ids; capture processes import this by name."""
+"""Misbehaving sources for capture processes, chosen by their ids; capture processes import this module by name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ IN_WORKER = any("daemon.capture.processes.main" in word for word in sys.orig_arg
 
 
 def camera(id: str) -> AvConfig:
-    """A source that capture processes take."""
+    """A source for capture processes."""
     return AvConfig(id=id, url=Url("rtsp://192.0.2.1/x"), decode="cpu")
 
 
@@ -49,7 +49,7 @@ def make(config: SourceConfig, hardware: DecoderPool, folder: Path) -> Source:
 
 @dataclass(frozen=True)
 class HeldMaker:
-    """A capture process that is given it does not begin as long as the file HANG-start is there."""
+    """With this in its configuration a capture process does not start while the file HANG-start exists."""
 
     folder: Path
 
@@ -74,7 +74,7 @@ def _hang(file: Path) -> None:
 
 
 def _leave_an_heir(file: Path) -> None:
-    """Once: a process that has all that this one has, and does nothing."""
+    """Fork once: the child holds everything that this process holds, and does nothing."""
     if file.exists():
         return
     file.touch()
@@ -85,7 +85,7 @@ def _leave_an_heir(file: Path) -> None:
 
 
 def _linger(folder: Path) -> None:
-    """The socket goes before the process, as when a driver takes long to let go of it."""
+    """Close the socket before the process ends, as when a driver takes long to release it."""
     if (folder / "LINGER").exists():
         (folder / "LINGERING").touch()
         os.close(int(sys.argv[1]))
@@ -93,7 +93,7 @@ def _linger(folder: Path) -> None:
 
 
 class Clip:
-    """Ten pictures at once, each of its own brightness. Their end is held back as long as the file exists."""
+    """Ten pictures at once, each of another brightness. The end is delayed while the file exists."""
 
     plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
     FRAMES = 10

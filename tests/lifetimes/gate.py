@@ -1,14 +1,14 @@
-"""A place where a test may hold whoever comes by, and let go again."""
+"""A gate that holds threads for a test, and releases them."""
 
 from __future__ import annotations
 
 import threading
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class Gate:
-    """Open at first. A thread that calls it while it is closed waits until it is opened."""
+    """Open at first. A thread that calls a closed gate waits until it is opened."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -19,7 +19,7 @@ class Gate:
             self._held += 1
             self._lock.notify_all()
             try:
-                assert self._lock.wait_for(lambda: not self._closed, _PATIENCE_S), "a gate was never opened"
+                assert self._lock.wait_for(lambda: not self._closed, _TIMEOUT_S), "a gate was never opened"
             finally:
                 self._held -= 1
 
@@ -34,11 +34,11 @@ class Gate:
 
     @property
     def holds(self) -> bool:
-        """Somebody is held."""
+        """Whether a thread is held."""
         with self._lock:
             return self._closed and self._held > 0
 
     def wait_for_one(self) -> None:
-        """Until somebody is held."""
+        """Wait until a thread is held."""
         with self._lock:
-            assert self._lock.wait_for(lambda: self._held > 0, _PATIENCE_S), "nobody came to the gate"
+            assert self._lock.wait_for(lambda: self._held > 0, _TIMEOUT_S), "nobody came to the gate"

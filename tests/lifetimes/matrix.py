@@ -14,17 +14,17 @@ from tests.lifetimes.verbs import ENDING, VERBS
 
 Pair = tuple[str, str]
 AT_ONCE: Pair = ("SIGTERM", "SIGTERM")
-"""The one pair that ends the process without a word; it is tried in another."""
+"""The pair that ends the process silently; it runs in a process of its own."""
 
 
 def pairs_with(verb: str, without: Collection[str] = ()) -> list[Pair]:
-    """Those of which this verb is the first or the second, and no other is."""
+    """Ordered pairs of a verb with itself and with all others but `without`."""
     others = [name for name in VERBS if name not in without and name != verb]
     return [(verb, verb), *((verb, name) for name in others), *((name, verb) for name in others)]
 
 
 def begin_or_end(folder: Path, first: str, second: str) -> None:
-    """A daemon begins or ends well, whatever else happens."""
+    """A daemon starts or ends well beside every other verb."""
     rig = Rig(folder)
     try:
         with rig.signals():

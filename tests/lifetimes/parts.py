@@ -1,4 +1,4 @@
-"""Stand-ins at the daemon's ports: a detector, a probe of GPUs, sources here and in workers, which a test can hold."""
+"""Stand-ins at the daemon's ports that a test can hold: a detector, a GPU probe, sources here and in workers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Lane(FakeLane):
 
 
 class Probe:
-    """A GPU that answers when its gate is open."""
+    """A GPU probe that answers when its gate is open."""
 
     reason: str | None = None
 
@@ -85,12 +85,12 @@ class Probe:
 
 
 def open_probe(gate: Gate) -> Callable[[Callable[[], Iterable[int]]], Probe]:
-    """For `App`."""
+    """Arguments of `App`."""
     return lambda _pids: Probe(gate)
 
 
 class Announcements:
-    """What is told of a source."""
+    """Status messages of a source."""
 
     def __init__(self) -> None:
         self.states: list[str] = []
@@ -149,7 +149,7 @@ class _Reader:
 
 
 class Maker:
-    """Makes sources, in this process with gates; capture processes get it without, and import this module for it."""
+    """Makes sources: in this process with gates, in capture processes, which import this module, without."""
 
     def __init__(self, folder: Path, making: Gate | None = None, library: Gate | None = None) -> None:
         self._folder, self._making, self._library = folder, making, library
@@ -166,7 +166,7 @@ class Maker:
 
 
 def _remote_source(config: SourceConfig, hardware: DecoderPool, folder: Path) -> Source:
-    """In a capture process: a camera that is held as long as the file HANG-ID is in the folder."""
+    """In a capture process: a camera that blocks while the file HANG-ID exists."""
     if not isinstance(config, AvConfig):
         return make_source(config, hardware)
     return Camera(lambda: _wait_while(folder / f"HANG-{config.id}"))
@@ -179,5 +179,5 @@ def _wait_while(file: Path) -> None:
 
 
 def _is_library(config: SourceConfig) -> bool:
-    """A source of this process whose library may be held."""
+    """A source of this process whose library can be held."""
     return isinstance(config, SyntheticConfig) and config.id.startswith("lib")

@@ -1,4 +1,4 @@
-"""Defects put into the daemon on purpose, to see that random histories find them."""
+"""Defects for the daemon, to check that random histories find them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from daemon.sources.buffers import RemoteLease
 
 
 def leaked_lease() -> None:
-    """Now and then a place of a capture process is not given back."""
+    """A slot of a capture process is sometimes not returned."""
     numbers, return_buffer = itertools.count(1), RemoteLease.__del__
 
     def leak(self: RemoteLease) -> None:
@@ -26,7 +26,7 @@ def leaked_lease() -> None:
 
 
 def lost_frame() -> None:
-    """Now and then a frame that is dropped is not counted."""
+    """A dropped frame is sometimes not counted."""
     numbers, drop = itertools.count(1), Ledger.drop
 
     def lose(self: Ledger, *args: Any) -> None:
@@ -37,7 +37,7 @@ def lost_frame() -> None:
 
 
 def wrong_state() -> None:
-    """A source whose process died is not said to be down."""
+    """A source whose process died is not reported as down."""
     put_off = Worker._schedule_restart
 
     def keep_quiet(self: Worker, captures: Any, reason: str) -> None:
@@ -50,7 +50,7 @@ def wrong_state() -> None:
 
 
 def left_thread() -> None:
-    """A model that is being opened when the daemon ends is not given up."""
+    """A model that is opening when the daemon ends is not abandoned."""
 
     def forget(self: Changes, request: Any, error: Exception) -> None:
         if not isinstance(error, StoppingError):
@@ -61,7 +61,7 @@ def left_thread() -> None:
 
 
 def wrong_exit_code() -> None:
-    """A daemon that failed says that it ended well."""
+    """A daemon that failed exits with 0."""
     stop = App.stop
     App.stop = lambda self: stop(self) and 0  # type: ignore[method-assign]
 

@@ -42,7 +42,7 @@ from detectors.port import DetectorError, Options
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector, Maker, open_probe
 
-_PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+_TIMEOUT_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _POLL_S = 0.002
 LIMITS = Limits(stop=4.0, remove=3.0, settle=1.0, worker_exit=10.0, worker_pause=0.02, worker_idle=2.0, close=20.0)
 
@@ -69,7 +69,7 @@ class Resources:
 
 
 class Listener(threading.Thread):
-    """A subscriber that reads all, and holds the daemon to its word about order and numbers."""
+    """A subscriber that reads all messages, and checks their order and numbers."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(name="listener", daemon=True)
@@ -91,9 +91,9 @@ class Listener(threading.Thread):
                     return
 
     def close(self) -> dict[str, int]:
-        """When all has come; messages lost on the way here."""
+        """Wait for the end of the messages; returns those lost on the way here."""
         self._ending.set()
-        self.join(_PATIENCE_S)
+        self.join(_TIMEOUT_S)
         return self._subscriber.lost
 
 
@@ -169,20 +169,20 @@ class Rig:
     # --- what tests do ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to run; see `wait_ready`."""
+        """Start; see `wait_ready`."""
         self._runner.start()
 
     def wait_ready(self) -> None:
         wait_until(lambda: self.app.health.is_ready or not self._runner.is_alive(), "it is ready")
 
     def wait_stopped(self) -> None:
-        """Until it has ended."""
-        self._runner.join(_PATIENCE_S)
+        """Wait until it has ended."""
+        self._runner.join(_TIMEOUT_S)
         assert not self._runner.is_alive(), "the daemon does not end"
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Within, signals of this process are the daemon's. In the main thread."""
+        """Within, the daemon handles this process's signals. Main thread only."""
         with stopping_on_signals(self.app.request_stop, lambda: self.reloads.append(self.app.reload_file())):
             yield
 
@@ -191,18 +191,18 @@ class Rig:
         return self.app.changes.submit(lambda now: msgspec.structs.replace(now, sources=change(list(now.sources))))
 
     def swap(self, name: str) -> Future[Any]:
-        """Another model, of this name."""
+        """Change to another model of this name."""
         return self.app.changes.submit(
             lambda now: msgspec.structs.replace(now, model=msgspec.structs.replace(now.model, path=Path(name)))
         )
 
     @property
     def worker(self) -> int | None:
-        """Pid of the capture process, None where there is none now."""
+        """Pid of the capture process, None without one."""
         return next(iter(self.app.sources.pids), None)
 
     def open_all(self) -> None:
-        """Hold nobody any more."""
+        """Open all gates."""
         for gate in (
             self.opening, self.detecting, self.making, self.reading, self.library, self.probe, self.model,
         ):  # fmt: skip
@@ -229,7 +229,7 @@ class Rig:
         assert self._runner.is_alive(), f"the daemon has ended: {self.code}, {self.error!r}"
 
     def _told(self, sources: Collection[str]) -> dict[str, str]:
-        """The state that subscribers heard of last, if of any."""
+        """The last state of each source that subscribers heard of."""
         return {source: (self.listener.states[source] or ["none"])[-1] for source in sources}
 
     def _states(self) -> dict[str, str]:
@@ -245,7 +245,7 @@ class Rig:
         return all(now[id].published >= count.published + 2 for id, count in before.items() if id not in ended)
 
     def check_threads(self) -> None:
-        """Those of the parts and of the sources, and no others."""
+        """Only threads of the daemon's parts and sources run."""
         own = {"runner", "listener", "signals", "watchdog", "publisher", "monitor", "changes", "gpu-reader"}
         own |= {"lane", "capture-workers", *(f"capture-{source.id}" for source in self.app.changes.config.active)}
 
@@ -264,11 +264,11 @@ class Rig:
         return Resources.now().threads - self.before.threads
 
     def end(self, *, code: int | None = 0) -> None:
-        """Wait for the end, and judge: exit code, accounts, order, and that nothing is left."""
+        """Wait for the end, and check exit code, counters, order, and that nothing is left."""
         if self._runner.ident is None:
             self.app.stop()
         else:
-            self._runner.join(_PATIENCE_S)
+            self._runner.join(_TIMEOUT_S)
             assert not self._runner.is_alive(), "the daemon does not end"
             if self.error:
                 raise self.error
@@ -309,14 +309,14 @@ class Rig:
 
 
 def settle(future: Future[Any], *allowed: type[Exception]) -> None:
-    """Wait for a change; it is done, or refused by an error of these kinds."""
+    """Wait for a change; it succeeds, or is refused with an error of these kinds."""
     with suppress(*allowed, LookoutError, DetectorError):
-        future.result(_PATIENCE_S)
+        future.result(_TIMEOUT_S)
 
 
 def wait_until(condition: Callable[[], Any], what: str, details: Callable[[], object] | None = None) -> None:
-    """Until it holds; the time is there to find what hangs."""
-    until = time.monotonic() + _PATIENCE_S
+    """Wait until a condition holds, with a generous time limit."""
+    until = time.monotonic() + _TIMEOUT_S
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < until, f"{what}: not so{f'; {details()}' if details else ''}"

@@ -1,4 +1,4 @@
-"""A daemon with the fake detector for a test of one thing: started, changed, and stopped whatever happens."""
+"""A daemon with the fake detector for one test: started, changed, and always stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STREET = SyntheticConfig(id="street", fps=50, width=16, height=16, objects=1)
 
 
 def config_of(*sources: SourceConfig, **more: Any) -> Config:
-    """Of the fake detector, nobody subscribed, and stalls that are not of interest."""
+    """The fake detector, no subscriber, no stall detection."""
     return Config(
         model=ModelConfig(path=Path("none"), backend="fake", max_batch=4),
         sources=list(sources),
@@ -35,7 +35,7 @@ def config_of(*sources: SourceConfig, **more: Any) -> Config:
 
 @contextmanager
 def running(folder: Path, *sources: SourceConfig, config: dict[str, Any] | None = None, **more: Any) -> Iterator[App]:
-    """A daemon, started; `more` is for `App`."""
+    """A running daemon; `more` goes to `App`."""
     parts = {
         "open_detector": lambda _, options: FakeDetector(options),
         "make_source": partial(make, folder=folder),
@@ -51,29 +51,29 @@ def running(folder: Path, *sources: SourceConfig, config: dict[str, Any] | None 
 
 @contextmanager
 def warned() -> Iterator[list[MutableMapping[str, Any]]]:
-    """The lines that are logged meanwhile, of warnings and worse."""
+    """Warnings and errors that are logged within."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with capture_logs() as lines:
         yield lines
 
 
 def edit(app: App, change: Callable[[list[SourceConfig]], Sequence[SourceConfig]]) -> Future[Any]:
-    """Go over to other sources."""
+    """Change the sources."""
     return app.changes.submit(lambda now: msgspec.structs.replace(now, sources=list(change(list(now.sources)))))
 
 
 def only(app: App, *sources: SourceConfig) -> None:
-    """Go over to these sources, and wait until that is done."""
+    """Change to these sources, and wait for it."""
     edit(app, lambda _: sources).result(60)
 
 
 def state_of(app: App, id: str) -> str | None:
-    """None if there is no such source."""
+    """A source's state; None if it does not exist."""
     return next((capture.state for capture in app.sources.captures if capture.id == id), None)
 
 
 def wait_up(app: App, *ids: str) -> None:
-    """Until these are up, and each has given a frame more than now."""
+    """Wait until these sources are up, and each has given one more frame."""
     before = {id: app.ledger.counts()[id].captured for id in ids}
 
     def are_up() -> bool:

@@ -70,7 +70,7 @@ def main() -> int:
 
 
 def _replay(clip: Path, processes: int, batch_s: float) -> tuple[int | None, Counter[str]]:
-    """Its exit code, and how many frames of each clip were published, each once."""
+    """Exit code of a replay, and frames of each clip that were published exactly once."""
     folder = Path(tempfile.mkdtemp(dir=clip.parent))
     endpoint = f"ipc://{folder}/socket"
     replay = multiprocessing.get_context("spawn").Process(target=_run, args=(clip, processes, batch_s, endpoint))

@@ -1,4 +1,4 @@
-"""Accounts and states where two things happen at once: nothing is thrown away, and nothing grows."""
+"""Counters and states when two things happen at once: nothing is lost, and nothing grows."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def _result(ledger: Ledger, seq: int) -> Result:
 
 
 class Quiet:
-    """What a monitor reports on, where nothing happens."""
+    """An idle subject of a monitor."""
 
     captures: tuple[Any, ...] = ()
 
     def housekeeping(self, stall_after_s: float) -> None:
-        """Nobody is there."""
+        """No subscribers."""
 
     def metrics(self) -> PublisherMetrics:
         return PublisherMetrics(outbox=0, outbox_limit=8, subscriptions=0)
@@ -96,7 +96,7 @@ def test_a_full_outbox_of_a_live_daemon_keeps_the_newest() -> None:
 
 
 def test_what_an_outbox_gives_up_is_counted_once() -> None:
-    """Whether it waits, is taken and not sent, or was sent; the publisher may go on meanwhile."""
+    """Whether a result waits, is taken but not sent, or was sent; the publisher may go on meanwhile."""
     ledger = Ledger(["cam"])
     outbox = Outbox(8, ledger, lossless=True)
     outbox.put([_result(ledger, seq) for seq in range(4)])
@@ -111,7 +111,7 @@ def test_what_an_outbox_gives_up_is_counted_once() -> None:
 
 
 def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
-    """The publisher sends from one end while the other is given up; each result is sent or dropped, by its number."""
+    """The publisher sends from one end while the other is dropped; each result is sent or dropped, by its number."""
     ledger = Ledger(["cam"])
     outbox = Outbox(8, ledger, lossless=True)
     outbox.put([_result(ledger, seq) for seq in range(2)])
@@ -124,7 +124,7 @@ def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
 
 
 def test_frames_on_which_a_wish_fails_are_counted() -> None:
-    """What a source wants of the boxes, or a snapshot: whatever breaks there, no frame is nowhere."""
+    """A source's filter or a snapshot fails: every frame is still accounted for."""
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
@@ -144,7 +144,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
 
 
 class _Looking(FakeLane):
-    """Something happens while a picture is looked at."""
+    """Runs a callback while a picture is detected."""
 
     def __init__(self, happens: Callable[[], None]) -> None:
         super().__init__(0.0, 1.0, lambda _: happens())
@@ -160,7 +160,7 @@ class _Looks(FakeDetector):
 
 
 def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_for() -> None:
-    """What it wants goes with it; its last message is not to have boxes that it never wanted."""
+    """The filter goes with the source; the last message must not have boxes that the source never wanted."""
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
     board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
     outbox = Outbox(8, ledger, lossless=True)
@@ -198,7 +198,7 @@ def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
 
 
 def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_order() -> None:
-    """It is removed and added while a lane has its frame: the next is not taken before that one is out."""
+    """It is removed and added while a lane has its frame: the next frame is taken after that one is out."""
     ledger = Ledger(["cam"])
     board = FrameBoard(["cam"], ledger, ManualClock(), depth=4, max_age_ns=10**9)
     for seq in range(2):
@@ -218,7 +218,7 @@ def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_ord
 
 
 class _Once:
-    """One picture, and the end."""
+    """A source with one picture."""
 
     plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
     format = VideoFormat("once", 2, 2, 10.0, "none")
@@ -238,7 +238,7 @@ class _Once:
 
 
 class _Meanwhile(float):
-    """Something happens in the moment in which a number is compared with this one."""
+    """Runs a callback at the moment when a number is compared with this one."""
 
     _happens: Callable[[], None]
 
@@ -253,7 +253,7 @@ class _Meanwhile(float):
 
 
 def test_nothing_is_said_of_a_source_after_its_end() -> None:
-    """The monitor looks whether it has stalled, and just then it ends."""
+    """A source ends just while the monitor checks whether it has stalled."""
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
     capture = RecordingCapture(
@@ -276,7 +276,7 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
 
 
 def test_a_source_that_has_not_begun_is_not_stalled() -> None:
-    """The monitor looks at one that was added just now, on a machine that has been up for a day."""
+    """The monitor checks a source that was just added, on a machine that has been up for a day."""
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     clock.advance(86_400)
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
@@ -291,7 +291,7 @@ def test_a_source_that_has_not_begun_is_not_stalled() -> None:
 
 
 class _SharedOut(Admission):
-    """Something happens in the moment in which a source enters."""
+    """Runs a callback at the moment when a source enters."""
 
     def __init__(self) -> None:
         super().__init__("degrade", capacity=100.0)
@@ -303,7 +303,7 @@ class _SharedOut(Admission):
 
 
 def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
-    """Its successor of the same name, or all others, would have less for ever."""
+    """Otherwise its successor of the same name, or all others, would have less for ever."""
     ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
     board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
     capture = RecordingCapture(
@@ -326,7 +326,7 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
 
 
 def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
-    """An API client may add and remove sources with fresh names for ever."""
+    """An API client may add and remove sources with new names for ever."""
     ledger = Ledger(["cam"])
     for number in range(5 * MOST_GONE):
         source = f"guest-{number}"
@@ -343,7 +343,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
 
 
 def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
-    """However many others have gone since."""
+    """However many other sources have gone since."""
     ledger = Ledger(["slow"])
     ledger.captured("slow")
     ledger.remove("slow")
@@ -356,7 +356,7 @@ def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
 
 
 def test_a_subscriber_is_told_of_sources_that_are_there_alone(tmp_path: Path) -> None:
-    """What the publisher knows of sources goes with them."""
+    """The publisher's state of a source is removed with it."""
     config = {"monitor": MonitorConfig(interval_s=0.2, stall_after_s=60)}
     with running(tmp_path, STREET, config=config) as app:
         for number in range(5):

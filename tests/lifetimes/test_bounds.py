@@ -1,4 +1,4 @@
-"""What a camera may make the daemon hold: memory is bounded, whatever it sends."""
+"""Memory is bounded, whatever a camera sends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SENT_MIB = 600  # of it, which is more than a process may take
 
 
 def _most_memory(pid: int) -> int:
-    """Bytes that a process has had resident at most."""
+    """Peak resident memory of a process, bytes."""
     rows = dict(row.split(":", 1) for row in Path(f"/proc/{pid}/status").read_text().splitlines())
     return int(rows["VmHWM"].split()[0]) * 1024
 
@@ -92,14 +92,14 @@ def test_an_answer_of_two_gigabytes_is_not_taken(tmp_path: Path, processes: int)
 
 
 def _worker_of(app: App) -> int:
-    """The one capture process; a busy machine takes its time to start it."""
+    """The only capture process; a busy machine takes time to start it."""
     wait_until(lambda: bool(app.sources.pids), "it is started")
     (pid,) = app.sources.pids
     return pid
 
 
 def test_a_capture_process_may_take_only_so_much(tmp_path: Path) -> None:
-    """Whatever a library is made to ask for; the daemon itself, which has the model, is not bound so."""
+    """The limit holds for capture processes, not for the daemon with the model."""
     with _capturing(tmp_path, AvConfig(id="none", url=Url("rtsp://127.0.0.1:1/x")), 1) as app:
         pid = _worker_of(app)
 

@@ -1,4 +1,4 @@
-"""Changes beside each other, beside a model that does not open, and while the daemon stops: whole, or not at all."""
+"""Changes beside each other, beside a model that does not open, and while the daemon stops: complete, or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _rows(lookout: Lookout, event: str) -> list[dict[str, Any]]:
 
 
 def _trials(lookout: Lookout) -> list[psutil.Process]:
-    """Processes in which a model is tried."""
+    """Processes that try a model."""
     found = []
     for row in lookout.inspect.children():
         with suppress(psutil.Error):  # it ends just now
@@ -55,7 +55,7 @@ def _trials(lookout: Lookout) -> list[psutil.Process]:
 
 
 class Real:
-    """A daemon of its own with the demo model, an HTTP interface, and a file to reload."""
+    """A daemon process with the demo model, the HTTP API, and a configuration file to reload."""
 
     def __init__(self, folder: Path, open_timeout_s: float = 900) -> None:
         self.model: dict[str, object] = {"path": str(DEMO_MODEL), "open_timeout_s": open_timeout_s}
@@ -66,14 +66,14 @@ class Real:
         wait_until(lambda: _rows(self.lookout, "ready"), "it is ready", self.lookout.log)
 
     def reload_to(self, model: Path) -> None:
-        """Go over to another model, by signal."""
+        """Change the model, by signal."""
         text = self.lookout.config.read_text()
         self.lookout.config.write_text(text.replace(str(self.model["path"]), str(model)))
         self.model["path"] = str(model)
         self.lookout.process.send_signal(signal.SIGHUP)
 
     def add(self, id: str) -> int:
-        """Another source over HTTP; the status code."""
+        """Add a source over HTTP; returns the status code."""
         body = {"id": id, "type": "synthetic", "fps": 20, "width": 64, "height": 64}
         return httpx.post(self.url, json=body, headers={"Authorization": f"Bearer {_TOKEN}"}, timeout=60).status_code
 
@@ -143,7 +143,7 @@ def test_a_model_on_a_disk_that_does_not_answer_keeps_nobody(tmp_path: Path) -> 
 
 
 class Models:
-    """Opens detectors; all but the first go through a gate."""
+    """Opens detectors; all but the first pass a gate."""
 
     def __init__(self) -> None:
         self.gate, self._none = Gate(), Gate()
@@ -193,7 +193,7 @@ def test_sources_change_while_a_model_is_opened(tmp_path: Path) -> None:
 
 
 def test_the_last_of_several_models_is_the_one(tmp_path: Path) -> None:
-    """Whoever asked for one that is not wanted any more is told so at once."""
+    """A request that is superseded gets its error at once."""
     models = Models()
     with running(tmp_path, STREET, open_detector=models) as app:
         first = _swap(app, "first")
@@ -238,7 +238,7 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_model_is_closed_where_the_sources_of_its_change_cannot_be_written(tmp_path: Path) -> None:
-    """It is open by then; the one that stays goes on."""
+    """The model is open by then; the old one stays in use."""
     models = Models()
     models.gate.open()
 
@@ -288,7 +288,7 @@ def test_a_model_that_fails_to_open_is_refused_with_its_reason(tmp_path: Path) -
 
 
 def test_a_change_over_http_while_it_stops_is_told_to_try_later(tmp_path: Path) -> None:
-    """It is a 503, and not an error of the daemon."""
+    """The answer is 503, not an internal error."""
     gate, port = Gate(), free_port()
     http = HttpConfig(enabled=True, port=port, token=Secret(_TOKEN))
 
@@ -313,7 +313,7 @@ def test_a_change_over_http_while_it_stops_is_told_to_try_later(tmp_path: Path) 
 
 
 def test_changes_asked_for_from_many_threads_are_done_one_after_another(tmp_path: Path) -> None:
-    """Each sees what those before it have left; those that come when it stops are refused, and none waits for ever."""
+    """Each change sees the ones before it; those that come during the stop are refused, and none waits for ever."""
     answers: list[Future[Any]] = []
     lock, told = threading.Lock(), threading.Event()
 

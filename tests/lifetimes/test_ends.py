@@ -1,4 +1,4 @@
-"""The end of a daemon whose parts do not let go: nothing is closed under anybody, and what hangs is named."""
+"""The end of a daemon whose parts block: nothing is closed while in use, and blocked parts are named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_detector_is_never_closed_under_a_lane(tmp_path: Path) -> None:
 
 
 class Half(FakeDetector):
-    """Its first lane cannot be made, the others take long."""
+    """The first lane cannot be made, the others take long."""
 
     def __init__(self, options: Options, gate: Gate) -> None:
         super().__init__(options)
@@ -57,7 +57,7 @@ class Half(FakeDetector):
 
 
 def test_a_lane_that_cannot_be_made_is_a_mistake_and_no_stop() -> None:
-    """Whether the other lanes are ready by then or not: the caller hears why."""
+    """The caller hears the reason, whether the other lanes are ready or not."""
     gate = Gate()
     gate.close()
     config = config_of(STREET, lanes=2)
@@ -146,7 +146,7 @@ def test_a_constructor_that_fails_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
-    """While the model is opened; what comes of it later is closed."""
+    """The stop comes while the model is opened; a late result is closed."""
     gate, stop, detectors = Gate(), Stop(), list[Detector]()
     gate.close()
 

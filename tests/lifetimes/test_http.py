@@ -1,4 +1,4 @@
-"""Requests over HTTP beside changes that take long, and beside the end of the daemon."""
+"""HTTP requests beside slow changes, and beside the end of the daemon."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from tests.support.ports import free_port
 
 _TOKEN = "a-token-of-forty-characters-or-so-00001"  # noqa: S105 - of these tests
 _GARDEN = {"id": "garden", "type": "synthetic", "fps": 50, "width": 16, "height": 16}
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _AMPLE = Limits(stop=20)  # for a crowded machine to answer in
 
 
 class Served:
-    """A daemon with the interface and a file for what is persisted; making the source `garden` may be held."""
+    """A daemon with the API and a file of persisted sources; making the source `garden` can be held."""
 
     def __init__(self, file: Path) -> None:
         self.port, self.file, self.making = free_port(), file, Gate()
         self.http = HttpConfig(enabled=True, port=self.port, token=Secret(_TOKEN), sources_file=file)
         headers = {"Authorization": f"Bearer {_TOKEN}"}
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=_PATIENCE_S)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", headers=headers, timeout=_TIMEOUT_S)
 
     @contextmanager
     def running(self, folder: Path, *sources: SourceConfig, **more: Any) -> Iterator[App]:
-        """Whose configuration file names these sources."""
+        """A client whose configuration file names these sources."""
         whole = config_of(*sources, http=self.http)
         parts = {"make_source": self._make, "read": lambda: SourceStore(self.file).apply_to(whole), **more}
         with self.client, running(folder, *sources, config={"http": self.http}, **parts) as app:
@@ -84,7 +84,7 @@ class Served:
 
 
 def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set when a snapshot is asked for."""
+    """Set when a snapshot is requested."""
     taking, take = threading.Event(), app.snapshots.jpeg
 
     def noted(*args: Any, **more: Any) -> bytes:
@@ -96,7 +96,7 @@ def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event
 
 
 def _settle(app: App) -> None:
-    """Until each frame that was captured is out."""
+    """Wait until each captured frame is accounted for."""
     wait_until(lambda: all(count.in_flight == 0 for count in app.ledger.counts().values()), "all frames are out")
 
 
@@ -105,7 +105,7 @@ def _ids(app: App) -> list[str]:
 
 
 def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: Path) -> None:
-    """It is asked for while the change is made, and reads the file that the change has written."""
+    """A reload that is requested during a change reads the file that the change has written."""
     served = Served(tmp_path / "sources.json")
     with served.running(tmp_path, STREET) as app, ThreadPoolExecutor(1) as beside:
         served.making.close()
@@ -113,8 +113,8 @@ def test_a_reload_behind_a_change_that_is_persisted_does_not_undo_it(tmp_path: P
         served.making.wait_for_one()
         reload = app.reload_file()
         served.making.open()
-        reload.result(_PATIENCE_S)
-        assert answer.result(_PATIENCE_S).status_code == 201
+        reload.result(_TIMEOUT_S)
+        assert answer.result(_TIMEOUT_S).status_code == 201
         assert _ids(app) == served.kept == ["street", "garden"]
 
 
@@ -126,12 +126,12 @@ def test_a_change_that_goes_on_after_its_answer_is_persisted(tmp_path: Path, mon
         answer = served.add_garden()
         assert (answer.status_code, answer.json()["error"]) == (504, "it takes longer than a minute, and goes on")
         served.making.open()
-        edit(app, lambda rows: rows).result(_PATIENCE_S)  # stands behind it
+        edit(app, lambda rows: rows).result(_TIMEOUT_S)  # stands behind it
         assert _ids(app) == served.kept == ["street", "garden"]
 
 
 def test_a_change_that_cannot_be_persisted_is_not_made(tmp_path: Path) -> None:
-    """Such as on a full disk."""
+    """For example on a full disk."""
     served = Served(tmp_path / "missing" / "sources.json")
     with served.running(tmp_path, STREET) as app:
         answer = served.add_garden()
@@ -161,7 +161,7 @@ class Named(FakeDetector):
 
 
 def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model is swapped while the picture is waited for."""
+    """The model is swapped while a snapshot is waiting."""
     texts, put_text = list[str](), cv2.putText
     opened: list[Named] = []
 
@@ -174,7 +174,7 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         return put_text(picture, text, *args)
 
     monkeypatch.setattr(cv2, "putText", noted)
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     parts = {"open_detector": open_detector, "make_source": lambda _, __: Camera(library)}
     with served.running(tmp_path, STREET, **parts) as app, ThreadPoolExecutor(1) as beside:
@@ -184,20 +184,20 @@ def test_a_snapshot_names_boxes_as_the_model_that_found_them(tmp_path: Path, mon
         _settle(app)
         taking = _note_of_takes(app, monkeypatch)
         answer = beside.submit(served.snapshot, "street")
-        assert taking.wait(_PATIENCE_S)
+        assert taking.wait(_TIMEOUT_S)
         model = msgspec.structs.replace(app.changes.config.model, path=Path("other"))
-        app.changes.submit(lambda now: msgspec.structs.replace(now, model=model)).result(_PATIENCE_S)
-        assert opened[0].closed.wait(_PATIENCE_S)
+        app.changes.submit(lambda now: msgspec.structs.replace(now, model=model)).result(_TIMEOUT_S)
+        assert opened[0].closed.wait(_TIMEOUT_S)
         library.open()
-        assert answer.result(_PATIENCE_S).status_code == 200
+        assert answer.result(_TIMEOUT_S).status_code == 200
         assert texts == ["other-dark 1.00"]
 
 
 def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At once, whoever would have had to wait for a minute; and so is one that is asked for later."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
+    """At once, even if the snapshot could wait for a minute; later requests, too."""
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
@@ -209,20 +209,20 @@ def test_a_snapshot_that_is_waited_for_when_the_daemon_stops_is_answered(
         _settle(app)
         taking = _note_of_takes(app, monkeypatch)
         answer = beside.submit(served.snapshot, "street")
-        assert taking.wait(_PATIENCE_S)
+        assert taking.wait(_TIMEOUT_S)
         stopping = threading.Thread(target=app.stop)
         stopping.start()
-        found = answer.result(_PATIENCE_S)  # while the camera still blocks in its library
+        found = answer.result(_TIMEOUT_S)  # while the camera still blocks in its library
         assert (found.status_code, found.json()["error"]) == (503, "the daemon is stopping")
         assert served.snapshot("street").status_code == 503
         library.open()
-        stopping.join(_PATIENCE_S)
+        stopping.join(_TIMEOUT_S)
         assert not stopping.is_alive()
 
 
 def test_many_snapshots_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as of a wall of cameras none of which gives a frame: figures and health answer, and too many are refused."""
-    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _PATIENCE_S)
+    """As for a wall of cameras without a frame: metrics and health answer, and further snapshots are refused."""
+    monkeypatch.setattr(routes, "_SNAPSHOT_TIMEOUT_S", _TIMEOUT_S)
     served, library = Served(tmp_path / "sources.json"), Gate()
     with (
         served.running(tmp_path, STREET, make_source=lambda _, __: Camera(library), limits=_AMPLE) as app,
@@ -237,13 +237,13 @@ def test_many_snapshots_hold_up_nothing_else(tmp_path: Path, monkeypatch: pytest
         assert {answer.result().status_code for answer in answers if answer.done()} == {503}
         assert [served.client.get(path).status_code for path in ("/metrics", "/live", "/ready")] == [200] * 3
         library.open()
-        assert sorted(answer.result(_PATIENCE_S).status_code for answer in answers) == [200] * 32 + [503] * 8
+        assert sorted(answer.result(_TIMEOUT_S).status_code for answer in answers) == [200] * 32 + [503] * 8
 
 
 def test_open_requests_leave_the_other_parts_their_time_to_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as one that waits for a change that hangs, which the end of the daemon does not cut short."""
+    """For example a request that waits for a hanging change; the end of the daemon does not wait for it."""
     given, stop = list[float](), HttpServer.stop
 
     def noted(server: HttpServer, timeout_s: float) -> None:
@@ -262,7 +262,7 @@ def test_open_requests_leave_the_other_parts_their_time_to_stop(
 
 
 def test_a_client_that_does_not_read_does_not_keep_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From Python 3.12 on, `wait_closed` waits for every connection; here it does so in older ones, too."""
+    """From Python 3.12 on, `wait_closed` waits for every connection; this does so in older versions."""
     asked = threading.Event()
 
     async def endless(_: Request) -> Response:
@@ -276,10 +276,10 @@ def test_a_client_that_does_not_read_does_not_keep_the_server(monkeypatch: pytes
     monkeypatch.setattr(asyncio.base_events.Server, "wait_closed", _wait_for_all)
     server = HttpServer(HttpConfig(enabled=True, port=free_port()))
     server.serve(Starlette(routes=[Route("/", endless)]))
-    with socket.create_connection(("127.0.0.1", server.port), _PATIENCE_S) as client:
+    with socket.create_connection(("127.0.0.1", server.port), _TIMEOUT_S) as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert asked.wait(_PATIENCE_S)
-        server.stop(_PATIENCE_S)
+        assert asked.wait(_TIMEOUT_S)
+        server.stop(_TIMEOUT_S)
         assert not server.is_alive()
 
 

@@ -28,7 +28,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 @pytest.mark.parametrize("first", _GOING_ON)
 def test_it_goes_on(running: Rig, first: str) -> None:
-    """Afterwards all is as the configuration says, and after `put_back` as it was."""
+    """Afterwards the state matches the configuration; after `put_back` it is as before."""
     for second in _GOING_ON:
         try:
             running.check_running()

@@ -21,7 +21,7 @@ def test_it_ends_well(tmp_path: Path, first: str, second: str) -> None:
 
 
 def test_a_second_sigterm_ends_the_process_at_once(tmp_path: Path) -> None:
-    """Though a lane does not come back from the detector, and the first signal waits for it."""
+    """Even if a lane is blocked in the detector, and the first signal waits for it."""
     code = "import sys, pathlib; from tests.lifetimes.matrix import begin_or_end; "
     code += f"begin_or_end(pathlib.Path(sys.argv[1]), *{AT_ONCE!r})"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=False, timeout=100)

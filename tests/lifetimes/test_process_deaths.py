@@ -1,4 +1,4 @@
-"""A capture process that dies, and what its source is told and asked for, by a clock that the test moves."""
+"""The death of a capture process, as its source and admission see it; on a manual clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.runtime import runtime_of
 
 
 class End:
-    """The daemon's end of one capture process, which reads `cam` without loss; the test takes the part of lanes."""
+    """The daemon's end of one capture process, which reads `cam` losslessly; the test acts as the lanes."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Announcements()
@@ -65,7 +65,7 @@ class End:
         return self.ledger.counts()["cam"].captured
 
     def look_at_all(self) -> None:
-        """As lanes do."""
+        """Take frames, as lanes do."""
         while (batch := self.board.take(1, 0)).frames:
             assert self.board.claim(batch)
             self.board.release(batch)
@@ -85,7 +85,7 @@ def one_process(folder: Path) -> Iterator[End]:
 
 
 def test_where_no_frame_may_be_lost_the_next_process_waits_for_the_last_ones_frames(tmp_path: Path) -> None:
-    """It may send all that a process may: the board has to have room for that."""
+    """A new process may send a full queue: the board must have room for it."""
     with one_process(tmp_path) as end:
         end.turn_until(lambda: end.captured > 1, "frames come")
         end.die()
@@ -102,7 +102,7 @@ def test_where_no_frame_may_be_lost_the_next_process_waits_for_the_last_ones_fra
 
 
 def test_a_source_that_is_removed_as_its_process_dies_ends_after_its_last_message(tmp_path: Path) -> None:
-    """Nobody starts another process for it."""
+    """No other process is started for it."""
     with one_process(tmp_path) as end:
         end.turn_until(lambda: end.captured > 1, "frames come")
         end.worker.remove(end.capture)

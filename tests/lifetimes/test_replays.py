@@ -1,4 +1,4 @@
-"""Recordings end when their last message is out, however long lanes take; what is cut short is counted, and said."""
+"""Recordings end after their last message, however slow the lanes are; cut recordings are counted and reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _config(*sources: SourceConfig, mode: str = "lossless", processes: int = 1) 
 
 
 def _played(app: App) -> tuple[int, list[Message]]:
-    """Its exit code, and all that it published."""
+    """Exit code, and all published messages."""
     messages: list[Message] = []
     with Subscriber(app.endpoint, kinds=["detections", "status"]) as subscriber:
         code = app.run()
@@ -66,7 +66,7 @@ def test_a_detector_that_takes_long_gets_every_frame(tmp_path: Path, processes: 
 
 
 def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_path: Path) -> None:
-    """The recording is broken off, and says so after the last of them."""
+    """The recording breaks off, and reports that after its last frame."""
     (tmp_path / "HANG-clip").touch()
     detecting, opening = Gate(), Gate()
     detecting.close()
@@ -98,7 +98,7 @@ def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_pat
 
 
 class Stubborn(FakeDetector):
-    """Does not come back when it is closed."""
+    """Blocks when it is closed."""
 
     def __init__(self, options: Options, gate: Gate) -> None:
         super().__init__(options)
@@ -109,7 +109,7 @@ class Stubborn(FakeDetector):
 
 
 def test_a_detector_that_does_not_close_keeps_no_message_back(tmp_path: Path) -> None:
-    """All are out, and the last report is, before anything is closed."""
+    """All messages are sent, the last report included, before anything is closed."""
     gate = Gate()
     gate.close()
     app = App(
@@ -167,7 +167,7 @@ def test_what_is_cut_short_is_counted_and_said(tmp_path: Path, processes: int) -
 
 
 def test_no_picture_is_read_after_it_is_given_back() -> None:
-    """What the replay above rests on: an image keeps its place for as long as anybody holds it."""
+    """The replay above relies on this: an image keeps its slot while it is referenced."""
     from collections import deque
 
     from daemon.sources.buffers import HostMemory, RemoteLease, view

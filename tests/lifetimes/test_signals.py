@@ -1,4 +1,4 @@
-"""Signals at every moment: while it starts, while it reloads, while it stops, and by the hundred."""
+"""Signals at every moment: during the start, a reload, the stop, and by the hundred."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _start(folder: Path, config: Path | str) -> subprocess.Popen[bytes]:
 
 
 def _writing_ends(pipe: Path) -> list[int]:
-    """One end of a named pipe that somebody reads, or is about to; none as long as nobody does."""
+    """One end of a named pipe with a reader; None without a reader."""
     try:
         return [os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)]
     except OSError:
@@ -144,7 +144,7 @@ def _writing_ends(pipe: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("where", ["configuration", "model"])
 def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path, number: signal.Signals, where: str) -> None:
-    """A named pipe that nobody writes stands for a disk, or a library, that does not answer."""
+    """A named pipe without a writer stands for a disk, or a library, that does not answer."""
     pipe, config = tmp_path / "pipe", tmp_path / "config.yaml"
     os.mkfifo(pipe)
     config.write_text(
@@ -171,7 +171,7 @@ def test_a_signal_before_it_is_ready_ends_it_well(tmp_path: Path, number: signal
 
 
 def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
-    """Whatever library it is loading, there is nothing yet to be cut off from."""
+    """Whatever library it is loading, there is nothing to clean up yet."""
     config = tmp_path / "config.yaml"
     config.write_text(
         f"model: {{path: {DEMO_MODEL}}}\nsources: [{{id: street, type: synthetic}}]\n"
@@ -190,6 +190,6 @@ def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
 
 
 def test_the_fake_needs_no_model() -> None:
-    """What the tests of this folder rest on."""
+    """The tests of this folder rely on this."""
     app = App(config_of(STREET), open_detector=lambda _, options: FakeDetector(options))
     assert app.stop() == 0

@@ -1,4 +1,4 @@
-"""Sources that come and go while the daemon starts, while others leave, and while their libraries hang."""
+"""Sources that come and go while the daemon starts, while others leave, and while their libraries block."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_capture_process_that_hangs_says_nothing_in_the_name_of_the_next(tmp_p
 
 
 def test_a_process_that_has_nothing_but_a_hung_source_is_ended(tmp_path: Path) -> None:
-    """And with it the library that does not return."""
+    """The library that does not return ends with its process."""
     hang = tmp_path / "HANG-cam"
     with running(tmp_path, STREET, camera("cam"), limits=Limits(remove=0.3)) as app:
         wait_up(app, "cam")
@@ -149,7 +149,7 @@ def test_a_source_that_cannot_be_made_in_its_process_hurts_nobody(tmp_path: Path
 
 @pytest.mark.parametrize("where", ["here", "in-a-worker"])
 def test_a_source_that_hangs_is_left_behind_and_said_to_have_ended(tmp_path: Path, where: str) -> None:
-    """Its account adds up, its state is told to subscribers, and the change is done."""
+    """Its counters add up, subscribers hear its state, and the change completes."""
     library, hang = Gate(), tmp_path / "HANG-cam"
 
     def make(config: SourceConfig, hardware: Any) -> Any:
@@ -177,7 +177,7 @@ def test_a_source_that_hangs_is_left_behind_and_said_to_have_ended(tmp_path: Pat
 
 
 def test_a_stop_while_a_source_is_removed_calls_nobody_stuck(tmp_path: Path) -> None:
-    """Its library has the time of a stop, and not the minute that a removal gives it: that is no fault of its own."""
+    """Its library has the time limit of a stop, not the minute of a removal: that is not the source's fault."""
     library = Gate()
 
     def make(config: SourceConfig, hardware: Any) -> Any:
@@ -228,7 +228,7 @@ def test_a_jump_in_a_recordings_time_does_not_hold_it_for_ever() -> None:
 
 
 def test_a_change_that_asks_for_what_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
-    """What is wrong is told to whoever asked; nothing is raised where the request is made."""
+    """The error goes to the future; the call itself raises nothing."""
 
     def refuse(_: list[SourceConfig]) -> list[SourceConfig]:
         raise LookoutError("no")

@@ -73,7 +73,7 @@ def test_a_process_that_takes_long_to_end_holds_up_no_other(tmp_path: Path) -> N
 
 
 def test_what_is_ordered_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An idle pool looks around now and then; who gives it something to do need not wait for that."""
+    """An idle pool wakes now and then; new work does not wait for that."""
     for module in ("pool", "worker"):
         monkeypatch.setattr(f"daemon.capture.processes.{module}._IDLE_MS", 3_600_000)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}, limits=Limits(remove=60.0)) as app:
@@ -89,7 +89,7 @@ def test_what_is_ordered_is_told_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 class Paused(SystemClock):
-    """The machine's, from which a pause is made by moving it on."""
+    """The machine's clock; a test simulates a pause by moving it."""
 
     def __init__(self) -> None:
         self.paused_ns = 0
@@ -99,7 +99,7 @@ class Paused(SystemClock):
 
 
 def test_a_daemon_that_was_paused_takes_no_process_for_stuck(tmp_path: Path) -> None:
-    """A debugger, a virtual machine that moves, a laptop that sleeps: what processes said meanwhile is not read yet."""
+    """A debugger, a migrated virtual machine, a sleeping laptop: messages of the processes have not been read yet."""
     clock = Paused()
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}, clock=clock) as app:
         wait_up(app, "cam")
@@ -110,7 +110,7 @@ def test_a_daemon_that_was_paused_takes_no_process_for_stuck(tmp_path: Path) -> 
 
 
 def test_a_process_that_does_not_begin_is_ended(tmp_path: Path) -> None:
-    """As where a driver hangs. Its silence is not counted before it has said its first word."""
+    """As where a driver hangs. Silence before the first message does not count."""
     (tmp_path / "HANG-start").touch()
     limits = Limits(worker_start=2.0, worker_silence=0.001)
     more: dict[str, Any] = {"make_source": HeldMaker(tmp_path), "limits": limits}
@@ -124,7 +124,7 @@ def test_a_process_that_does_not_begin_is_ended(tmp_path: Path) -> None:
 
 
 class Poisoned(FakeSession):
-    """Decodes a few packets, and then every call fails as CUDA's do after an illegal address."""
+    """Decodes a few packets, then fails every call, as CUDA does after an illegal address."""
 
     def __init__(self, *args: Any, file: Path, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -148,7 +148,7 @@ class PoisonedGpu(FakeGpu):
 
 @dataclass(frozen=True)
 class PoisonedBackend(FakeBackend):
-    """A GPU that is poisoned in a process as long as there is a file."""
+    """A GPU that is poisoned in a process while the file exists."""
 
     file: Path = Path()
 
@@ -158,7 +158,7 @@ class PoisonedBackend(FakeBackend):
 
 @pytest.mark.needs("ffmpeg")
 def test_a_poisoned_gpu_ends_its_process_and_the_next_goes_on(tmp_path: Path) -> None:
-    """A sticky error of CUDA's: nothing in that process can use the GPU any more, and no retry helps."""
+    """A sticky CUDA error: that process cannot use the GPU any more, and no retry helps."""
     clip = clips.pattern(tmp_path / "clip.mkv", seconds=3)
     source = AvConfig(id="clip", url=Url(str(clip)), loop=True)
     file = tmp_path / "POISONED"
@@ -200,7 +200,7 @@ class Asking:
 
 
 def test_an_answer_to_an_earlier_connection_counts_no_more() -> None:
-    """The source waits for none of it: `enter` returns at once, and a thread that serves forty others goes on."""
+    """The source does not block: `admit` returns at once, and a thread with forty other sources goes on."""
     asking = Asking()
     first = asking.enter()
     asking.feed.release("cam")
@@ -264,7 +264,7 @@ def test_any_thread_of_a_capture_process_may_send() -> None:
 
 
 class _Reset(socket.socket):
-    """The other end goes, with something unread, between the look at a packet with a descriptor and its being taken."""
+    """The other end closes, with unread data, between the peek and the removal of a packet with a descriptor."""
 
     def recvmsg_into(self, *args: Any) -> Any:
         found = super().recvmsg_into(*args)
@@ -297,7 +297,7 @@ def test_what_a_process_said_before_its_end_is_heard() -> None:
 
 
 def test_a_dead_process_whose_socket_stays_open_is_replaced(tmp_path: Path) -> None:
-    """Something that a library started has it still, as a thread would that the system holds."""
+    """A child process of a library keeps it open, as a thread in the kernel would."""
     limits = Limits(worker_silence=1.0, worker_exit=0.2, worker_pause=0.02)
     with running(tmp_path, camera("heir"), config={"capture_processes": 1}, limits=limits) as app:
         wait_until((tmp_path / "HEIR").exists, "its socket has an heir")
@@ -309,7 +309,7 @@ def test_a_dead_process_whose_socket_stays_open_is_replaced(tmp_path: Path) -> N
 
 
 def test_a_process_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
-    """The system has no descriptor for it: the source is down with the reason, and up when there is one."""
+    """The system has no descriptor: the source is down with the reason, and up when there is one."""
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with running(tmp_path, STREET, limits=Limits(worker_pause=0.05)) as app:
@@ -344,7 +344,7 @@ def has_come(app: App, name: str) -> bool:
 
 
 def test_memory_is_taken_where_no_descriptor_is_left(tmp_path: Path) -> None:
-    """A camera comes whose pictures need more memory: no other is put out for that, however often it happens."""
+    """A new camera's pictures need more memory: no other source suffers, however often it happens."""
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app:
         wait_up(app, "cam")
         before = app.sources.pids
@@ -359,7 +359,7 @@ def test_memory_is_taken_where_no_descriptor_is_left(tmp_path: Path) -> None:
 def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its end lies behind what cannot be taken."""
+    """Its end comes after a message that cannot be received."""
     monkeypatch.setattr("daemon.capture.processes.pool._SPARE", 0)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")
@@ -374,7 +374,7 @@ def test_a_process_that_dies_while_its_frames_wait_for_a_descriptor(
 
 
 def test_frames_wait_for_a_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even those that are kept back are gone: what the process says waits, and nothing of it is lost."""
+    """Even the spare descriptors are gone: messages wait, and none is lost."""
     monkeypatch.setattr("daemon.capture.processes.pool._SPARE", 0)
     with running(tmp_path, camera("cam"), config={"capture_processes": 1}) as app, warned() as lines:
         wait_up(app, "cam")

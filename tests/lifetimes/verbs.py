@@ -1,4 +1,4 @@
-"""What may happen to a daemon: each verb can be brought to its critical moment and held there, or just begun.
+"""The verbs of a daemon: each can be brought to its critical moment and held there, or just started.
 
 A verb is a function that begins it and returns what ends it: that lets go of what was held, and waits until it is done.
 """
@@ -31,7 +31,7 @@ ENDING = ("stop", "SIGTERM")
 
 
 def start(rig: Rig, hold: bool) -> End:
-    """Held while lanes warm up. Of a daemon that runs: once more."""
+    """Held while lanes warm up. A running daemon is started again."""
     if rig.app.health.is_ready or not hold:
         rig.app.start()
         return lambda: None
@@ -47,7 +47,7 @@ def start(rig: Rig, hold: bool) -> End:
 
 
 def stop(rig: Rig, hold: bool) -> End:
-    """Held by a lane that does not come back from the detector."""
+    """Held by a lane that is blocked in the detector."""
     if hold:
         rig.detecting.close()
         if rig.app.health.is_ready:
@@ -73,7 +73,7 @@ def sigterm(rig: Rig, hold: bool) -> End:
 
 
 def sighup(rig: Rig, hold: bool) -> End:
-    """Held while the file is read. It says what runs already."""
+    """Held while the file is read. It reports the running configuration."""
     rig.file = rig.app.changes.config
     if hold:
         rig.reading.close()
@@ -99,7 +99,7 @@ def add(rig: Rig, hold: bool) -> End:
 
 
 def change(rig: Rig, hold: bool) -> End:
-    """Held in the library of the source that is to end for it."""
+    """Held in the library of the source that must end."""
     return _change(
         rig,
         rig.library if hold else None,
@@ -136,7 +136,7 @@ def model_swap(rig: Rig, hold: bool) -> End:
 
 
 def worker_dies(rig: Rig, hold: bool) -> End:  # noqa: ARG001
-    """Between its death and the next one's start."""
+    """Between its death and the start of the next."""
     if (pid := rig.worker) is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -158,7 +158,7 @@ def worker_hangs(rig: Rig, hold: bool) -> End:  # noqa: ARG001
 
 
 def library_hangs(rig: Rig, hold: bool) -> End:
-    """Of a source here, and of one in a capture process."""
+    """Of a source in this process, and of one in a capture process."""
     file = rig.folder / "HANG-cam"
     file.touch()
     rig.library.close()
@@ -180,7 +180,7 @@ def nvml_hangs(rig: Rig, hold: bool) -> End:
 
 
 def disk_full(rig: Rig, hold: bool) -> End:  # noqa: ARG001
-    """The file of frames takes nothing more, and then does again."""
+    """The file of frames cannot be written, and then can be again."""
     if rig.frames.is_symlink() or not rig.frames.exists():
         return lambda: None
     kept, full = rig.frames.with_suffix(".kept"), rig.frames.with_suffix(".full")
@@ -195,7 +195,7 @@ def disk_full(rig: Rig, hold: bool) -> End:  # noqa: ARG001
 
 
 def subscriber_stalls(rig: Rig, hold: bool) -> End:  # noqa: ARG001
-    """It has room for a few messages, and never reads one."""
+    """A subscriber with room for a few messages that never reads."""
     context = zmq.Context()
     socket = context.socket(zmq.SUB)
     socket.setsockopt(zmq.RCVHWM, 1)
@@ -230,7 +230,7 @@ VERBS: dict[str, Verb] = {
 
 
 def put_back(rig: Rig) -> None:
-    """The sources as they were before all verbs."""
+    """The sources as before all verbs."""
     settle(rig.edit(lambda _: [*rig.base.sources]))
 
 
@@ -260,7 +260,7 @@ def _change(
 
 
 def _held_or_done(gate: Gate, future: Future[Any]) -> None:
-    """It waits at the gate, or was refused before."""
+    """The change waits at the gate, or was refused before."""
     wait_until(lambda: gate.holds or future.done(), "the change comes to its gate")
 
 
