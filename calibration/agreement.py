@@ -1,4 +1,4 @@
-"""What a model sees beside what another sees on the same frames: for users without labels."""
+"""Agreement of two models on the same frames: the accuracy measure for users without labels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from detectors.detections import Detections
 from detectors.matching import match
 from detectors.port import DetectorError
 
-_LEAST_IOU = 0.5
-_LENIENCY = 0.7  # a box at 0.24 is not missing because the threshold is 0.25
-_LEAST_BOXES = 30
+_MIN_IOU = 0.5
+_THRESHOLD_FACTOR = 0.7  # a box at 0.24 is not missing because the threshold is 0.25
+_MIN_BOXES = 30
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Boxes of two models, the first taken for true.
+    """Boxes of two models; the first is the reference.
 
     Attributes:
-        share: of the boxes that either has, those that both have.
-        matched, missed, new: boxes; `new` are those that only the second has.
+        share: matched / (matched + missed + new).
+        matched, missed, new: numbers of boxes; only the second model has the new ones.
         mean_iou: of matched boxes.
         confidence_shift: second minus first, mean over matched boxes.
     """
@@ -39,10 +39,11 @@ class Agreement:
 
 @dataclass(frozen=True)
 class Difference:
-    """One frame's part.
+    """One frame's differences.
 
     Attributes:
-        matched: how many boxes both models have; `missed` and `new` are numbers of boxes.
+        matched: number of boxes that both models have.
+        missed, new: indices of boxes that only the first, or only the second model has.
     """
 
     frame: int
@@ -52,23 +53,23 @@ class Difference:
 
 
 def threshold(confidence: float) -> float:
-    """With what to detect for a comparison at a confidence."""
-    return confidence * _LENIENCY
+    """The detector threshold for a comparison at `confidence`."""
+    return confidence * _THRESHOLD_FACTOR
 
 
 def compare(
     first: Sequence[Detections], second: Sequence[Detections], confidence: float
 ) -> tuple[Agreement, list[Difference]]:
-    """Both as detected with `threshold(confidence)`; boxes below the confidence only count as somebody's match.
+    """Compare detections made with `threshold(confidence)`. Boxes below `confidence` count only when matched.
 
     Raises:
-        DetectorError: there is too little to see for the comparison to mean anything.
+        DetectorError: too few objects for a meaningful comparison.
     """
     ious: list[float] = []
     shifts: list[float] = []
     rows: list[Difference] = []
     for number, (true, found) in enumerate(zip(first, second)):
-        pairs = match(true.xyxy, true.class_id, found.xyxy, found.class_id, _LEAST_IOU)
+        pairs = match(true.xyxy, true.class_id, found.xyxy, found.class_id, _MIN_IOU)
         counted = [pair for pair in pairs if max(true.confidence[pair[0]], found.confidence[pair[1]]) >= confidence]
         ious += [pair[2] for pair in counted]
         shifts += [float(found.confidence[pair[1]] - true.confidence[pair[0]]) for pair in counted]
@@ -81,7 +82,7 @@ def compare(
             )
         )
     missed, new = sum(len(row.missed) for row in rows), sum(len(row.new) for row in rows)
-    if len(ious) + missed < _LEAST_BOXES:
+    if len(ious) + missed < _MIN_BOXES:
         raise DetectorError(
             f"the float model sees {len(ious) + missed} objects in {len(first)} frames, too few to compare by: "
             "give frames with more to see, or labelled photos (--images, --annotations)"
@@ -93,7 +94,7 @@ def compare(
 
 
 def by_group(rows: Sequence[Difference], groups: Sequence[str]) -> NDArray[np.int64]:
-    """Boxes matched, missed and new, (groups, 3), of the groups of frames that show any.
+    """(groups, 3) int64: boxes matched, missed and new in each group of frames; empty groups are left out.
 
     Args:
         groups: the group of each frame.

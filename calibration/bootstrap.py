@@ -1,4 +1,4 @@
-"""How far a measured loss of accuracy can be trusted: a paired bootstrap, and the ruling that follows from it."""
+"""A paired bootstrap of a measured accuracy loss, and the ruling that follows from its interval."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from calibration.matches import Matches
 
 Ruling = Literal["accepted", "refused", "undecided"]
-FEWEST = 8  # units; fewer decide nothing
+MIN_UNITS = 8  # with fewer units the ruling is "undecided"
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf(0.975)
-_NEAR = 0.02  # of the budget: a drop as near to it takes thousands of times as many
+_MIN_GAP = 0.02  # of the budget: a drop closer to it needs thousands of times as many units
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A loss against the float model, and the bounds within which the true loss lies, at 95 %.
+    """An accuracy loss against the float model, with its 95 % interval.
 
     Attributes:
-        drop: the loss that was seen; below zero where the model gains.
+        drop: the measured loss; below zero where the model gains.
         sd: the standard deviation of the drop over resamples.
-        units: how many independent units were resampled; `unit` names them, such as "photos".
+        units: number of independent units that were resampled; `unit` names them, such as "photos".
     """
 
     drop: float
@@ -38,7 +38,7 @@ class Interval:
 
 
 def drop_of_ap(reference: Matches, other: Matches, seed: int, resamples: int = 1000) -> Interval:
-    """The loss of COCO AP. Both models see the same resamples: what makes a photo hard is no difference between them.
+    """The loss of COCO AP. Both models see the same resamples, so hard photos do not widen the interval.
 
     Args:
         reference, other: of the same photos.
@@ -53,13 +53,14 @@ def drop_of_ap(reference: Matches, other: Matches, seed: int, resamples: int = 1
 def drop_of_share(
     reference: float, counts: NDArray[np.int64], seed: int, unit: str = "groups", resamples: int = 1000
 ) -> Interval:
-    """The loss of the share of boxes that two models have in common, resampled by groups.
+    """The loss of the share of matched boxes, resampled by groups.
 
     Args:
-        reference: the share without loss, 1 for the float model beside itself.
-        counts: (groups, 3) boxes that are matched, missed and new.
+        reference: the share without loss; 1 for the float model compared with itself.
+        counts: (groups, 3) int64, boxes matched, missed and new.
 
-    Boxes of one frame, and frames of one scene, are not independent of each other. The interval is never narrower than
+    Boxes of one scene are not independent. The interval is never narrower than Wilson's, which assumes that they are:
+    a few boxes that all agree prove little.
     it would be if they were (Wilson's): a few boxes that all agree prove little.
     """
     weights = _weights(len(counts), seed, resamples)
@@ -68,35 +69,35 @@ def drop_of_share(
     shares = np.divide(sums[:, 0], total, out=np.full(resamples, np.nan), where=total > 0)
     matched, boxes = int(counts[:, 0].sum()), int(counts.sum())
     found = _interval(reference - matched / boxes, reference - shares, len(counts), unit)
-    least, most = _wilson(matched, boxes)
-    low, high = min(found.low, reference - most), max(found.high, reference - least)
+    lowest, highest = _wilson(matched, boxes)
+    low, high = min(found.low, reference - highest), max(found.high, reference - lowest)
     return Interval(found.drop, _rounded(low), _rounded(high), found.sd, found.units, unit)
 
 
-def rule(found: Interval, budget: float) -> Ruling:
-    """Accepted if the loss is surely within the budget, refused if it is surely over it."""
-    if found.units < FEWEST or found.low <= budget < found.high:
+def ruling_of(found: Interval, budget: float) -> Ruling:
+    """Accepted if the whole interval is within the budget, refused if it is above, else undecided."""
+    if found.units < MIN_UNITS or found.low <= budget < found.high:
         return "undecided"
     return "accepted" if found.high <= budget else "refused"
 
 
 def more(found: Interval, budget: float) -> int | None:
-    """About how many more units would decide; None where the loss is so near the budget that no number would.
+    """An estimate of how many more units would decide; None if the loss is too close to the budget.
 
-    An interval narrows with the square root of the units.
+    The interval narrows with the square root of the number of units.
     """
-    if rule(found, budget) != "undecided":
+    if ruling_of(found, budget) != "undecided":
         return 0
     reach = found.high - found.drop if found.drop < budget else found.drop - found.low
     gap = abs(found.drop - budget)
-    if gap <= _NEAR * budget:
+    if gap <= _MIN_GAP * budget:
         return None
-    needed = max(FEWEST, ceil(found.units * (reach / gap) ** 2))
+    needed = max(MIN_UNITS, ceil(found.units * (reach / gap) ** 2))
     return max(1, needed - found.units)
 
 
 def _interval(drop: float, drops: NDArray[np.float64], units: int, unit: str) -> Interval:
-    """Percentiles of the resamples, as much further apart as Student's t asks for where units are few."""
+    """Percentiles of the resamples, widened by Student's t for few units."""
     known = drops[~np.isnan(drops)]
     tail = _NORMAL.cdf(-_student(units - 1) * sqrt(units / max(1, units - 1)))
     low, high = np.quantile(known, (tail, 1 - tail))
@@ -105,7 +106,7 @@ def _interval(drop: float, drops: NDArray[np.float64], units: int, unit: str) ->
 
 
 def _rounded(value: float) -> float:
-    """To four digits, as it is shown and ruled on; never -0."""
+    """Rounded to four digits, as shown and compared; never -0."""
     return round(float(value), 4) + 0.0
 
 
@@ -115,9 +116,9 @@ def _weights(units: int, seed: int, resamples: int) -> NDArray[np.int64]:
     return chance.multinomial(units, np.full(units, 1 / units), size=resamples)
 
 
-def _student(freedom: int) -> float:
+def _student(degrees: int) -> float:
     """The 97.5 % point of Student's t, by Cornish and Fisher's expansion; exact to 0.01 from 4 degrees of freedom."""
-    z, v = _Z, max(1, freedom)
+    z, v = _Z, max(1, degrees)
     return (
         z
         + (z**3 + z) / (4 * v)

@@ -1,4 +1,4 @@
-"""A model on one backend beside the same model on another, tensor by tensor: where they part."""
+"""Tensor-by-tensor comparison of a model on two backends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from detectors.heads import Floats
 
 
 @dataclass(frozen=True)
-class Compared:
+class TensorDifference:
     """One tensor.
 
     Attributes:
-        made_by: the kind of node, and its name.
-        largest: magnitude of the exact values.
-        error: size of the difference over that of the exact values, as vectors; infinite where a value is not finite.
-        nans, infinities: values that are so in the other, and finite in the exact one.
+        made_by: operator and name of its node.
+        largest: greatest magnitude of the exact values.
+        error: norm of the difference over norm of the exact values; infinite if a value is not finite.
+        nans, infinities: numbers of such values where the exact value is finite.
     """
 
     name: str
@@ -33,8 +33,8 @@ class Compared:
     infinities: int
 
 
-def watched(model: onnx.ModelProto, *, everything: bool = False) -> list[str]:
-    """Names of tensors worth a look: what layers with weights read, and the outputs; or all that nodes give."""
+def compared_tensors(model: onnx.ModelProto, *, everything: bool = False) -> list[str]:
+    """Names of the tensors to compare: inputs of weighted layers and the model's outputs, or every node's output."""
     graph = Graph(model)
     outputs = {entry.name for entry in model.graph.output}
     wanted = outputs.union(graph.origin(node.input[0]) for node in graph.weighted)
@@ -43,10 +43,10 @@ def watched(model: onnx.ModelProto, *, everything: bool = False) -> list[str]:
 
 
 def exact_values(model: onnx.ModelProto, names: Sequence[str], pixels: Floats) -> dict[str, npt.NDArray[np.generic]]:
-    """As onnxruntime computes them on the CPU.
+    """The tensors' values, computed by onnxruntime on the CPU.
 
     Args:
-        pixels: (1, 3, height, width).
+        pixels: (1, 3, height, width) float32.
     """
     session = session_of(with_outputs(model, names))
     wanted = [entry.name for entry in session.get_outputs() if entry.name in names and "float" in entry.type]
@@ -55,22 +55,24 @@ def exact_values(model: onnx.ModelProto, names: Sequence[str], pixels: Floats) -
 
 def compare(
     model: onnx.ModelProto, exact: Mapping[str, npt.NDArray[np.generic]], other: Mapping[str, Floats]
-) -> list[Compared]:
-    """Each tensor that both have, in the order in which they are computed."""
+) -> list[TensorDifference]:
+    """The differences of tensors that both sides have, in order of computation."""
     rows = []
     for node in model.graph.node:
         for name in node.output:
             if name in exact and name in other:
                 kind = f"{node.op_type} {Graph.layer_of(node)}"
-                rows.append(_compared(name, kind, exact[name].astype(np.float64), other[name].astype(np.float64)))
+                rows.append(_difference(name, kind, exact[name].astype(np.float64), other[name].astype(np.float64)))
     return rows
 
 
-def _compared(name: str, kind: str, exact: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> Compared:
+def _difference(
+    name: str, kind: str, exact: npt.NDArray[np.float64], other: npt.NDArray[np.float64]
+) -> TensorDifference:
     finite = np.isfinite(exact)
     nans, infinities = int((np.isnan(other) & finite).sum()), int((np.isinf(other) & finite).sum())
     whole = finite & np.isfinite(other)
     size = float(np.linalg.norm(exact[finite])) or 1.0
     error = float(np.linalg.norm(other[whole] - exact[whole])) / size
     largest = float(np.abs(exact[finite]).max(initial=0.0))
-    return Compared(name, kind, largest, float("inf") if nans or infinities else error, nans, infinities)
+    return TensorDifference(name, kind, largest, float("inf") if nans or infinities else error, nans, infinities)

@@ -1,4 +1,4 @@
-"""FP8 pairs in the graph, by NVIDIA's ModelOpt, which brings torch and six gigabytes; TensorRT 10 and 11 build them."""
+"""FP8 Q/DQ pairs, made by NVIDIA ModelOpt, which brings torch and six gigabytes; TensorRT 10 and 11 build them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from detectors.port import DetectorError
 
 
 def unsupported_reason() -> str | None:
-    """The reason why FP8 cannot be made, None if it can."""
+    """Why FP8 cannot be made here; None if it can."""
     return None if find_spec("modelopt") else "FP8 is made by ModelOpt: pip install 'nvidia-modelopt[onnx]'"
 
 
 def to_fp8(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]]) -> onnx.ModelProto:
-    """An FP8 copy, the head left as it is.
+    """An FP8 copy; the head stays float.
 
     Args:
-        inputs: (b, 3, height, width) each.
+        inputs: (b, 3, height, width) float32 each.
 
     Raises:
         DetectorError: ModelOpt is not installed, or fails.
@@ -50,7 +50,7 @@ def to_fp8(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]]) -> onnx.M
                 output_path=str(target),
             )
             result = onnx.load(str(target))
-        except Exception as error:  # its own have no common base
+        except Exception as error:  # ModelOpt's exceptions have no common base
             raise DetectorError(
                 f"ModelOpt cannot make FP8 of this model: {str(error).splitlines()[0][:160]}"
             ) from error

@@ -1,4 +1,4 @@
-"""Frames to calibrate with and others to judge by: seeded, spread over sources and time, written with their hashes."""
+"""Calibration frames and held-out frames: seeded, spread over sources and time, written with their hashes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from detectors.port import DetectorError
 
-LEAST = 32
-_SPARE = 3  # candidates for each frame that is wanted
-_SIDE = 32  # of the thumbnails that frames are compared by
-_ALIKE = 2.0  # of 255: root mean square between thumbnails of frames that show the same
-_FLAT = 3.0  # of 255: the standard deviation of a picture of nothing
+MIN_FRAMES = 32
+_CANDIDATES_PER_FRAME = 3
+_THUMBNAIL_SIDE = 32
+_MIN_DISTANCE = 2.0  # of 255: RMS difference of thumbnails; frames below it show the same
+_MIN_CONTRAST = 3.0  # of 255: standard deviation; a frame below it shows nothing
 _QUALITY = 95
-_BLOCK_S = 10.0  # frames of one source that are nearer to each other show the same scene
-_WHOLE = 3  # sources, from which on whole ones are held out
+_BLOCK_S = 10.0  # frames of one source within a block count as one scene
+_MIN_SOURCES_TO_HOLD_OUT = 3  # with fewer, the last third of each source is held out
 PHOTOS, BLOCKS = "photos", f"blocks of {_BLOCK_S:.0f} s"
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
@@ -32,15 +32,15 @@ Bgr = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Seen:
+class SourceFrame:
     """A frame of a source.
 
     Attributes:
         source: its name.
-        index: of the frame in the source, from 0.
+        index: number of the frame in the source, from 0.
         bgr: (height, width, 3) uint8.
         at: seconds into the source; None for a photo.
-        file: the photo it was read from, if it was one.
+        file: the photo's file; None for a frame of a video.
     """
 
     source: str
@@ -51,15 +51,15 @@ class Seen:
 
     @property
     def group(self) -> str:
-        """What it shows the same scene as: the source and its ten seconds; a photo shows a scene of its own."""
+        """The scene: ten seconds of the source; a photo is a scene of its own."""
         return f"{self.source}/{self.index}" if self.at is None else f"{self.source}/{int(self.at // _BLOCK_S)}"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A frame that was taken; `held_out` ones are not calibrated with, but compared on.
+    """A selected frame. Held-out frames are for comparison, not for calibration.
 
     Attributes:
-        group: of frames that show the same scene, see `Seen.group`.
+        group: the frame's scene, see `SourceFrame.group`.
     """
 
     file: str
@@ -72,12 +72,12 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class FrameSet(msgspec.Struct, frozen=True):
-    """What was taken, in the order of choice; the manifest of its folder.
+    """The selected frames, in order of selection; the manifest of their folder.
 
     Attributes:
-        seen: frames looked at.
-        unusable: of nothing, or unreadable.
-        alike: left out because one like it was taken.
+        seen: number of frames read.
+        unusable: frames that show nothing or are unreadable.
+        alike: frames that look like a selected one.
     """
 
     seed: int
@@ -90,11 +90,11 @@ class FrameSet(msgspec.Struct, frozen=True):
     def sources(self) -> int:
         return len({entry.source for entry in self.entries})
 
-    def part(self, folder: Path, *, held_out: bool, most: int | None = None) -> Frames:
-        """One part of the pictures, or an even choice of so many of them."""
+    def part(self, folder: Path, *, held_out: bool, limit: int | None = None) -> Frames:
+        """The held-out frames, or the others; with `limit`, that many of them, evenly spaced."""
         entries = [entry for entry in self.entries if entry.held_out is held_out]
-        if most is not None and len(entries) > most:
-            entries = [entries[number * len(entries) // most] for number in range(most)]
+        if limit is not None and len(entries) > limit:
+            entries = [entries[number * len(entries) // limit] for number in range(limit)]
         return Frames(folder, entries)
 
     def count(self, *, held_out: bool) -> int:
@@ -102,11 +102,11 @@ class FrameSet(msgspec.Struct, frozen=True):
 
 
 class Frames(Sequence[Bgr]):
-    """Pictures of a folder, each read when it is asked for.
+    """Frames of a folder; a frame is read at each access.
 
     Attributes:
-        names: of the files.
-        groups: of frames that show the same scene, one for each picture; `unit` says what a group is.
+        names: file names.
+        groups: the scene of each frame; `unit` says what a group is.
     """
 
     def __init__(self, folder: Path, entries: Sequence[Entry]) -> None:
@@ -123,51 +123,51 @@ class Frames(Sequence[Bgr]):
     @overload
     def __getitem__(self, number: slice) -> Sequence[Bgr]: ...
     def __getitem__(self, number: int | slice) -> Bgr | Sequence[Bgr]:
-        """A picture.
+        """A frame, (height, width, 3) uint8 BGR.
 
         Raises:
-            DetectorError: it is not what the manifest says.
+            DetectorError: its content differs from the manifest.
         """
         if isinstance(number, slice):
             return Frames(self._folder, self._entries[number])
         entry = self._entries[number]
         content = (self._folder / entry.file).read_bytes()
         if hashlib.sha256(content).hexdigest() != entry.sha256:
-            raise DetectorError(f"{self._folder / entry.file} was changed since it was taken: take the frames again")
+            raise DetectorError(f"{self._folder / entry.file} was changed after it was written: sample frames again")
         return np.asarray(cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR), np.uint8)
 
 
-def photos(folder: Path) -> Iterator[Seen]:
-    """Photos of a folder, by name.
+def photos(folder: Path) -> Iterator[SourceFrame]:
+    """Photos of a folder, sorted by name.
 
     Raises:
-        DetectorError: there are none.
+        DetectorError: the folder has no photos.
     """
     files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES)
     if not files:
-        raise DetectorError(f"no photo in {folder}: known are {', '.join(_SUFFIXES)}")
+        raise DetectorError(f"no photo in {folder}: supported are {', '.join(_SUFFIXES)}")
     for index, file in enumerate(files):
         picture = cv2.imread(str(file), cv2.IMREAD_COLOR)
         bgr = np.empty((0, 0, 3), np.uint8) if picture is None else np.asarray(picture, np.uint8)
-        yield Seen(folder.name, index, bgr, file=file)
+        yield SourceFrame(folder.name, index, bgr, file=file)
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A frame that may be taken: a thumbnail to compare it by, and its content as it would be written."""
+    """A frame that may be selected: a thumbnail for comparison, and its content as it would be written."""
 
-    frame: Seen
+    frame: SourceFrame
     thumbnail: npt.NDArray[np.float32]
     content: bytes
 
 
 class Sampler:
-    """Chooses among frames that go by.
+    """Samples frames of sources and selects a diverse set.
 
     Args:
-        count: frames to calibrate with, at most.
-        held_out: and others to compare on, at most.
-        seed: the same frames and seed give the same choice.
+        count: largest number of calibration frames.
+        held_out: largest number of held-out frames.
+        seed: same frames and seed, same selection.
     """
 
     def __init__(self, count: int, held_out: int, seed: int) -> None:
@@ -175,13 +175,13 @@ class Sampler:
         self._sources: dict[str, list[_Candidate]] = {}
         self._seen = self._unusable = 0
 
-    def take(self, frames: Iterable[Seen], sources: int) -> None:
-        """Look at the frames of one source; an even sample of them stays.
+    def add(self, frames: Iterable[SourceFrame], sources: int) -> None:
+        """Read the frames of one source and keep a uniform sample of them.
 
         Args:
-            sources: how many there will be.
+            sources: total number of sources.
         """
-        room = max(1, _SPARE * (self._count + self._held_out) // sources)
+        room = max(1, _CANDIDATES_PER_FRAME * (self._count + self._held_out) // sources)
         chance = random.Random(f"{self._seed} {len(self._sources)}")  # noqa: S311 - to choose frames by
         kept: list[_Candidate] = []
         name = ""
@@ -201,28 +201,28 @@ class Sampler:
             kept.sort(key=lambda row: row.frame.index)
             self._sources.setdefault(name, []).extend(kept)
 
-    def choose(self, folder: Path, least: int = LEAST) -> FrameSet:
-        """Choose frames to calibrate with and, from other sources or times, frames to judge by; write both.
+    def choose(self, folder: Path, minimum: int = MIN_FRAMES) -> FrameSet:
+        """Select calibration frames and, from other sources or times, held-out frames; write both.
 
         Raises:
-            DetectorError: there are too few frames, or too few that differ; or they cannot be written.
+            DetectorError: too few frames, or too few different ones; or they cannot be written.
         """
         candidates = sum(map(len, self._sources.values()))
         if not candidates:
             raise DetectorError(f"no usable frame among {self._seen}: give clips or photos with something to see")
-        if candidates < least:
+        if candidates < minimum:
             raise DetectorError(
-                f"only {candidates} usable frames of {self._seen}: give longer clips or more photos, {least} at least"
+                f"only {candidates} usable frames of {self._seen}: give longer clips or more photos, at least {minimum}"
             )
-        own, held = self._parted()
-        # Half of the frames are as life has them, and half the most unlike: rare scenes have the widest ranges.
-        chosen = _Choice(own, self._seed, self._count).taken(uniform=self._count // 2)
-        judging = _Choice(held, self._seed, self._held_out).taken(uniform=self._held_out)
+        own, held = self._split()
+        # Half of the frames are a uniform sample, half the most different ones: rare scenes have the widest ranges.
+        chosen = _Selection(own, self._seed, self._count).select(uniform=self._count // 2)
+        judging = _Selection(held, self._seed, self._held_out).select(uniform=self._held_out)
         count = len(chosen) + len(judging)
-        if count < least:
+        if count < minimum:
             raise DetectorError(
-                f"the frames are all alike: {count} of {candidates} differ, and {least} are needed: "
-                "give other hours, or more cameras"
+                f"the frames are too similar: {count} of {candidates} differ, and {minimum} are needed: "
+                "give recordings of other hours, or more cameras"
             )
         rows = [(row, False) for row in chosen] + [(row, True) for row in judging]
         entries = [_write(folder, number, row, held_out=out) for number, (row, out) in enumerate(rows)]
@@ -230,15 +230,15 @@ class Sampler:
         (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")
         return result
 
-    def _parted(self) -> tuple[dict[str, list[_Candidate]], dict[str, list[_Candidate]]]:
-        """Candidates to calibrate with, and those held out: whole sources of three or more, else of each the last third
-        of its time. Photos have no time: any third of them.
+    def _split(self) -> tuple[dict[str, list[_Candidate]], dict[str, list[_Candidate]]]:
+        """Calibration candidates and held-out candidates. A third of the sources is held out; of fewer than three, the
+        last third of each one's time. Photos have no time: a random third of them.
         """
         names = sorted(self._sources)
         chance = random.Random(f"{self._seed} held out")  # noqa: S311 - likewise
         if not self._held_out:
             return {name: self._sources[name] for name in names}, {}
-        if len(names) >= _WHOLE:
+        if len(names) >= _MIN_SOURCES_TO_HOLD_OUT:
             out = set(chance.sample(names, round(len(names) / 3)))
             return (
                 {name: self._sources[name] for name in names if name not in out},
@@ -254,52 +254,54 @@ class Sampler:
         return own, held
 
 
-class _Choice:
-    """Takes frames from sources in turns, none that shows the same as one that was taken.
+class _Selection:
+    """Selects frames from sources in rotation, none too similar to a selected one.
 
     Args:
-        most: frames in all.
+        limit: total number of frames.
     """
 
-    def __init__(self, pools: dict[str, list[_Candidate]], seed: int, most: int) -> None:
-        self._pools, self._most = pools, most
+    def __init__(self, pools: dict[str, list[_Candidate]], seed: int, limit: int) -> None:
+        self._pools, self._limit = pools, limit
         self._far = {name: np.full(len(rows), np.inf, np.float32) for name, rows in pools.items()}
-        self._turns = deque(pools)  # sources that may have another
+        self._turns = deque(pools)  # sources with frames left
         self._chance = np.random.default_rng(seed)
-        self._taken: list[_Candidate] = []
+        self._selected: list[_Candidate] = []
 
-    def taken(self, uniform: int) -> list[_Candidate]:
-        """So many by chance, then always the one that differs most from those taken."""
-        self._take(uniform, lambda far: int(self._chance.choice(np.flatnonzero(far >= _ALIKE))))
-        self._take(self._most, lambda far: int(far.argmax()))
-        return self._taken
+    def select(self, uniform: int) -> list[_Candidate]:
+        """First `uniform` random frames, then always the one most different from those selected."""
+        self._select(uniform, lambda far: int(self._chance.choice(np.flatnonzero(far >= _MIN_DISTANCE))))
+        self._select(self._limit, lambda far: int(far.argmax()))
+        return self._selected
 
-    def _take(self, most: int, pick: Callable[[npt.NDArray[np.float32]], int]) -> None:
-        while self._turns and len(self._taken) < most:
+    def _select(self, limit: int, pick: Callable[[npt.NDArray[np.float32]], int]) -> None:
+        while self._turns and len(self._selected) < limit:
             name = self._turns.popleft()
-            if self._far[name].max(initial=0.0) >= _ALIKE:
+            if self._far[name].max(initial=0.0) >= _MIN_DISTANCE:
                 row = self._pools[name][pick(self._far[name])]
-                self._taken.append(row)
+                self._selected.append(row)
                 self._measure(row)
                 self._turns.append(name)
 
-    def _measure(self, taken: _Candidate) -> None:
+    def _measure(self, selected: _Candidate) -> None:
         for name, rows in self._pools.items():
-            apart = np.array([np.sqrt(np.square(row.thumbnail - taken.thumbnail).mean()) for row in rows], np.float32)
-            self._far[name] = np.minimum(self._far[name], apart)
+            distance = np.array(
+                [np.sqrt(np.square(row.thumbnail - selected.thumbnail).mean()) for row in rows], np.float32
+            )
+            self._far[name] = np.minimum(self._far[name], distance)
 
 
 def _thumbnail(bgr: Bgr) -> npt.NDArray[np.float32] | None:
-    """Grey and small; None for a picture of nothing."""
+    """A small grey copy; None for a frame without contrast."""
     if bgr.size == 0:
         return None
-    grey = cv2.cvtColor(cv2.resize(bgr, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2GRAY)
-    small = np.asarray(grey, np.float32)
-    return small if float(small.std()) >= _FLAT else None
+    small = cv2.resize(bgr, (_THUMBNAIL_SIDE, _THUMBNAIL_SIDE), interpolation=cv2.INTER_AREA)
+    grey = np.asarray(cv2.cvtColor(small, cv2.COLOR_BGR2GRAY), np.float32)
+    return grey if float(grey.std()) >= _MIN_CONTRAST else None
 
 
-def _encode(frame: Seen) -> bytes:
-    """A photo as it is; another frame as a photo."""
+def _encode(frame: SourceFrame) -> bytes:
+    """A photo's own bytes; another frame as JPEG."""
     if frame.file is not None:
         return frame.file.read_bytes()
     return cv2.imencode(".jpg", frame.bgr, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()

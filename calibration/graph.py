@@ -1,4 +1,4 @@
-"""What a model's graph tells by its structure: where its head begins, which additions are residual, what is integer."""
+"""Structure of a model's graph: its head, its residual additions, its quantised layers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SHAPING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 class Graph:
-    """A view of a graph; made again when nodes come or go.
+    """An index of a graph; build a new one after adding or removing nodes.
 
     Attributes:
-        nodes: in their order, which is topological.
-        constants: names of the tensors that are values in the file.
-        producer: the node that makes a tensor.
+        nodes: in topological order.
+        constants: names of initializers and of Constant nodes' outputs.
+        producer: the node that outputs a tensor.
         readers: the nodes that read a tensor.
     """
 
@@ -36,15 +36,15 @@ class Graph:
 
     @property
     def weighted(self) -> list[onnx.NodeProto]:
-        """Layers with weights of their own, in their order; a product of two activations is none."""
+        """Layers with weights of their own, in order; a product of two activations is not one."""
         return [node for node in self.nodes if node.op_type in WEIGHTED and self.is_weight(node.input[1])]
 
     def is_weight(self, name: str) -> bool:
-        """A value of the file, as it is or through quantise and dequantise."""
+        """Whether a tensor is a constant, directly or behind a Q/DQ pair."""
         return self.origin(name) in self.constants
 
     def origin(self, name: str) -> str:
-        """The tensor before quantise and dequantise; itself, if it passes through none."""
+        """The tensor before any Q/DQ pairs; the tensor itself if there are none."""
         node = self.producer.get(name)
         while node is not None and node.op_type in ("DequantizeLinear", "QuantizeLinear"):
             name = node.input[0]
@@ -53,9 +53,9 @@ class Graph:
 
     @property
     def head(self) -> list[onnx.NodeProto]:
-        """The weighted layers that nothing but arithmetic follows: their output is boxes and scores, in which a step of
-        1/127 of the largest is pixels. A layer that takes an expectation over a softmax is arithmetic too, and is
-        part of the head with those before it.
+        """The weighted layers that only arithmetic follows. Their outputs are boxes and scores: a quantisation step of
+        1/127 of the range is several pixels. A layer that takes an expectation over a softmax counts as arithmetic
+        and belongs to the head, and so do the layers before it.
         """
         weights = {node.output[0] for node in self.weighted}
         found: dict[str, onnx.NodeProto] = {}
@@ -76,7 +76,7 @@ class Graph:
 
     @property
     def residuals(self) -> list[tuple[onnx.NodeProto, int]]:
-        """Additions of a tensor and what was computed from it, with the place of the tensor among their inputs."""
+        """Additions of a tensor and a tensor computed from it, with the index of the former among the inputs."""
         found = []
         for node in self.nodes:
             if node.op_type == "Add" and not any(self.is_weight(name) for name in node.input):
@@ -86,8 +86,8 @@ class Graph:
 
     @property
     def projections(self) -> list[tuple[onnx.NodeProto, int]]:
-        """Additions of what two layers give, with the place of the layer that reads the older tensor: a residual that
-        has a layer of its own, because the other layers change its shape.
+        """Additions of two layers' outputs, with the index of the input whose layer reads the older tensor: a residual
+        with a layer of its own, because the other branch changes the shape.
         """
         place = {name: number for number, node in enumerate(self.nodes) for name in node.output}
         weights = {node.output[0]: node for node in self.weighted}
@@ -101,11 +101,11 @@ class Graph:
 
     @staticmethod
     def layer_of(node: onnx.NodeProto) -> str:
-        """What people know a layer by."""
+        """The node's name, or that of its output."""
         return str(node.name or node.output[0])
 
     def value(self, name: str) -> npt.NDArray[np.generic] | None:
-        """Of a constant."""
+        """The value of a constant; None for other tensors."""
         for tensor in self.model.graph.initializer:
             if tensor.name == name:
                 return np.asarray(numpy_helper.to_array(tensor))
@@ -120,12 +120,12 @@ class Graph:
             before = self.producer.get(before.input[0])
         return before is not None and before.op_type == "Softmax"
 
-    def _is_before(self, tensor: str, later: str, most: int = 64) -> bool:
-        """Whether one is computed from the other, within so many nodes."""
+    def _is_before(self, tensor: str, later: str, limit: int = 64) -> bool:
+        """Whether `later` is computed from `tensor`; looks at at most `limit` tensors."""
         tensor = self.origin(tensor)
         pending = [later]
         seen: set[str] = set()
-        while pending and len(seen) < most:
+        while pending and len(seen) < limit:
             name = self.origin(pending.pop(0))
             if name == tensor:
                 return name != self.origin(later)
@@ -137,26 +137,26 @@ class Graph:
 
 
 def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
-    """One that may be changed."""
+    """A copy that may be changed."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     return copy
 
 
 def quantised_layers(graph: Graph) -> list[onnx.NodeProto]:
-    """The weighted layers that compute on integers."""
+    """The weighted layers that read integers."""
     return [node for node in graph.weighted if graph.origin(node.input[0]) != node.input[0]]
 
 
 def with_float_layers(model: onnx.ModelProto, layers: Iterable[str]) -> onnx.ModelProto:
-    """A copy in which these layers, by name, read their input and weights as they were before quantising."""
+    """A copy in which the named layers read float inputs and weights."""
     wanted = set(layers)
     copy = copy_of(model)
     graph = Graph(copy)
     for node in graph.weighted:
         if graph.layer_of(node) in wanted:
             node.input[:] = [graph.origin(name) for name in node.input]
-    # An addition reads an integer only where a layer that is left reads the same.
+    # An addition reads an integer only where a quantised layer reads the same one.
     kept = {name for node in quantised_layers(Graph(copy)) for name in node.input}
     for node, place in graph.residuals:
         if node.input[place] not in kept:
@@ -170,7 +170,7 @@ def with_float_layers(model: onnx.ModelProto, layers: Iterable[str]) -> onnx.Mod
 
 
 def add_pair(model: onnx.ModelProto, name: str, scale: float, suffix: str) -> str:
-    """Quantise a tensor by one scale and dequantise it; returns what comes of it. The nodes are still to be sorted."""
+    """Add a Q/DQ pair behind a tensor; returns the pair's output. The nodes must be sorted afterwards."""
     result = f"{name}_{suffix}"
     constants = {f"{result}_scale": np.float32(scale), f"{result}_zero": np.int8(0)}
     model.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items())
@@ -181,13 +181,13 @@ def add_pair(model: onnx.ModelProto, name: str, scale: float, suffix: str) -> st
 
 
 def sort_nodes(model: onnx.ModelProto) -> None:
-    """Each after those that it reads."""
+    """Sort nodes topologically."""
     known = {entry.name for entry in (*model.graph.input, *model.graph.initializer)} | {""}
     left, done = list(model.graph.node), []
     while left:
         ready = [node for node in left if known.issuperset(node.input)]
         if not ready:
-            raise ValueError(f"nothing makes what {Graph.layer_of(left[0])} reads")
+            raise ValueError(f"no node makes the input of {Graph.layer_of(left[0])}")
         for node in ready:
             known.update(node.output)
         done += ready

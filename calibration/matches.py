@@ -1,4 +1,4 @@
-"""What a detector found beside what there is, kept so that AP can be told for any choice of the photos."""
+"""Matches of detections with ground truth, from which AP is computed for any resample of the photos."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 RECALLS = np.linspace(0.0, 1.0, 101)  # at which COCO reads precision
-_CELLS = 1 << 21  # of the largest array: so many draws at once as fit
+_MAX_CELLS = 1 << 21  # of the largest array; limits the draws computed at once
 
 
 @dataclass(frozen=True)
 class Category:
-    """Detections of one category, matched with truth at COCO's ten IoUs, the strongest first.
+    """Detections of one category, matched at COCO's ten IoUs, by falling score.
 
     Attributes:
         scores: (d,) confidences.
-        photo: (d,) the number of each detection's photo, from 0.
+        photo: (d,) the index of each detection's photo.
         tp: (10, d) whether the detection is a true positive.
-        ignored: (10, d) whether it counts neither way, as on a crowd.
-        truths: (photos,) how many objects there are to find.
+        ignored: (10, d) whether it is ignored, as on a crowd.
+        truths: (photos,) numbers of objects.
     """
 
     scores: NDArray[np.float64]
@@ -32,11 +32,11 @@ class Category:
 
 
 class Matches:
-    """Detections and truth of some photos.
+    """Detections and ground truth of some photos.
 
     Attributes:
-        categories: those that have truth.
-        groups: the number of each photo's clip, from 0; of the photo itself where photos are independent.
+        categories: those with ground truth.
+        groups: the index of each photo's clip, or of the photo itself without clips.
         unit: what `groups` counts, "photos" or "clips".
     """
 
@@ -45,7 +45,7 @@ class Matches:
         self.categories = [row for row in categories if row.truths.any()]
 
     def part(self, photos: Sequence[int]) -> Matches:
-        """What was found on some of the photos, numbered anew in this order."""
+        """The matches of some photos, renumbered in this order."""
         number = np.full(len(self.groups), -1)
         number[list(photos)] = np.arange(len(photos))
         rows = []
@@ -57,13 +57,13 @@ class Matches:
         return Matches(rows, groups.reshape(-1), self.unit)
 
     def ap(self, weights: NDArray[np.int64]) -> float:
-        """COCO AP where each photo counts so many times; NaN where these photos show nothing to find."""
+        """COCO AP with each photo counted `weights` times; NaN without ground truth."""
         return float(self.aps(weights[None])[0])
 
     def aps(self, weights: NDArray[np.int64]) -> NDArray[np.float64]:
         """COCO AP for each row of weights, (draws, photos)."""
         largest = max((len(row.scores) for row in self.categories), default=1)
-        step = max(1, _CELLS // max(1, largest))
+        step = max(1, _MAX_CELLS // max(1, largest))
         parts = [self._aps(weights[begin : begin + step]) for begin in range(0, len(weights), step)]
         return np.concatenate(parts)
 
@@ -83,10 +83,10 @@ def _average_precision(
     """The mean over ten IoUs for each draw.
 
     Args:
-        weights: (d, draws), how often each detection counts.
-        truths: (draws,) how many objects there are.
+        weights: (d, draws) how often each detection counts.
+        truths: (draws,) numbers of objects.
 
-    Precision is read at true positives alone: between two of them it only falls.
+    Precision is read at true positives alone: it only falls between them.
     """
     total = np.zeros(len(truths))
     detections = np.cumsum(weights, axis=0)

@@ -1,4 +1,4 @@
-"""Where a model reaches beyond what FP16 knows."""
+"""Nodes of a model whose values overflow FP16."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from calibration.graph import Graph
 from calibration.quantize import session_of, with_outputs
 from detectors.half import tail
 
-_MOST = float(np.finfo(np.float16).max)
+_FP16_MAX = float(np.finfo(np.float16).max)
 
 
 @dataclass(frozen=True)
 class Overflow:
-    """Nodes that cannot be FP16.
+    """Nodes that must stay FP32.
 
     Attributes:
-        nodes: those that make a value beyond FP16, and those that read one.
-        words: the first of them and what it reaches, for a person; empty where there is none.
+        nodes: names of the nodes that make a value beyond FP16, and of those that read one.
+        message: the first of them and the value it reaches; empty if there is none.
     """
 
     nodes: frozenset[str]
-    words: str = ""
+    message: str = ""
 
 
 def overflow_of(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]], threads: int = 0) -> Overflow:
-    """Run the model over inputs and look at every value that is to be FP16.
+    """Run the model over inputs and check the range of every value that would be FP16.
 
     Args:
-        inputs: a few, (b, 3, height, width) each.
+        inputs: (b, 3, height, width) float32 each; a few suffice.
     """
     graph = Graph(model)
     after = tail(model.graph)
@@ -47,12 +47,12 @@ def overflow_of(model: onnx.ModelProto, inputs: Sequence[npt.NDArray[Any]], thre
         for name, values in zip(names, session.run(names, {model.graph.input[0].name: batch})):
             reached = float(np.abs(values).max(initial=0.0))
             largest[name] = reached if np.isnan(reached) else max(largest[name], reached)
-    beyond = [name for name in names if not largest[name] <= _MOST]
+    beyond = [name for name in names if not largest[name] <= _FP16_MAX]
     if not beyond:
         return Overflow(frozenset())
     inside = {graph.layer_of(node) for node in body}
     readers = {graph.layer_of(node) for name in beyond for node in graph.readers.get(name, [])}
     nodes = frozenset({graph.layer_of(made[name]) for name in beyond} | (readers & inside))
     first = beyond[0]
-    words = f"FP16 overflows at {graph.layer_of(made[first])}: it reaches {largest[first]:.3g} and may be 65504"
-    return Overflow(nodes, words)
+    message = f"FP16 overflows at {graph.layer_of(made[first])}: it reaches {largest[first]:.3g}, the largest is 65504"
+    return Overflow(nodes, message)

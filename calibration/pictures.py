@@ -1,4 +1,4 @@
-"""Frames on which a model and its float original differ most, side by side."""
+"""Pictures of the frames on which a model and its float original differ most."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def save_worst(
     sides: tuple[Sequence[Detections], Sequence[Detections]],
     differences: Sequence[Difference],
     confidence: float,
-    most: int = 6,
+    limit: int = 6,
 ) -> list[str]:
-    """Write them, the worst first; names of the files.
+    """Write pictures, the worst first; returns file names.
 
-    Left the float model, what the other misses in red; right the other, what it alone sees in orange.
+    Left: the float model, with boxes missed by the other in red. Right: the other, with its extra boxes in orange.
 
     Raises:
         DetectorError: they cannot be written.
     """
     worst = sorted(differences, key=lambda row: (-len(row.missed) - len(row.new), row.frame))
     names = []
-    for row in worst[:most]:
+    for row in worst[:limit]:
         if not row.missed and not row.new:
             break
         left = _draw(frames[row.frame], sides[0][row.frame], set(row.missed), _RED, confidence)

@@ -1,8 +1,8 @@
-"""Which layers are integer, and where integers go from layer to layer without becoming floats between.
+"""Which layers are quantised, and where tensors stay integer between layers.
 
-A concatenation of floats is quantised after it, by a kernel of its own. Where all its inputs have one scale they are
-quantised by the layers that make them, and the concatenation moves integers, a half of the bytes. The same goes for
-splits, for pooling by the maximum and for copies of the nearest pixel.
+A concatenation of floats is quantised after it, by a kernel of its own. If all its inputs share one scale, the layers
+that make them quantise them, and the concatenation moves integers: half of the bytes. The same goes for splits, max
+pooling and nearest-neighbour resizing.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ _PASSING = ("Concat", "Split", "MaxPool", "Slice", "Resize")
 
 @dataclass(frozen=True)
 class Placement:
-    """Where pairs stand.
+    """A placement of Q/DQ pairs.
 
     Attributes:
-        kind: layers: in front of each layer, each with its own scale. shared: what is joined has one scale.
-        floats: layers that are faster as they were.
+        kind: layers: before each layer, with its own scale. shared: one scale for tensors that are joined.
+        floats: names of layers that stay float because they are faster so.
     """
 
     kind: Kind = "layers"
     floats: frozenset[str] = frozenset()
 
     def of(self, model: onnx.ModelProto, floats: Iterable[str] = ()) -> onnx.ModelProto:
-        """A copy of a model that is placed so.
+        """A copy of a model with this placement.
 
         Args:
             model: as `calibration.quantize` makes it.
-            floats: more layers to put back to float.
+            floats: more layers to restore to float.
         """
         placed = with_float_layers(model, self.floats.union(floats))
         return share_scales(placed) if self.kind == "shared" else placed
 
 
 def share_scales(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose concatenations and the like pass integers on where a quantised layer reads them.
+    """A copy in which concatenations and the like pass integers where a quantised layer reads them.
 
     Args:
-        model: as `calibration.quantize` makes it, with or without layers in float.
+        model: from `calibration.quantize`, with or without float layers.
     """
     copy = copy_of(model)
     graph = Graph(copy)
@@ -79,7 +79,7 @@ def share_scales(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _passing(graph: Graph, integers: set[str]) -> list[onnx.NodeProto]:
-    """The nodes whose result a quantised layer reads, at once or through others of them."""
+    """The passing nodes whose output a quantised layer reads, directly or through other passing nodes."""
     found = []
     wanted = set(integers)
     for node in reversed(graph.nodes):
@@ -96,7 +96,7 @@ def _passes(node: onnx.NodeProto) -> bool:
 
 
 def _data(node: onnx.NodeProto) -> Sequence[str]:
-    """What a node passes on, without sizes and the like."""
+    """The inputs that a node passes on, without sizes and the like."""
     return list(node.input if node.op_type == "Concat" else node.input[:1])
 
 

@@ -1,7 +1,7 @@
-"""Whether a quantised file means the same to TensorRT 8.6, 10 and 11: by rule, because no two of them complain alike.
+"""Whether TensorRT 8.6, 10 and 11 read a quantised file alike, by rules: their own errors differ too much to rely on.
 
-8.6 reads the file as it is and takes scales for FP32 whatever they are. 10 and 11 read what `detectors.half` makes of
-it, and take every tensor's type from there: what does not agree is refused, or worse, computed in FP32.
+8.6 reads the file as it is, and takes every scale for FP32. 10 and 11 read the output of `detectors.half` and take each
+tensor's type from it: a mismatch is refused or, worse, computed in FP32.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ _ACTIVATIONS = ("Sigmoid", "Relu", "LeakyRelu", "HardSwish", "Clip", "Tanh", "Ha
 
 
 def problems(model: onnx.ModelProto, reader: Reader) -> list[str]:
-    """What a version would misread, refuse or run slowly, a line each; empty for a good file.
+    """Problems of a file for a version of TensorRT: misread, refused or slow. One line each; empty for a good file.
 
     Args:
-        model: as `calibration.quantize` or another quantiser made it. It is not changed.
+        model: from `calibration.quantize` or another quantiser; not changed.
     """
     found = [*_operators(model), *_pairs(model), *_places(model)]
     if reader == "8.6":
-        found += _eight(model)
+        found += _check_8_6(model)
     elif not found:
         copy = onnx.ModelProto()
         copy.CopyFrom(model)
-        found += _strong(to_half(copy))
+        found += _check_strongly_typed(to_half(copy))
     return list(dict.fromkeys(found))
 
 
 def _operators(model: onnx.ModelProto) -> Iterator[str]:
     for node in model.graph.node:
         if node.op_type in INTEGER_OPS:
-            yield f"{_name(node)}: {node.op_type} is onnxruntime's own: only pairs of quantise and dequantise are read"
+            yield f"{_name(node)}: {node.op_type} is onnxruntime's own; TensorRT reads Q/DQ pairs only"
 
 
 def _pairs(model: onnx.ModelProto) -> Iterator[str]:
-    """Scales and zero points, and whose they are."""
+    """Problems of scales and zero points."""
     graph = Graph(model)
     axes = {name: axis for node in graph.nodes if node.op_type in WEIGHTED for name, axis in _weight_axis(graph, node)}
     for node in graph.nodes:
@@ -59,7 +59,7 @@ def _pairs(model: onnx.ModelProto) -> Iterator[str]:
         name = _name(node)
         scale = graph.value(node.input[1])
         if scale is None:
-            yield f"{name}: its scale is computed, and must be a value in the file"
+            yield f"{name}: its scale is computed, but must be a constant"
             continue
         if scale.dtype not in (np.float32, np.float16):
             yield f"{name}: its scale is {scale.dtype}"
@@ -68,18 +68,18 @@ def _pairs(model: onnx.ModelProto) -> Iterator[str]:
         yield from _zero_point(graph, node)
         weight = node.output[0] in axes if node.op_type == "DequantizeLinear" else graph.is_weight(node.input[0])
         if scale.size > 1 and not weight:
-            yield f"{name}: an activation has {scale.size} scales, and may have one"
+            yield f"{name}: an activation has {scale.size} scales; only one is allowed"
         elif scale.size > 1:
             axis = next((int(row.i) for row in node.attribute if row.name == "axis"), 1)
-            wanted = axes.get(node.output[0])
-            if wanted is not None and axis != wanted:
-                yield f"{name}: its scales lie along axis {axis}, and output channels along {wanted}"
+            channel_axis = axes.get(node.output[0])
+            if channel_axis is not None and axis != channel_axis:
+                yield f"{name}: its scales lie along axis {axis}, but output channels along axis {channel_axis}"
         if node.op_type == "DequantizeLinear":
             before = graph.producer.get(node.input[0])
             if before is None or before.op_type != "QuantizeLinear":
-                yield f"{name}: reads integers stored in the file: 8.6 wants float weights and both of the pair"
+                yield f"{name}: reads integers stored in the file; 8.6 needs float weights and a full Q/DQ pair"
             elif not _same(graph.value(before.input[1]), scale):
-                yield f"{name}: its scale is not that of {_name(before)} before it"
+                yield f"{name}: its scale differs from that of {_name(before)} before it"
 
 
 def _zero_point(graph: Graph, node: onnx.NodeProto) -> Iterator[str]:
@@ -88,18 +88,18 @@ def _zero_point(graph: Graph, node: onnx.NodeProto) -> Iterator[str]:
         return
     tensor = next((row for row in graph.model.graph.initializer if row.name == node.input[2]), None)
     if tensor is None:
-        yield f"{_name(node)}: its zero point is computed, and must be a value in the file"
+        yield f"{_name(node)}: its zero point is computed, but must be a constant"
     elif tensor.data_type not in (_INT8, _FP8):
-        yield f"{_name(node)}: its zero point is {TensorProto.DataType.Name(tensor.data_type)}, and must be INT8 or FP8"
+        yield f"{_name(node)}: its zero point is {TensorProto.DataType.Name(tensor.data_type)}, but must be INT8 or FP8"
     elif tensor.data_type == _INT8 and np.asarray(graph.value(node.input[2])).any():
         yield f"{_name(node)}: its zero point is not 0"
 
 
 def _places(model: onnx.ModelProto) -> Iterator[str]:
-    """Where pairs keep layers from being fused, or round boxes."""
+    """Problems of places: pairs that prevent fusion or round boxes."""
     graph = Graph(model)
     head = {node.output[0]: node for node in graph.head}
-    after = _after(graph, set(head))
+    after = _downstream(graph, set(head))
     for node in graph.nodes:
         if node.op_type != "QuantizeLinear":
             continue
@@ -107,19 +107,19 @@ def _places(model: onnx.ModelProto) -> Iterator[str]:
         if (
             source is not None
             and source.op_type in WEIGHTED
-            and any(reader.op_type in _ACTIVATIONS for reader in _through(graph, node))
+            and any(reader.op_type in _ACTIVATIONS for reader in _pair_readers(graph, node))
         ):
-            yield f"{_name(node)}: lies between {_name(source)} and its activation, which are then not fused"
+            yield f"{_name(node)}: lies between {_name(source)} and its activation, and prevents their fusion"
         if source is not None and source.op_type == "Sigmoid" and len(graph.readers.get(source.output[0], ())) > 1:
-            yield f"{_name(node)}: quantises a sigmoid, which is fused only with what it multiplies"
+            yield f"{_name(node)}: quantises a sigmoid, which is fused only with the product it feeds"
         if node.input[0] in after:
-            yield f"{_name(node)}: quantises what the head computes: one scale for pixels and scores rounds scores to 0"
+            yield f"{_name(node)}: quantises outputs of the head: one scale for pixels and scores rounds scores to 0"
     for node in head.values():
         if graph.origin(node.input[0]) != node.input[0]:
-            yield f"{_name(node)}: is of the head and reads integers: boxes are rounded by it"
+            yield f"{_name(node)}: belongs to the head but reads integers, which rounds boxes"
 
 
-def _eight(model: onnx.ModelProto) -> Iterator[str]:
+def _check_8_6(model: onnx.ModelProto) -> Iterator[str]:
     version = _opset(model)
     if version > OPSET:
         yield f"opset {version}: 8.6 reads up to {OPSET}"
@@ -131,16 +131,16 @@ def _eight(model: onnx.ModelProto) -> Iterator[str]:
                 yield f"{_name(node)}: its scale is FP16, which 8.6 reads as if it were FP32"
             zero = next((row for row in graph.model.graph.initializer if row.name in node.input[2:]), None)
             if zero is not None and zero.data_type == _FP8:
-                yield f"{_name(node)}: is FP8, which 8.6 does not know"
+                yield f"{_name(node)}: is FP8, which 8.6 does not support"
 
 
-def _strong(model: onnx.ModelProto) -> Iterator[str]:
-    """Types of every tensor of a strongly typed network."""
+def _check_strongly_typed(model: onnx.ModelProto) -> Iterator[str]:
+    """Type errors of a strongly typed network."""
     if any(node.op_type == "QuantizeLinear" for node in model.graph.node) and _opset(model) < _STRONG_OPSET:
         yield f"opset {_opset(model)}: quantising FP16 needs {_STRONG_OPSET}"
     try:
         inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
-    except Exception as error:  # noqa: BLE001 - onnx's own have no base class
+    except Exception as error:  # noqa: BLE001 - onnx's exceptions have no common base
         yield f"types do not agree: {' '.join(str(error).split())[:200]}"
         return
     entries = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
@@ -149,13 +149,13 @@ def _strong(model: onnx.ModelProto) -> Iterator[str]:
     for node in model.graph.node:
         unknown = [name for name in node.output if name and name not in types]
         if unknown:
-            yield f"{_name(node)}: the type of {unknown[0]} cannot be told"
+            yield f"{_name(node)}: the type of {unknown[0]} is unknown"
         kinds = {types.get(name) for name in node.input if name} & set(_FLOATS)
         if node.op_type not in _MIXED and len(kinds) > 1:
             names = ", ".join(sorted(TensorProto.DataType.Name(kind) for kind in kinds if kind is not None))
-            yield f"{_name(node)}: reads {names} at once, and nothing is converted by itself"
+            yield f"{_name(node)}: reads {names} at once, but there are no implicit conversions"
         if node.op_type == "QuantizeLinear" and types.get(node.input[0]) != types.get(node.input[1]):
-            yield f"{_name(node)}: its scale has not the type of what it quantises"
+            yield f"{_name(node)}: its scale and its input have different types"
         if node.op_type in WEIGHTED and TensorProto.FLOAT in kinds:
             yield f"{_name(node)}: computes in FP32"
     for entry in model.graph.output:
@@ -170,7 +170,7 @@ def _strong(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def _weight_axis(graph: Graph, node: onnx.NodeProto) -> Iterator[tuple[str, int]]:
-    """The tensors of a layer's weights on their way to it, and the axis of its output channels."""
+    """The tensors between a layer's weights and the layer, with the axis of its output channels."""
     if len(node.input) < 2 or not graph.is_weight(node.input[1]):
         return
     transposed = any(row.name == "transB" and row.i for row in node.attribute)
@@ -182,8 +182,8 @@ def _weight_axis(graph: Graph, node: onnx.NodeProto) -> Iterator[tuple[str, int]
         name = graph.producer[name].input[0]
 
 
-def _through(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """The nodes that read a pair's result."""
+def _pair_readers(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes that read a Q/DQ pair's output."""
     return [
         reader
         for second in graph.readers.get(node.output[0], ())
@@ -191,8 +191,8 @@ def _through(graph: Graph, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     ]
 
 
-def _after(graph: Graph, names: set[str]) -> set[str]:
-    """Everything computed from some tensors, themselves included."""
+def _downstream(graph: Graph, names: set[str]) -> set[str]:
+    """These tensors and all tensors computed from them."""
     reached = set(names)
     for node in graph.nodes:
         if reached.intersection(node.input):

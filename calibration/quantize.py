@@ -1,8 +1,8 @@
-"""INT8 written into the graph as pairs of quantise and dequantise, which TensorRT 8.6, 10 and 11 and onnxruntime read.
+"""INT8 as Q/DQ pairs in the graph, in a form that TensorRT 8.6, 10, 11 and onnxruntime read.
 
-Symmetric, activations by tensor and weights by channel; only layers with weights read integers, and the residual input
-of additions where a layer reads the same integers anyway. What makes boxes and scores stays as it is. Between a
-convolution and the next pair nothing is quantised, so that TensorRT fuses convolution, activation and quantise.
+Symmetric; one scale per activation tensor and per weight channel. Only weighted layers read integers, and the residual
+input of an addition if a layer reads the same integers. The head stays float. There is no pair between a convolution
+and its activation, so that TensorRT fuses convolution, activation and quantisation.
 """
 
 from __future__ import annotations
@@ -28,54 +28,50 @@ OPSET = 17  # the newest that TensorRT 8.6 reads
 _TYPES = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _BINS, _LEVELS = 512, 128
 _PERCENTILE = 99.99
-_LEAST_SCALE = 2.0**-14  # smaller, FP16 has fewer digits of it
+_MIN_SCALE = 2.0**-14  # smaller scales lose digits in FP16
 INTEGER_OPS = ("ConvInteger", "MatMulInteger", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
 _PAIR = ("QuantizeLinear", "DequantizeLinear")
-_ALREADY = (*_PAIR, *INTEGER_OPS)
+_QUANTISED_OPS = (*_PAIR, *INTEGER_OPS)
 
 Ranges = dict[str, tuple[float, float]]
-"""Least and largest of each tensor."""
+"""Smallest and largest value of each tensor."""
 
 
 def load(path: Path) -> onnx.ModelProto:
-    """A model that can be quantised, at opset 17 if it was older.
+    """Read a float model; older opsets are converted to 17.
 
     Raises:
-        DetectorError: it is no ONNX file, or was quantised before.
+        DetectorError: not an ONNX file, or already quantised.
     """
     try:
         model = onnx.load(str(path))
         onnx.checker.check_model(model)
-    except Exception as error:  # protobuf's and onnx's own have no common base
+    except Exception as error:  # protobuf's and onnx's exceptions have no common base
         raise DetectorError(f"{path} is not a complete ONNX model: {str(error).splitlines()[0][:160]}") from error
-    found = sorted({node.op_type for node in model.graph.node} & set(_ALREADY))
+    found = sorted({node.op_type for node in model.graph.node} & set(_QUANTISED_OPS))
     if found:
-        raise DetectorError(f"{path} is quantised already ({', '.join(found)}): give the float model it was made from")
+        raise DetectorError(f"{path} is already quantised ({', '.join(found)}): give its float original")
     version = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if version < OPSET:
         try:
             model = version_converter.convert_version(model, OPSET)
         except Exception as error:
             raise DetectorError(
-                f"{path} has opset {version} and cannot be brought to {OPSET}: export it with opset {OPSET}"
+                f"{path} has opset {version} and cannot be converted to {OPSET}: export it with opset {OPSET}"
             ) from error
     _name_nodes(model)
     return model
 
 
 def targets(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The layers to quantise: those with weights that are not the head."""
+    """The layers to quantise: the weighted ones outside the head."""
     graph = Graph(model)
     head = {node.output[0] for node in graph.head}
     return [node for node in graph.weighted if node.output[0] not in head]
 
 
 class Histograms:
-    """How often each value was seen in the tensors that are to be quantised.
-
-    Attributes:
-        largest: greatest magnitude of every activation of the model, for FP16.
-    """
+    """Histograms of the tensors to quantise."""
 
     def __init__(self) -> None:
         from onnxruntime.quantization.calibrate import HistogramCollector
@@ -83,11 +79,11 @@ class Histograms:
         self._collector = HistogramCollector("entropy", False, _BINS, _LEVELS, _PERCENTILE, "same")
 
     def collect(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints what it does
+        with contextlib.redirect_stdout(io.StringIO()):  # the collector prints its progress
             self._collector.collect(arrays)
 
     def ranges(self, method: Method) -> Ranges:
-        """Least and greatest value of each tensor: of all, of all but the rarest, or of those that tell most."""
+        """Smallest and largest value of each tensor: of all values, a percentile of them, or by lowest entropy loss."""
         if method == "minmax":
             seen = self._collector.get_histogram_dict()
             return {name: (float(row[2]), float(row[3])) for name, row in seen.items()}
@@ -104,26 +100,26 @@ def observe(
     threads: int = 0,
     advance: Callable[[], None] = lambda: None,
 ) -> Histograms:
-    """Run a model over inputs and see what its layers read.
+    """Run a model over inputs and collect histograms of the tensors to quantise.
 
     Args:
-        inputs: (b, 3, height, width) each, as the detector makes them.
+        inputs: (b, 3, height, width) float32 each, preprocessed by the detector.
 
     Raises:
-        DetectorError: a value is not a number.
+        DetectorError: a value is not finite.
     """
     names = sorted({node.input[0] for node in targets(model)} | set(_projected(model)))
     own = model.graph.input[0].name
     session = session_of(with_outputs(model, [name for name in names if name != own]), threads)
     histograms = Histograms()
-    wanted = [entry.name for entry in session.get_outputs() if entry.name in names]
+    names_read = [entry.name for entry in session.get_outputs() if entry.name in names]
     for batch in inputs:
-        arrays = dict(zip(wanted, session.run(wanted, {own: batch})))
+        arrays = dict(zip(names_read, session.run(names_read, {own: batch})))
         if own in names:
             arrays[own] = batch
         for name, array in arrays.items():
             if not np.isfinite(array).all():
-                raise DetectorError(f"the model computes infinities at {name}: it cannot be quantised")
+                raise DetectorError(f"the model computes infinities at {name} and cannot be quantised")
         histograms.collect(arrays)
         advance()
     return histograms
@@ -133,7 +129,7 @@ def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     """An INT8 copy.
 
     Raises:
-        DetectorError: nothing in it can be quantised.
+        DetectorError: no layer can be quantised.
     """
     from onnxruntime.quantization.calibrate import CalibrationMethod, TensorData, TensorsData
     from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
@@ -142,9 +138,7 @@ def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
     layers = [Graph(model).layer_of(node) for node in targets(model)]
     if not layers:
         raise DetectorError("the model has no layer that can be quantised")
-    data = {
-        name: TensorData(lowest=np.float32(least), highest=np.float32(most)) for name, (least, most) in ranges.items()
-    }
+    data = {name: TensorData(lowest=np.float32(low), highest=np.float32(high)) for name, (low, high) in ranges.items()}
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     quantizer = QDQQuantizer(
@@ -163,7 +157,7 @@ def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
             "AddQDQPairToWeight": True,
             "QuantizeBias": False,
             "OpTypesToExcludeOutputQuantization": list(_TYPES),
-            "MinimumRealRange": 2 * 127 * _LEAST_SCALE,
+            "MinimumRealRange": 2 * 127 * _MIN_SCALE,
         },
     )
     quantizer.quantize_model()
@@ -177,7 +171,7 @@ def quantize(model: onnx.ModelProto, ranges: Ranges) -> onnx.ModelProto:
 
 
 def session_of(model: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession:
-    """On the CPU."""
+    """An onnxruntime session on the CPU."""
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = threads
     settings.log_severity_level = 4
@@ -185,7 +179,7 @@ def session_of(model: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession
 
 
 def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
-    """A copy that gives these tensors too."""
+    """A copy with these tensors as additional outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     known = {entry.name for entry in copy.graph.output}
@@ -194,9 +188,7 @@ def with_outputs(model: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProt
 
 
 def _narrow(model: onnx.ModelProto, layers: set[str]) -> None:
-    """Integers are read by the layers they were meant for, and by additions as their residual: the quantiser gives them
-    to whoever reads the tensor, the head among them.
-    """
+    """Leave integers only to quantised layers and residual additions; the quantiser gives them to every reader."""
     graph = Graph(model)
     for node in graph.nodes:
         if graph.layer_of(node) not in layers and node.op_type not in _PAIR:
@@ -208,25 +200,25 @@ def _narrow(model: onnx.ModelProto, layers: set[str]) -> None:
 
 
 def _projected(model: onnx.ModelProto) -> list[str]:
-    """What additions read of a layer that stands in the residual's way, where both their layers are quantised."""
-    wanted = {node.output[0] for node in targets(model)}
-    return [node.input[place] for node, place in Graph(model).projections if wanted.issuperset(node.input)]
+    """The projection outputs that additions read, where both layers are quantised."""
+    quantised = {node.output[0] for node in targets(model)}
+    return [node.input[place] for node, place in Graph(model).projections if quantised.issuperset(node.input)]
 
 
 def _project(model: onnx.ModelProto, ranges: Ranges) -> None:
-    """An addition of two layers is fused with the one where what it reads of the other is an integer."""
+    """Add a pair behind each projection: an addition fuses with one layer only if the other's output is an integer."""
     graph = Graph(model)
     quantised = {node.output[0] for node in quantised_layers(graph)}
     for node, place in graph.projections:
         name = node.input[place]
         if name in ranges and quantised.issuperset(node.input):
-            scale = max(max(map(abs, ranges[name])) / (_LEVELS - 1), _LEAST_SCALE)
+            scale = max(max(map(abs, ranges[name])) / (_LEVELS - 1), _MIN_SCALE)
             node.input[place] = add_pair(model, name, scale, "projected")
     sort_nodes(model)
 
 
 def mark(model: onnx.ModelProto, precision: str) -> None:
-    """Write into the file what its layers compute in, for who opens it."""
+    """Write the precision of the layers into the file's metadata."""
     entry = next((row for row in model.metadata_props if row.key == "lookout.precision"), None)
     if entry is None:
         entry = model.metadata_props.add(key="lookout.precision")
@@ -234,6 +226,6 @@ def mark(model: onnx.ModelProto, precision: str) -> None:
 
 
 def _name_nodes(model: onnx.ModelProto) -> None:
-    """The quantiser goes by names, which some exporters leave out."""
+    """Name unnamed nodes: the quantiser finds nodes by name."""
     for node in model.graph.node:
         node.name = node.name or f"{node.op_type}_of_{node.output[0]}"

@@ -1,4 +1,4 @@
-"""Which layers cost the most, and how many of them to put back to float."""
+"""The sensitivity of each layer to lower precision, and the number of layers to restore to float."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _Row = dict[str, npt.NDArray[np.float32]]
 
 @dataclass(frozen=True)
 class Cost:
-    """One layer's part in the loss.
+    """The sensitivity of one layer.
 
     Attributes:
-        noise: what lower precision in this layer alone does to what the head reads: power of the error over power of
-            the signal, summed over its tensors.
+        noise: error at the head's inputs with only this layer in lower precision: power of the error over power
+            of the signal, summed over tensors.
     """
 
     layer: str
@@ -33,7 +33,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Step:
-    """One try: so many of the dearest layers in float, and what that scored."""
+    """One try with the first `layers` of the most sensitive layers in float, and its score."""
 
     layers: int
     score: float
@@ -47,21 +47,21 @@ def costs(
     threads: int = 0,
     advance: Callable[[], None] = lambda: None,
 ) -> list[Cost]:
-    """Each quantised layer by itself, the dearest first.
+    """The noise of each quantised layer alone, the most sensitive first.
 
     Args:
-        inputs: a few, (b, 3, height, width) each.
+        inputs: (b, 3, height, width) float32 each; a few suffice.
     """
     head = [Graph(float_model).origin(node.input[0]) for node in Graph(float_model).head]
-    watched = sorted(set(head))
+    head_inputs = sorted(set(head))
     names = [Graph(quantised).layer_of(node) for node in quantised_layers(Graph(quantised))]
-    reference = _values(float_model, watched, inputs, threads)
-    power = _power(watched, reference)
+    reference = _values(float_model, head_inputs, inputs, threads)
+    power = _power(head_inputs, reference)
     found = []
     for name in names:
         alone = with_float_layers(quantised, [other for other in names if other != name])
-        rows = _values(alone, watched, inputs, threads)
-        found.append(Cost(name, _noise(watched, rows, reference, power)))
+        rows = _values(alone, head_inputs, inputs, threads)
+        found.append(Cost(name, _noise(head_inputs, rows, reference, power)))
         advance()
     return sorted(found, key=lambda cost: -cost.noise)
 
@@ -73,29 +73,28 @@ def half_costs(
     threads: int = 0,
     advance: Callable[[], None] = lambda: None,
 ) -> list[Cost]:
-    """What each layer costs in FP16 by itself, with the nodes between it and the next; the dearest first.
+    """The noise of each layer alone in FP16, with the nodes up to the next layer; the most sensitive first.
 
     Args:
-        keep: nodes that stay FP32 in any case.
-        inputs: a few, (b, 3, height, width) each.
+        keep: nodes that stay FP32 anyway.
+        inputs: (b, 3, height, width) float32 each; a few suffice.
     """
-    watched = sorted({node.input[0] for node in Graph(model).head})
-    reference = _values(model, watched, inputs, threads)
-    power = _power(watched, reference)
+    head_inputs = sorted({node.input[0] for node in Graph(model).head})
+    reference = _values(model, head_inputs, inputs, threads)
+    power = _power(head_inputs, reference)
     found = []
     for layer, names in parts_of(model).items():
         if not names <= keep:
-            rows = _values(rounded(model, names - keep), watched, inputs, threads)
-            found.append(Cost(layer, _noise(watched, rows, reference, power)))
+            rows = _values(rounded(model, names - keep), head_inputs, inputs, threads)
+            found.append(Cost(layer, _noise(head_inputs, rows, reference, power)))
         advance()
     return sorted(found, key=lambda cost: -cost.noise)
 
 
 def rounded(model: onnx.ModelProto, names: frozenset[str]) -> onnx.ModelProto:
-    """A copy in which these nodes have FP16 weights and give FP16 values, as a GPU does that adds up in FP32.
+    """A copy in which these nodes have FP16 weights and outputs but add up in FP32, as on a GPU.
 
-    onnxruntime's CPU computes a graph of FP16 in FP32, and mostly does not round between two nodes; where a graph of
-    FP32 asks for it by a pair of casts, it does.
+    onnxruntime's CPU computes an FP16 graph in FP32 and rarely rounds between nodes; pairs of casts force the rounding.
     """
     copy = copy_of(model)
     weights = {tensor.name: tensor for tensor in copy.graph.initializer if tensor.data_type == TensorProto.FLOAT}
@@ -123,8 +122,8 @@ def rounded(model: onnx.ModelProto, names: frozenset[str]) -> onnx.ModelProto:
 
 
 def parts_of(model: onnx.ModelProto) -> dict[str, frozenset[str]]:
-    """The nodes of each weighted layer: the layer itself, and what follows until the next one. A node that reads of
-    several belongs to the last; those before the first layer belong to the first.
+    """The nodes of each weighted layer: the layer and the nodes up to the next one. A node that reads several layers
+    belongs to the last; nodes before the first layer belong to the first.
     """
     graph = Graph(model)
     layers = [graph.layer_of(node) for node in graph.weighted]
@@ -140,17 +139,17 @@ def parts_of(model: onnx.ModelProto) -> dict[str, frozenset[str]]:
     return {name: frozenset(nodes) for name, nodes in parts.items() if nodes}
 
 
-def restore(
+def layers_to_restore(
     ranked: Sequence[Cost], score: Callable[[Sequence[str]], float], least: float, *, all_first: bool = False
 ) -> tuple[int | None, list[Step]]:
-    """The fewest of the dearest layers that must be float for a score to be reached, and the tries on the way.
+    """The smallest number of most sensitive layers that must be float to reach a score, and the tries.
 
     Args:
-        score: of the model in which these layers are float.
-        all_first: begin with all of them, and give up if they will not do: where a try takes long and often fails.
+        score: scores the model with these layers in float.
+        all_first: try all of them first and give up if they do not suffice; for slow tries that often fail.
 
     Returns:
-        How many; None if not even all of them would do.
+        The number; None if all of them do not suffice.
     """
     steps: list[Step] = []
 
@@ -176,12 +175,12 @@ def restore(
 
 
 def _power(names: Sequence[str], rows: Sequence[_Row]) -> dict[str, float]:
-    """Of each tensor, summed over inputs."""
+    """Signal power of each tensor, summed over inputs."""
     return {name: sum(float(np.square(row[name]).sum()) for row in rows) or 1.0 for name in names}
 
 
 def _noise(names: Sequence[str], rows: Sequence[_Row], true: Sequence[_Row], power: dict[str, float]) -> float:
-    """Power of the error over power of the signal, summed over tensors; infinite where a value is not a number."""
+    """Error power over signal power, summed over tensors; infinite if a value is not finite."""
     parts = (
         float(np.square(row[name] - exact[name]).sum()) / power[name]
         for row, exact in zip(rows, true)

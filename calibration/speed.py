@@ -1,4 +1,4 @@
-"""How fast opened models are, in turns, so that what else the machine does falls on all of them."""
+"""Speed of opened models, measured interleaved so that other load on the machine affects all alike."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _TURNS = 7
 _TURN_S = 0.2
 
 Energy = Callable[[], float | None]
-"""Joules used so far, None where nobody counts them."""
+"""Joules used so far; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One lane with full batches of pictures, preprocess and NMS included.
+    """Speed of one lane with full batches, preprocess and NMS included.
 
     Attributes:
-        fps: median of `turns`, which are those of the other models of the race, made one beside the other.
-        latency_ms: of one picture alone, median.
-        watts, joules: while it ran, and for a picture; None where nobody counts.
-        memory: bytes that the backend planned of its device, None if it plans none.
+        fps: median of `turns`, which are interleaved with those of the other models.
+        latency_ms: median for a single picture.
+        watts, joules: mean power, and energy per picture; None if unknown.
+        memory: bytes of device memory that the backend planned; None if it plans none.
         weights: bytes of the plan, or of the file.
     """
 
@@ -44,25 +44,25 @@ class Speed:
     weights: int
 
     def over(self, other: Speed) -> tuple[float, bool]:
-        """How many times as fast as another of the same race, by turns; and whether all of them but one are faster."""
+        """The median ratio to another model's speed, turn by turn, and whether all turns but one at most are faster."""
         times = [mine / theirs for mine, theirs in zip(self.turns, other.turns)]
         return median(times), sum(ratio <= 1 for ratio in times) <= 1
 
 
 @runtime_checkable
 class _Places(Protocol):
-    """A detector that puts a picture where its lanes take pictures fastest from."""
+    """A detector that moves a picture to the memory its lanes read fastest."""
 
     def place(self, picture: HostImage) -> Image: ...
 
 
-def race(
+def measure_speeds(
     detectors: Mapping[str, Detector], files: Mapping[str, int], pictures: Sequence[Bgr], energy: Energy
 ) -> dict[str, Speed]:
-    """Measure them on pictures with something to see: NMS has boxes then, and a GPU draws the power that it will.
+    """Measure speeds on pictures with objects, so that NMS has boxes and a GPU draws its usual power.
 
     Args:
-        files: bytes of each model's file.
+        files: size of each model's file in bytes.
     """
     with ExitStack() as stack:
         lanes = {name: stack.enter_context(closing(detector.lane())) for name, detector in detectors.items()}

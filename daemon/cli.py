@@ -217,7 +217,7 @@ def evaluate(
     json_file: Path | None,
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses."""
-    from calibration.evaluate import evaluate as run_evaluate
+    from calibration.coco import evaluate as run_evaluate
     from daemon.commands.report.tables import evaluation, write_json
     from daemon.config import LogConfig
     from daemon.log import logging
@@ -365,13 +365,13 @@ def calibrate(
         method=wishes["method"],
         max_ap_drop=wishes["max_ap_drop"],
         min_agreement=wishes["min_agreement"],
-        most_float=wishes["max_float"],
-        judge_share=wishes["judge_share"],
+        max_float=wishes["max_float"],
+        test_share=wishes["judge_share"],
         seed=seed,
     )
-    gathering = FrameSelection(origins, count, held_out, least, seconds, seed)
+    selection = FrameSelection(origins, count, held_out, least, seconds, seed)
     with logging(LogConfig(level="warning", format="console")):
-        return run_calibrate(wanted, gathering, cast("Backend", backend))
+        return run_calibrate(wanted, selection, cast("Backend", backend))
 
 
 cli.add_command(bench)

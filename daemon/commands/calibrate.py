@@ -1,4 +1,4 @@
-"""`lookout calibrate`: frames from wherever they are, a run of `calibration`, and a page of what came of it."""
+"""`lookout calibrate`: samples frames, runs `calibration`, and writes its report."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from calibration.calibrate import Calibration, CalibrationConfig
-from calibration.frames import FrameSet, Sampler, Seen, photos
+from calibration.frames import FrameSet, Sampler, SourceFrame, photos
 from calibration.outcome import Outcome, Trial, exit_code
-from calibration.steering import Stage
+from calibration.restoration import ProgressTask
 from daemon.clock import SystemClock, utc_text
 from daemon.commands.report import check_pages, number, write_pages
 from daemon.commands.report.calibration import page_of
@@ -34,25 +34,25 @@ from detectors.port import on_host
 _CONFIGS = (".yaml", ".yml")
 _CLIPS = (".mp4", ".mkv", ".mov", ".avi", ".ts")
 _SCHEMA = "lookout.calibration/2"
-_MOST_ERRORS = 100
+_MAX_DECODE_ERRORS = 100
 _COLOURS = {"accepted": "green", "undecided": "yellow", "refused": "red"}
 
 
 @dataclass(frozen=True)
 class FrameSelection:
-    """Which frames; see `lookout calibrate --help`."""
+    """The frames to sample; see `lookout calibrate --help`."""
 
     origins: tuple[Path, ...]
     count: int = 128
     held_out: int = 48
-    least: int = 32
+    minimum: int = 32
     seconds: float = 60.0
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """The file."""
+    """The content of calibration.json."""
 
     environment: Environment
     outcome: Outcome
@@ -60,59 +60,59 @@ class CalibrationReport:
     schema: str = _SCHEMA
 
 
-def calibrate(wishes: CalibrationConfig, gathering: FrameSelection, backend: Backend) -> int:
-    """Run it; 0 if the precision that was asked for may be deployed, 1 if it was refused, 3 if that is undecided.
+def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Backend) -> int:
+    """Calibrate a model. 0: the requested precision may be deployed; 1: it was refused; 3: it is undecided.
 
     Raises:
-        LookoutError: frames cannot be had, or files cannot be written.
-        DetectorError: the model cannot be used or judged.
+        LookoutError: frames cannot be read, or files cannot be written.
+        DetectorError: the model cannot be used or evaluated.
     """
     check_pages()
     began = monotonic()
     if backend == "auto":
         backend = best_backend()
-    wishes = replace(wishes, backend=backend)
-    if wishes.labelled:
-        gathering = replace(gathering, held_out=0)
-    environment = collect_environment([wishes.options.path])
+    config = replace(config, backend=backend)
+    if config.labelled:
+        selection = replace(selection, held_out=0)
+    environment = collect_environment([config.options.path])
     console = Console(stderr=True)
     probe = open_gpu_probe()
-    with _progress(console) as stage, closing(probe):
-        frames = _gather(gathering, wishes.folder / "frames", stage)
+    with _progress(console) as progress, closing(probe):
+        frames = _sample_frames(selection, config.folder / "frames", progress)
 
         def energy() -> float | None:
             rows = probe.read() or []
-            return rows[wishes.options.device].energy_j if wishes.options.device < len(rows) else None
+            return rows[config.options.device].energy_j if config.options.device < len(rows) else None
 
         run = Calibration(
-            wishes,
+            config,
             lambda options: open_detector(backend, options),
             lambda options: open_detector("cpu", replace(options, max_batch=1)),
             frames,
             energy,
-            stage,
+            progress,
             utc_text(SystemClock().utc_ns()),
         )
         outcome = run.run()
     report = CalibrationReport(environment, outcome, round(monotonic() - began, 1))
-    paths = _write(wishes.folder, report)
-    _say(outcome, wishes.folder, paths)
-    return exit_code(outcome.trials, wishes.precision)
+    paths = _write(config.folder, report)
+    _print(outcome, config.folder, paths)
+    return exit_code(outcome.trials, config.precision)
 
 
-def _gather(gathering: FrameSelection, folder: Path, stage: Stage) -> FrameSet:
-    """Look at every frame of every origin, keep some."""
-    sources = [row for origin in gathering.origins for row in _sources(origin, gathering.seconds)]
-    sampler = Sampler(gathering.count, gathering.held_out, gathering.seed)
-    with stage("frames of each source", len(sources)) as advance:
+def _sample_frames(selection: FrameSelection, folder: Path, progress: ProgressTask) -> FrameSet:
+    """Read every frame of every origin and keep a sample."""
+    sources = [row for origin in selection.origins for row in _sources(origin, selection.seconds)]
+    sampler = Sampler(selection.count, selection.held_out, selection.seed)
+    with progress("frames of each source", len(sources)) as advance:
         for read in sources:
-            sampler.take(read(), len(sources))
+            sampler.add(read(), len(sources))
             advance()
-    return sampler.choose(folder, gathering.least)
+    return sampler.choose(folder, selection.minimum)
 
 
-def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[Seen]]]:
-    """What reads each source of an origin: a folder of photos or clips, a clip, or a configuration."""
+def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[SourceFrame]]]:
+    """A reader for each source of an origin: a folder of photos or clips, a clip, or a configuration."""
     if not origin.exists():
         raise LookoutError(f"--from {origin} does not exist: name a clip, a folder, or a configuration")
     if origin.is_dir():
@@ -121,22 +121,22 @@ def _sources(origin: Path, seconds: float) -> list[Callable[[], Iterator[Seen]]]
         )
         return [_clip(clip, seconds) for clip in clips] or [lambda: photos(origin)]
     if origin.suffix.lower() in _CONFIGS:
-        return [_reading(source, seconds) for source in load(origin).active]
+        return [_frames_of(source, seconds) for source in load(origin).active]
     return [_clip(origin, seconds)]
 
 
-def _clip(path: Path, seconds: float) -> Callable[[], Iterator[Seen]]:
-    return _reading(AvConfig(id=path.stem, url=Url(str(path)), pace="fast", decode="cpu"), seconds)
+def _clip(path: Path, seconds: float) -> Callable[[], Iterator[SourceFrame]]:
+    return _frames_of(AvConfig(id=path.stem, url=Url(str(path)), pace="fast", decode="cpu"), seconds)
 
 
-def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen]]:
-    """Its frames, as the daemon would see them: a recording's all, a camera's of so many seconds."""
+def _frames_of(config: SourceConfig, seconds: float) -> Callable[[], Iterator[SourceFrame]]:
+    """A reader of a source's frames: all frames of a recording, `seconds` of a camera."""
     if isinstance(config, AvConfig):
         config = msgspec.structs.replace(config, decode="cpu", pace="fast", loop=False)
     elif isinstance(config, SyntheticConfig):
         config = msgspec.structs.replace(config, frames=config.frames or round(seconds * config.fps))
 
-    def read() -> Iterator[Seen]:
+    def read() -> Iterator[SourceFrame]:
         source = make_source(config)
         began = monotonic()
         until = began + seconds
@@ -152,10 +152,10 @@ def _reading(config: SourceConfig, seconds: float) -> Callable[[], Iterator[Seen
                         at = monotonic() - began if picture.pts is None else picture.pts / 1e9
                     except DecodeError as error:
                         errors += 1
-                        if errors > _MOST_ERRORS:
+                        if errors > _MAX_DECODE_ERRORS:
                             raise SourceError(f"too many pictures cannot be decoded: {error}") from error
                         continue
-                    yield Seen(config.id, index, np.asarray(bgr), at)
+                    yield SourceFrame(config.id, index, np.asarray(bgr), at)
                     index += 1
         except SourceError as error:
             raise LookoutError(f"--from: {config.id}: {error}") from error
@@ -172,7 +172,7 @@ def _write(folder: Path, report: CalibrationReport) -> list[Path]:
     return [figures, *write_pages(folder / "calibration", page_of(report.outcome, report.seconds), report.environment)]
 
 
-def _say(outcome: Outcome, folder: Path, paths: Sequence[Path]) -> None:
+def _print(outcome: Outcome, folder: Path, paths: Sequence[Path]) -> None:
     console = Console()
     table = Table()
     for name in ("precision", "", outcome.measure, "drop (95 %)", "frames/s"):
@@ -196,18 +196,18 @@ def _row(trial: Trial) -> tuple[str, ...]:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Stage]:
-    """A bar for what is under way, and a line for what is done."""
+def _progress(console: Console) -> Iterator[ProgressTask]:
+    """Progress bars on the terminal, one per task."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console) as bars:
 
         @contextmanager
-        def stage(name: str, steps: int) -> Iterator[Callable[[], None]]:
-            task = progress.add_task(name, total=steps or None)
+        def task_bar(name: str, steps: int) -> Iterator[Callable[[], None]]:
+            task = bars.add_task(name, total=steps or None)
             try:
-                yield lambda: progress.advance(task)
+                yield lambda: bars.advance(task)
             finally:
-                done = max(1, int(progress.tasks[task].completed))
-                progress.update(task, total=done, completed=done)
+                done = max(1, int(bars.tasks[task].completed))
+                bars.update(task, total=done, completed=done)
 
-        yield stage
+        yield task_bar

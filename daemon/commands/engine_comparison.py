@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from calibration import comparison
-from calibration.comparison import Compared
+from calibration.comparison import TensorDifference
 from daemon.sources.scene import Scene
 from detectors.factory import engine_tensors, open_detector
 from detectors.heads import Floats
@@ -38,7 +38,7 @@ def compare(options: Options, picture: Path | None, tolerance: float, *, everyth
         DetectorError: the model or the picture cannot be read, or the engine not be built.
     """
     model, pixels = onnx.load_model_from_string(read(options.path)), _pixels(options, picture)
-    names = comparison.watched(model, everything=everything)
+    names = comparison.compared_tensors(model, everything=everything)
     exact = comparison.exact_values(model, names, pixels)
     rows = comparison.compare(model, exact, engine_tensors(options, list(exact), pixels))
     apart = [row for row in rows if row.error > tolerance]
@@ -52,7 +52,7 @@ def compare(options: Options, picture: Path | None, tolerance: float, *, everyth
     return not apart
 
 
-def _table(rows: list[Compared]) -> Table:
+def _table(rows: list[TensorDifference]) -> Table:
     table = Table("tensor", "made by", "largest", "error", "NaN", "infinite")
     for row in rows:
         cells = (f"{row.largest:.3g}", f"{row.error:.2g}", str(row.nans), str(row.infinities))

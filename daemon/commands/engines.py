@@ -134,7 +134,7 @@ def _print(entry: Any) -> None:
             table.add_row(name, "x".join(map(str, value)) if isinstance(value, list) else str(value))
         table.add_row("model", manifest.model)
         table.add_row("precision by", manifest.road)
-        table.add_row("accuracy", manifest.verdict.line if manifest.verdict else "not measured: `lookout calibrate`")
+        table.add_row("accuracy", manifest.accuracy.line if manifest.accuracy else "not measured: `lookout calibrate`")
         table.add_row("built in", f"{manifest.seconds} s, by {manifest.built_by}")
         table.add_row("size", f"{manifest.plan_bytes / (1 << 20):.1f} MiB")
     table.add_row("last used", _date(entry.used_ns))

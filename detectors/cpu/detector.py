@@ -12,13 +12,13 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 from detectors import trial
+from detectors.accuracy_record import note
 from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess, samples
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
-from detectors.verdict import note
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 

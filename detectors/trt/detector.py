@@ -15,6 +15,7 @@ import numpy as np
 import structlog
 
 from detectors import trial
+from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
@@ -35,7 +36,6 @@ from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.staging import H, HostCopyPool
-from detectors.verdict import note
 
 try:
     import tensorrt as trt

@@ -23,10 +23,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from detectors.accuracy_record import AccuracyRecord
+from detectors.accuracy_record import find as find_accuracy_record
 from detectors.port import DetectorError
 from detectors.trt.recipe import Manifest, Recipe
-from detectors.verdict import Verdict
-from detectors.verdict import find as find_verdict
 
 log = structlog.get_logger(__name__)
 _LOOK_S = 0.1  # whether a lock is free
@@ -158,12 +158,12 @@ class EngineStore:
                     path.unlink()
         return freed
 
-    def judge(self, verdict: Verdict) -> None:
+    def add_accuracy_record(self, record: AccuracyRecord) -> None:
         """Put a verdict into the manifest of each engine of its model and precision."""
         for entry in self.entries():
             about = entry.manifest and (entry.manifest.recipe["onnx_sha256"], entry.manifest.recipe["precision"])
-            if entry.manifest and about == (verdict.onnx_sha256, verdict.precision):
-                manifest = msgspec.structs.replace(entry.manifest, verdict=verdict)
+            if entry.manifest and about == (record.onnx_sha256, record.precision):
+                manifest = msgspec.structs.replace(entry.manifest, accuracy=record)
                 with locked(entry.plan.with_suffix(".lock")):
                     write_whole(entry.plan.with_suffix(".json"), manifest.file)
 
@@ -223,7 +223,7 @@ def _make(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple
         road=built.road,
         seconds=round(monotonic() - started, 1),
         built_by=f"uid {os.getuid()} on {socket.gethostname()}, lookoutd {_own_version()}",
-        verdict=find_verdict(onnx, recipe.onnx_sha256),
+        accuracy=find_accuracy_record(onnx, recipe.onnx_sha256),
     )
     log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=len(built.plan))
     return built.plan, manifest.sealed(built.plan)

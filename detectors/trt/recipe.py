@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from detectors.accuracy_record import AccuracyRecord
 from detectors.trt import compat
-from detectors.verdict import Verdict
 
 VERSION = 2
 """Of what Lookout itself makes of a model (`half.py`, `compat.py`, `builder.py`): engines of another are built anew."""
@@ -69,7 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         road: how its precision was reached.
         seconds: that it took to build.
         built_by: user id, machine, and Lookout's version.
-        verdict: on the accuracy of its precision, where somebody measured it; see `detectors.verdict`.
+        accuracy: the record of its precision, if measured; the key is `verdict`.
         plan_sha256, plan_bytes: of the plan.
     """
 
@@ -78,7 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     road: str
     seconds: float
     built_by: str = ""
-    verdict: Verdict | None = None
+    accuracy: AccuracyRecord | None = msgspec.field(default=None, name="verdict")
     plan_sha256: str = ""
     plan_bytes: int = 0
 

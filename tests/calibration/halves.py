@@ -1,8 +1,8 @@
-"""`python -m tests.calibration.halves`: how often a ruling on one half of the photos is contradicted by the other half.
+"""`python -m tests.calibration.halves`: how often one half of the photos contradicts the ruling of the other half.
 
-Real models are quantised several ways and look at the shared photos once. Then the photos are cut into random halves, a
-file is judged by one half and by the other, and the pairs of rulings are counted. Beside them is what happened before
-there were intervals: a drop within the budget on one half passed, and one over it on the other half did not.
+Real models are quantised several ways and run on the shared photos once. The photos are split into random halves, each
+half rules on a file, and pairs of rulings are counted. For comparison, the rule without intervals: how often a drop
+within the budget on one half is over it on the other.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import onnx
 from rich.console import Console
 from rich.table import Table
 
-from calibration.bootstrap import Interval, Ruling, drop_of_ap, rule
-from calibration.evaluate import Truth, measure
+from calibration.bootstrap import Interval, Ruling, drop_of_ap, ruling_of
+from calibration.coco import Truth, measure
 from calibration.frames import photos
 from calibration.graph import copy_of
 from calibration.matches import Matches
@@ -34,19 +34,19 @@ from detectors.port import HostImage, Options, PostprocessParams
 
 BUDGET = 0.01
 MODELS = ("yolov5n", "yolov8n")
-_PHOTOS = 24  # to calibrate with
+_PHOTOS = 24  # calibration photos
 _DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
 
 @dataclass
 class Tally:
-    """What came of the cuts of one file.
+    """Rulings on one file over all splits.
 
     Attributes:
         whole: the loss on all photos.
-        rulings: how often each pair, of one half and of the other.
-        passed, failed: halves whose drop is within the budget, and those of them whose other half is over it.
-        over: of the accepted halves, those whose other half shows a drop over the budget.
+        rulings: count of each pair of rulings.
+        passed, failed: halves with a drop within the budget, and those of them whose other half is over it.
+        over: accepted halves whose other half shows a drop over the budget.
     """
 
     whole: Interval | None = None
@@ -72,7 +72,7 @@ class Tally:
 
 
 def files(data: Path, name: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    """The model as it is, in FP16, and in INT8 by each method."""
+    """The model in float, in FP16, and in INT8 by each method."""
     path = data / "models" / f"{name}.onnx"
     yield "fp32", path
     model = load(path)
@@ -89,7 +89,7 @@ def files(data: Path, name: str, folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def matches_of(data: Path, name: str) -> dict[str, Matches]:
-    """What each file of a model finds on the shared photos."""
+    """Each file's detections on the shared photos."""
     truth = Truth(data / "images" / "val", data / "images" / "val.json")
     wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)
     found = {}
@@ -101,31 +101,31 @@ def matches_of(data: Path, name: str) -> dict[str, Matches]:
 
 
 def tally(reference: Matches, other: Matches, cuts: Sequence[Sequence[int]], budget: float, resamples: int) -> Tally:
-    """Each cut both ways: each half judges, and the other is asked.
+    """Rulings of both halves of each split.
 
     Args:
-        cuts: the photos of one half, for each cut.
+        cuts: the photos of one half, for each split.
     """
     result = Tally(drop_of_ap(reference, other, 0))
     for number, half in enumerate(cuts):
         rest = sorted(set(range(len(reference.groups))) - set(half))
         found = [drop_of_ap(reference.part(part), other.part(part), number, resamples) for part in (half, rest)]
         for one, two in (found, found[::-1]):
-            result.rulings[rule(one, budget), rule(two, budget)] += 1
+            result.rulings[ruling_of(one, budget), ruling_of(two, budget)] += 1
             result.passed += one.drop <= budget
             result.failed += one.drop <= budget < two.drop
-            result.over += rule(one, budget) == "accepted" and two.drop > budget
+            result.over += ruling_of(one, budget) == "accepted" and two.drop > budget
     return result
 
 
 def halves(count: int, photos: int, seed: int = 0) -> list[list[int]]:
-    """The first half of each of so many random cuts."""
+    """The first half of each of `count` random splits."""
     chance = np.random.default_rng(seed)
     return [sorted(chance.permutation(photos)[: photos // 2].tolist()) for _ in range(count)]
 
 
 def all_tallies(data: Path, cuts: int, budget: float, resamples: int = 200) -> dict[str, Tally]:
-    """Of every file but the float models, by model and method."""
+    """Tallies of all quantised files, by model and method."""
     rows: dict[str, Tally] = {}
     for name in MODELS:
         found = matches_of(data, name)
@@ -147,7 +147,7 @@ def _share(part: int, whole: int) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=_DATA)
-    parser.add_argument("--halves", type=int, default=480, help="random halves that judge each file")
+    parser.add_argument("--halves", type=int, default=480, help="random halves per file")
     parser.add_argument("--budget", type=float, default=BUDGET)
     parser.add_argument("--resamples", type=int, default=200)
     args = parser.parse_args()
@@ -158,7 +158,7 @@ def main() -> int:
             sums.setdefault(group, Tally()).add(row)
     table = Table(
         "", "drop on all (95 %), sd", "halves: accepted", "refused", "undecided", "accepted, refused on the other",
-        "accepted, drop over budget on the other", "before: passed, failed on the other",
+        "accepted, drop over budget on the other", "without intervals: passed, failed on the other",
     )  # fmt: skip
     for name, row in {**rows, **sums}.items():
         firsts = Counter[str]()

@@ -1,9 +1,9 @@
-"""Small objects with known boxes: photos six to a picture of 1920x1080, which a detector shrinks by three.
+"""Small objects with known boxes: pictures of 1920x1080 made of six photos each, which a detector shrinks by three.
 
     python -m tests.calibration.mosaic PHOTOS ANNOTATIONS.json OUT
     lookout evaluate --model MODEL.onnx --images OUT --annotations OUT/annotations.json
 
-Each photo is in three pictures, beside others. Nothing is enlarged.
+Each photo is in three pictures with different neighbours. Nothing is enlarged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Mosaic:
     boxes: list[dict[str, Any]] = field(default_factory=list)
 
     def put(self, place: tuple[int, int], photo: npt.NDArray[np.uint8], boxes: list[dict[str, Any]]) -> None:
-        """A photo with its boxes, shrunk to its part of the picture."""
+        """Draw a photo, shrunk to its part of the picture, with its boxes."""
         height, width = _HEIGHT // _ROWS, _WIDTH // _COLUMNS
         top, left = place[0] * height, place[1] * width
         scale = min(width / photo.shape[1], height / photo.shape[0], 1.0)

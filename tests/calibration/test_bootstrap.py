@@ -1,4 +1,4 @@
-"""The gate's statistics: AP of resampled photos, intervals that cover the truth, and the rulings that follow."""
+"""Statistics of the gate: AP of resampled photos, coverage of the intervals, and the rulings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibration.bootstrap import FEWEST, Interval, Ruling, drop_of_ap, drop_of_share, more, rule
-from calibration.evaluate import Truth, score
+from calibration.bootstrap import MIN_UNITS, Interval, Ruling, drop_of_ap, drop_of_share, more, ruling_of
+from calibration.coco import Truth, score
 from calibration.matches import Category, Matches
 from detectors.detections import Detections
 
@@ -22,7 +22,7 @@ CATEGORIES = [3, 6, 9, 12]
 
 
 def _street(chance: np.random.Generator, photos: int, loss: float) -> tuple[Matches, Matches]:
-    """A detector, and one that sees the same a little differently and misses some more of the objects."""
+    """Matches of a detector, and of a slightly different one that misses more objects."""
     photo = np.repeat(np.arange(photos), 1 + chance.poisson(3, photos))
     kind = chance.integers(KINDS, size=len(photo))
     hard = chance.normal(0, 0.8, photos)[photo]
@@ -51,7 +51,7 @@ def _street(chance: np.random.Generator, photos: int, loss: float) -> tuple[Matc
 
 
 class Album:
-    """Photos that nobody drew, with truth, crowds among it, and what somebody may have found on them."""
+    """Random photos with ground truth, some of it crowds, and random detections."""
 
     def __init__(self, photos: int) -> None:
         chance = np.random.default_rng(11)
@@ -73,7 +73,7 @@ class Album:
             self.found.append(Detections(xyxy, confidence, np.array(kinds, np.int32)))
 
     def write(self, path: Path, photos: Sequence[int]) -> Truth:
-        """Truth of these photos, of which each may come several times; a photo's id is not its number."""
+        """Ground truth of these photos, with repetitions; a photo's id is not its index."""
         content: dict[str, list[object]] = {"images": [], "annotations": [], "categories": []}
         content["categories"] = [{"id": number, "name": str(number)} for number in CATEGORIES]
         for place, photo in enumerate(photos):
@@ -84,7 +84,7 @@ class Album:
 
 
 def _coco(truth: Truth, found: Sequence[Detections]) -> float:
-    """AP by COCOeval alone."""
+    """AP by COCOeval itself."""
     from pycocotools.cocoeval import COCOeval
 
     rows = [
@@ -110,8 +110,8 @@ def test_weights_of_one_are_cocos_own_ap(tmp_path: Path) -> None:
     assert evaluation.ap == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_weight_is_so_many_copies_of_the_photo(tmp_path: Path) -> None:
-    """COCOeval, given a photo three times, counts what a weight of three counts; a weight of none leaves it out."""
+def test_a_weight_counts_copies_of_a_photo(tmp_path: Path) -> None:
+    """A photo with weight three counts as three copies; one with weight zero is left out."""
     album = Album(12)
     weights = np.array([0, 3, 1, 2, 0, 0, 1, 4, 1, 1, 0, 2])
     copies = [int(photo) for photo in np.repeat(np.arange(12), weights)]
@@ -122,7 +122,7 @@ def test_a_weight_is_so_many_copies_of_the_photo(tmp_path: Path) -> None:
     assert matches.ap(weights) != pytest.approx(matches.ap(np.ones(12, np.int64)), abs=1e-3)
 
 
-def test_a_part_is_those_photos_alone(tmp_path: Path) -> None:
+def test_a_part_has_its_own_photos_only(tmp_path: Path) -> None:
     album = Album(30)
     truth = album.write(tmp_path / "truth.json", range(30))
     whole = score(truth, range(30), CATEGORIES, album.found)[1]
@@ -134,7 +134,7 @@ def test_a_part_is_those_photos_alone(tmp_path: Path) -> None:
     assert whole.ap(kept) == whole.part(some).ap(ones) == alone.ap(ones)
 
 
-def test_photos_that_show_nothing_have_no_ap(tmp_path: Path) -> None:
+def test_photos_without_objects_have_no_ap(tmp_path: Path) -> None:
     album = Album(12)
     empty = next(photo for photo, rows in enumerate(album.truth) if not rows)
     matches = score(album.write(tmp_path / "truth.json", range(12)), range(12), CATEGORIES, album.found)[1]
@@ -144,7 +144,7 @@ def test_photos_that_show_nothing_have_no_ap(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", [0.0, 0.08])
 def test_the_interval_covers_the_true_drop(loss: float) -> None:
-    """At 95 % in name; in 200 draws of 32 photos at 92 % or more. The truth is that of 30,000 photos."""
+    """A 95 % interval covers in 92 % or more of 200 draws of 32 photos. The truth is measured on 30,000 photos."""
     chance = np.random.default_rng(5)
     many = np.ones(30_000, np.int64)
     reference, other = _street(chance, len(many), loss)
@@ -159,7 +159,7 @@ def test_the_interval_covers_the_true_drop(loss: float) -> None:
 
 @pytest.mark.parametrize("frames", [1, 6])
 def test_the_interval_of_a_share_covers_it(frames: int) -> None:
-    """Groups of 30 differ; frames of one group do not, so more of them make nothing surer."""
+    """Groups of 30 frames differ; frames within a group do not, so they add no certainty."""
     chance = np.random.default_rng(3)
     covered = 0
     for seed in range(200):
@@ -171,16 +171,16 @@ def test_the_interval_of_a_share_covers_it(frames: int) -> None:
     assert covered >= 0.92 * 200
 
 
-def test_boxes_that_all_agree_prove_no_more_than_they_are() -> None:
-    """No resample of them has a loss, yet of thirty boxes that agree a tenth more may not."""
+def test_few_boxes_that_all_agree_prove_little() -> None:
+    """No resample shows a loss, but a tenth of the boxes may still disagree."""
     few, many = (drop_of_share(1.0, np.full((10, 3), (each, 0, 0)), 0) for each in (3, 60))
     assert (few.drop, few.low) == (0, 0)
     assert few.high == pytest.approx(0.11, abs=0.01)
-    assert (rule(few, 0.05), rule(many, 0.05)) == ("undecided", "accepted")
+    assert (ruling_of(few, 0.05), ruling_of(many, 0.05)) == ("undecided", "accepted")
 
 
 def test_frames_of_one_clip_are_one_unit() -> None:
-    """Photos ten times over are no more photos: the interval stays as wide."""
+    """Ten copies of each photo do not narrow the interval."""
     reference, other = _street(np.random.default_rng(1), 32, 0.1)
     ten = [_ten_times(matches) for matches in (reference, other)]
     once, over = drop_of_ap(reference, other, 0, 400), drop_of_ap(ten[0], ten[1], 0, 400)
@@ -189,7 +189,7 @@ def test_frames_of_one_clip_are_one_unit() -> None:
 
 
 def _ten_times(matches: Matches) -> Matches:
-    """Clips of ten frames that show the same."""
+    """Clips of ten equal frames."""
     rows = [
         Category(
             np.repeat(row.scores, 10),
@@ -223,49 +223,49 @@ def _interval(low: float, drop: float, high: float, units: int = 32) -> Interval
         (_interval(0.0100, 0.02, 0.03), "undecided"),
         (_interval(0.0101, 0.02, 0.03), "refused"),
         (_interval(0.0, 0.0, 0.0), "accepted"),
-        (_interval(0.0, 0.0, 0.0, FEWEST - 1), "undecided"),
-        (_interval(0.3, 0.4, 0.5, FEWEST - 1), "undecided"),
-        (_interval(0.3, 0.4, 0.5, FEWEST), "refused"),
+        (_interval(0.0, 0.0, 0.0, MIN_UNITS - 1), "undecided"),
+        (_interval(0.3, 0.4, 0.5, MIN_UNITS - 1), "undecided"),
+        (_interval(0.3, 0.4, 0.5, MIN_UNITS), "refused"),
     ],
 )
 def test_rulings(found: Interval, ruling: Ruling) -> None:
-    assert rule(found, 0.01) == ruling
+    assert ruling_of(found, 0.01) == ruling
 
 
 @pytest.mark.parametrize(
     ("found", "photos"),
     [
-        (_interval(-0.01, 0.0, 0.02), 96),  # half the width is wanted: four times as many
-        (_interval(0.0, 0.02, 0.05), 96),  # the lower side counts where it is over the budget
+        (_interval(-0.01, 0.0, 0.02), 96),  # half the width needs four times as many
+        (_interval(0.0, 0.02, 0.05), 96),  # over the budget, the lower side counts
         (_interval(-0.009, 0.0037, 0.023), 269),
-        (_interval(-0.01, 0.0101, 0.02), None),  # no number of photos tells 0.0101 from 0.01
+        (_interval(-0.01, 0.0101, 0.02), None),  # no number of photos separates 0.0101 from 0.01
         (_interval(-0.01, 0.01, 0.02), None),
         (_interval(-0.02, -0.01, 0.0), 0),  # decided
         (_interval(0.02, 0.03, 0.04), 0),
-        (_interval(0.0, 0.0, 0.0, 3), FEWEST - 3),
+        (_interval(0.0, 0.0, 0.0, 3), MIN_UNITS - 3),
         (_interval(-0.01, 0.0, 0.0100001), 1),
     ],
 )
-def test_how_many_more_would_tell(found: Interval, photos: int | None) -> None:
+def test_more_units_for_a_decision(found: Interval, photos: int | None) -> None:
     assert more(found, 0.01) == photos
 
 
-def test_a_budget_of_nothing() -> None:
-    """Is kept by a model that is the same; more photos do not tell a loss of nothing from nothing."""
-    assert rule(_interval(0.0, 0.0, 0.0), 0.0) == "accepted"
-    assert (rule(_interval(-0.1, 0.0, 0.1), 0.0), more(_interval(-0.1, 0.0, 0.1), 0.0)) == ("undecided", None)
+def test_a_budget_of_zero() -> None:
+    """An equal model keeps to a budget of zero; no number of photos proves it."""
+    assert ruling_of(_interval(0.0, 0.0, 0.0), 0.0) == "accepted"
+    assert (ruling_of(_interval(-0.1, 0.0, 0.1), 0.0), more(_interval(-0.1, 0.0, 0.1), 0.0)) == ("undecided", None)
 
 
 @pytest.mark.slow
-def test_as_many_more_as_were_told_mostly_decide() -> None:
-    """Of undecided draws of 40 photos: with so many more, at least half are decided."""
+def test_the_estimated_number_of_photos_mostly_decides() -> None:
+    """With the estimated number of further photos, at least half of the undecided draws of 40 photos are decided."""
     chance = np.random.default_rng(2)
     decided = tried = 0
     for seed in range(60):
         found = drop_of_ap(*_street(chance, 40, 0.0), seed, 200)
-        told = more(found, 0.015)
-        if rule(found, 0.015) == "undecided" and told is not None and told < 400:
-            again = drop_of_ap(*_street(chance, 40 + told, 0.0), seed, 200)
-            tried, decided = tried + 1, decided + (rule(again, 0.015) != "undecided")
+        estimate = more(found, 0.015)
+        if ruling_of(found, 0.015) == "undecided" and estimate is not None and estimate < 400:
+            again = drop_of_ap(*_street(chance, 40 + estimate, 0.0), seed, 200)
+            tried, decided = tried + 1, decided + (ruling_of(again, 0.015) != "undecided")
     assert tried > 15
     assert decided >= tried / 2

@@ -1,4 +1,4 @@
-"""`lookout calibrate` on the demo model and on real ones: what it makes, what it refuses, and what it says."""
+"""`lookout calibrate` on the demo model and on real ones: its files, refusals and messages."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from onnx import helper, numpy_helper
 from calibration.agreement import compare
 from calibration.bootstrap import Ruling
 from calibration.calibrate import Calibration, CalibrationConfig
-from calibration.evaluate import Truth
+from calibration.coco import Truth
+from calibration.evaluator import LabelEvaluator, Photos
 from calibration.frames import FrameSet
 from calibration.graph import Graph, quantised_layers
-from calibration.judge import ByLabels, Photos
 from calibration.outcome import LOWER, Outcome, Trial, decide, exit_code
 from calibration.quantize import load, observe, quantize
-from calibration.sensitivity import Cost, parts_of, restore
+from calibration.sensitivity import Cost, layers_to_restore, parts_of
 from calibration.speed import Speed
 from daemon.cli import invoke
 from daemon.sources.scene import Scene
+from detectors.accuracy_record import find, path_of
 from detectors.detections import Detections
 from detectors.factory import open_detector
 from detectors.half import kept_of, to_half
 from detectors.port import Detector, DetectorError, Options, PostprocessParams, Precision
-from detectors.verdict import find, path_of
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
 
@@ -77,16 +77,16 @@ def few_streets(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def judged(streets: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo model calibrated on its streets and judged by their truth: the folder that was written."""
+def calibrated(streets: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of the demo model, calibrated on its streets and scored by their labels."""
     folder = tmp_path_factory.mktemp("calibrated")
     labels = ["--images", str(streets[0]), "--annotations", str(streets[1]), "--max-ap-drop", "0.02"]
     assert _calibrate(DEMO_MODEL, _config(folder), folder / "out", "--precision", "auto", *labels) == 0
     return folder / "out"
 
 
-def _those(annotations: Path, names: list[str], path: Path) -> Path:
-    """Annotations of some photos."""
+def _subset(annotations: Path, names: list[str], path: Path) -> Path:
+    """The annotations of some photos."""
     truth = json.loads(annotations.read_text())
     truth["images"] = [row for row in truth["images"] if row["file_name"] in names]
     numbers = {row["id"] for row in truth["images"]}
@@ -96,31 +96,31 @@ def _those(annotations: Path, names: list[str], path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_file_passes_and_the_detector_says_what_it_is(judged: Path, streets: tuple[Path, Path]) -> None:
-    """Its AP by `lookout evaluate` over the photos that judged is the one that was promised; messages name it."""
-    outcome = _outcome(judged)
+def test_the_accepted_file_and_its_record(calibrated: Path, streets: tuple[Path, Path]) -> None:
+    """`lookout evaluate` over the test photos gives the recorded AP; the detector's info names the precision."""
+    outcome = _outcome(calibrated)
     trial = next(row for row in outcome["trials"] if row["precision"] == "int8")
     assert trial["ruling"] == "accepted"
     assert trial["interval"]["high"] <= 0.02
     assert trial["value"] == pytest.approx(outcome["trials"][0]["value"] - trial["interval"]["drop"], abs=2e-4)
-    file = judged / trial["file"]
+    file = calibrated / trial["file"]
     with closing(open_detector("cpu", Options(file))) as detector:
         assert detector.info.precision == "int8"
         assert detector.info.notes == ()
-    figures, those = judged / "again.json", _those(streets[1], outcome["judging"], judged / "judging.json")
-    again = ["--images", str(streets[0]), "--annotations", str(those), "--backend", "cpu", "--json", str(figures)]
+    figures, subset = calibrated / "again.json", _subset(streets[1], outcome["judging"], calibrated / "judging.json")
+    again = ["--images", str(streets[0]), "--annotations", str(subset), "--backend", "cpu", "--json", str(figures)]
     assert invoke(["evaluate", "--model", str(file), *again]) == 0
     assert json.loads(figures.read_text())["ap"] == trial["value"]
-    verdict = find(file)
-    assert verdict is not None
-    assert (verdict.precision, verdict.ruling, verdict.value) == ("int8", "accepted", trial["value"])
-    assert (verdict.drop, verdict.high, verdict.units) == (trial["interval"]["drop"], trial["interval"]["high"], 32)
-    assert verdict.line.startswith(f"AP {trial['value']:.4f}, {trial['reason']}")
+    record = find(file)
+    assert record is not None
+    assert (record.precision, record.ruling, record.value) == ("int8", "accepted", trial["value"])
+    assert (record.drop, record.high, record.units) == (trial["interval"]["drop"], trial["interval"]["high"], 32)
+    assert record.line.startswith(f"AP {trial['value']:.4f}, {trial['reason']}")
 
 
 @pytest.mark.slow
-def test_photos_that_steer_do_not_judge(judged: Path) -> None:
-    outcome = _outcome(judged)
+def test_photos_for_choosing_give_no_rulings(calibrated: Path) -> None:
+    outcome = _outcome(calibrated)
     steering, judging = outcome["steering"], outcome["judging"]
     assert set(steering).isdisjoint(judging)
     assert sorted(steering + judging) == sorted(f"{number}.png" for number in range(64))
@@ -130,9 +130,9 @@ def test_photos_that_steer_do_not_judge(judged: Path) -> None:
 
 
 @pytest.mark.slow
-def test_auto_takes_the_fastest_and_says_so(judged: Path) -> None:
-    """By the rule itself, out of the turns that the report has."""
-    outcome = _outcome(judged)
+def test_auto_chooses_the_fastest(calibrated: Path) -> None:
+    """The choice follows from the turns in the report."""
+    outcome = _outcome(calibrated)
     rows = [row for row in outcome["trials"] if row["ruling"] == "accepted"]
     assert len(rows) == 3
     best = rows[0]
@@ -143,45 +143,45 @@ def test_auto_takes_the_fastest_and_says_so(judged: Path) -> None:
     assert outcome["chosen"] == best["precision"]
     assert outcome["why"].startswith(f"{best['precision']} is the fastest that passes")
     refused = next(row for row in outcome["trials"] if row["precision"] == "fp8")
-    assert (refused["ruling"], refused["reason"]) == ("refused", "the CPU computes no FP8")
+    assert (refused["ruling"], refused["reason"]) == ("refused", "the CPU has no FP8 arithmetic")
 
 
 @pytest.mark.slow
-def test_a_changed_file_has_no_verdict(judged: Path, tmp_path: Path) -> None:
-    """And whoever opens it is told."""
-    trial = next(row for row in _outcome(judged)["trials"] if row["precision"] == "int8")
+def test_a_changed_file_has_no_accuracy_record(calibrated: Path, tmp_path: Path) -> None:
+    """The detector's notes say so."""
+    trial = next(row for row in _outcome(calibrated)["trials"] if row["precision"] == "int8")
     copy = tmp_path / "copy.onnx"
-    model = onnx.load(judged / trial["file"])
+    model = onnx.load(calibrated / trial["file"])
     model.producer_name = "somebody else"
     onnx.save(model, copy)
-    shutil.copy(path_of(judged / trial["file"]), path_of(copy))
+    shutil.copy(path_of(calibrated / trial["file"]), path_of(copy))
     with closing(open_detector("cpu", Options(copy))) as detector:
-        assert any("nobody says what that costs" in note for note in detector.info.notes)
+        assert any("has no accuracy record" in note for note in detector.info.notes)
 
 
 @pytest.mark.slow
-def test_the_page_shows_it(judged: Path) -> None:
-    page, text = (judged / "calibration.html").read_text(), (judged / "calibration.md").read_text()
+def test_the_report_page(calibrated: Path) -> None:
+    page, text = (calibrated / "calibration.html").read_text(), (calibrated / "calibration.md").read_text()
     assert 'id="plot-tradeoff"' in page
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!#)", page)
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
-    for words in ("Precisions", "AP by class", "by the rules of each TensorRT", "nothing found", "calibrated with"):
+    for words in ("Precisions", "AP by class", "by the rules of each TensorRT", "nothing found", "calibration frames"):
         assert words in text
-    found = next(row for row in _outcome(judged)["trials"] if row["precision"] == "int8")["interval"]
+    found = next(row for row in _outcome(calibrated)["trials"] if row["precision"] == "int8")["interval"]
     for words in (
         f"{found['low']:+.4f} to {found['high']:+.4f}",
         "32 photos",
         "precision | recall",
-        "that judged | 32",
+        "test pictures | 32",
     ):
         assert words in text
 
 
 @pytest.mark.slow
 def test_without_labels_the_float_model_is_the_measure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """By a street that it was not calibrated with. Boxes that all agree are enough for a budget of a tenth, and too few
-    for a hundredth: that is undecided, is said, ends with 3, and leaves no file.
+    """Scored on a source that was held out. Boxes that all agree suffice for a budget of 0.1, but not for 0.01: the
+    ruling is undecided, the exit code is 3, and no file is left.
     """
     config, out = _config(tmp_path), tmp_path / "out"
     int8 = ["--precision", "int8", "--method", "minmax"]
@@ -205,20 +205,20 @@ def test_without_labels_the_float_model_is_the_measure(tmp_path: Path, capsys: p
     assert trial["more"] > 0
     assert not made.exists()
     assert not path_of(made).exists()
-    said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"0\.0100 allowed: undecided, about [\d,]+ more blocks of 10 s would tell", said)
+    output = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"0\.0100 allowed: undecided, about [\d,]+ more blocks of 10 s would decide", output)
     assert "undecided" in (out / "calibration.md").read_text()
 
 
 def _lopsided(model: onnx.ModelProto) -> None:
-    """One channel a thousand times as large, and its weights in the next layer as much smaller: the same in FP32, and
-    nothing is left of the other channels in INT8.
+    """Scale one channel by 1000 and its weights in the next layer by 1/1000: equal in FP32, but INT8 loses the other
+    channels.
     """
     _scaled(model, 1000.0, channels=1)
 
 
 def _scaled(model: onnx.ModelProto, times: float, channels: int | None = None) -> None:
-    """Channels of what the third layer reads, all unless told, so many times as large; its weights make up for it."""
+    """Scale channels of the third layer's input, all by default; its weights compensate."""
     layer = Graph(model).weighted[2]
     weights = next(row for row in model.graph.initializer if row.name == layer.input[1])
     values = numpy_helper.to_array(weights).copy()
@@ -233,8 +233,8 @@ def _scaled(model: onnx.ModelProto, times: float, channels: int | None = None) -
 
 
 def _cancelling(model: onnx.ModelProto) -> None:
-    """What the third layer reads with 4096 added and taken away again: in FP16 a multiple of four. In between it is cut
-    and put together, because onnxruntime's CPU does not round between two nodes that it has no FP16 for.
+    """Add 4096 to the third layer's input and subtract it: in FP16 the result is a multiple of four. The tensor is cut
+    and joined in between, because onnxruntime's CPU does not round between nodes that it computes in FP32.
     """
     layer = Graph(model).weighted[2]
     model.graph.initializer.append(numpy_helper.from_array(np.array(4096, np.float32), "much"))
@@ -258,10 +258,10 @@ def _planted(folder: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
 
 
 @pytest.mark.slow
-def test_what_loses_too_much_is_refused_and_leaves_no_file(
+def test_a_large_loss_is_refused_and_leaves_no_file(
     few_streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Unless layers may go back to float: then the one that loses it does."""
+    """Accepted only if layers may be restored: then the lossy one is in float."""
     model, out = _planted(tmp_path, _lopsided), tmp_path / "out"
     labels = ["--images", str(few_streets[0]), "--annotations", str(few_streets[1]), "--max-ap-drop", "0.02"]
     int8 = ["--precision", "int8", "--method", "minmax", *labels]
@@ -281,10 +281,10 @@ def test_what_loses_too_much_is_refused_and_leaves_no_file(
 @pytest.mark.parametrize(
     ("change", "words"), [(_cancelling, ""), (lambda model: _scaled(model, 1e6), "scaling")], ids=["precision", "range"]
 )
-def test_fp16_is_mended_too(
+def test_fp16_layers_are_restored_too(
     few_streets: tuple[Path, Path], tmp_path: Path, change: Callable[[onnx.ModelProto], None], words: str
 ) -> None:
-    """A layer that needs the digits, and one that goes beyond 65504, stay FP32; refused where none may."""
+    """The imprecise layer and the overflowing one stay FP32; refused if none may."""
     model, out = _planted(tmp_path, change), tmp_path / "out"
     labels = ["--images", str(few_streets[0]), "--annotations", str(few_streets[1]), "--max-ap-drop", "0.02"]
     assert _calibrate(model, _config(tmp_path), out, "--precision", "fp16", *labels) == 0
@@ -297,12 +297,12 @@ def test_fp16_is_mended_too(
         assert _calibrate(model, _config(tmp_path), out, "--precision", "fp16", "--max-float", "0", *labels) == 1
 
 
-def test_all_may_judge_only_where_nobody_chooses(
+def test_all_photos_may_be_test_photos_only_if_none_chooses(
     streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     labels = ["--images", str(streets[0]), "--annotations", str(streets[1]), "--judge-share", "1"]
     assert _calibrate(DEMO_MODEL, _config(tmp_path), tmp_path / "out", *labels) == 2
-    assert "set --method, and --max-float 0" in " ".join(capsys.readouterr().err.split())
+    assert "set --method and --max-float 0" in " ".join(capsys.readouterr().err.split())
 
 
 def _noise(folder: Path) -> Path:
@@ -313,16 +313,16 @@ def _noise(folder: Path) -> Path:
     return folder
 
 
-def test_fine_noise_is_a_picture_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fine_noise_is_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _calibrate(DEMO_MODEL, _noise(tmp_path / "noise"), tmp_path / "out") == 2
     assert "usable frame" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_streets_that_are_empty_show_a_model_nothing(
+def test_empty_streets_are_refused(
     streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Ranges found by them may do, which nobody could know."""
+    """Such ranges may be good enough, but only by luck."""
     empty = tmp_path / "empty"
     empty.mkdir()
     for seed in range(36):
@@ -348,8 +348,8 @@ def test_eight_photos_are_too_few(
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("name", "method"), [("yolov5n", "minmax"), ("yolox_nano", "entropy")])
 def test_real_models_keep_their_accuracy(data: Path, tmp_path: Path, name: str, method: str) -> None:
-    """Calibrated on photos that are not among those it is judged by. 32 of these cannot tell 0.01 from nothing: that is
-    undecided, and says how many would. They can tell 0.05.
+    """Calibration and test photos differ. 32 photos cannot separate a drop of 0.01 from 0: undecided, with the number
+    of photos needed. They can separate 0.05.
     """
     images = data / "images"
     labels = ["--images", str(images / "val"), "--annotations", str(images / "val.json"), "--labels", "coco"]
@@ -368,20 +368,20 @@ def test_real_models_keep_their_accuracy(data: Path, tmp_path: Path, name: str, 
 def _ruling_on_wrong(
     model: Path, pixels: list[np.ndarray], labelled: tuple[Path, Path], folder: Path
 ) -> tuple[Ruling, float]:
-    """What is said of a file that was calibrated on these pixels, and its AP."""
+    """The ruling on a file calibrated with these pixels, and its AP."""
     made = folder / "wrong.onnx"
     quantised = load(model)
     onnx.save(quantize(quantised, observe(quantised, pixels).ranges("minmax")), made)
     options = Options(model, labels=None if model == DEMO_MODEL else "coco", wanted=PostprocessParams(0.25))
     truth = Truth(*labelled)
     photos = Photos(truth, range(len(truth.paths)))
-    judge = ByLabels(lambda options: open_detector("cpu", options), options, photos, 0.01)
-    score = judge.judge(replace(options, path=made))[0]
+    evaluator = LabelEvaluator(lambda options: open_detector("cpu", options), options, photos, 0.01)
+    score = evaluator.evaluate(replace(options, path=made))[0]
     return score.ruling, score.value
 
 
 def _unscaled(photos: list[Path], size: int) -> list[np.ndarray]:
-    """Of 0 to 255 instead of 0 to 1."""
+    """Pixels of 0 to 255 instead of 0 to 1."""
     rows = [cv2.imread(str(path)) for path in photos[:16]]
     return [
         cv2.resize(row, (size, size)).transpose(2, 0, 1)[None].astype(np.float32) for row in rows if row is not None
@@ -396,7 +396,7 @@ def test_the_wrong_preprocessing_is_caught(streets: tuple[Path, Path], tmp_path:
 
 @pytest.mark.needs("data")
 @pytest.mark.long
-def test_so_it_is_with_a_real_model(data: Path, tmp_path: Path) -> None:
+def test_the_wrong_preprocessing_of_a_real_model_is_caught(data: Path, tmp_path: Path) -> None:
     labelled = (data / "images" / "val", data / "images" / "val.json")
     pixels = _unscaled(sorted((data / "images" / "calibration").glob("*.jpg")), 640)
     ruling, ap = _ruling_on_wrong(data / "models" / "yolov5n.onnx", pixels, labelled, tmp_path)
@@ -421,8 +421,8 @@ def _dynamic(model: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("change", "precision", "words"),
     [
-        (_quantised, "int8", "is quantised already (QuantizeLinear)"),
-        (_dynamic, "int8", "is quantised already (ConvInteger"),
+        (_quantised, "int8", "is already quantised (QuantizeLinear)"),
+        (_dynamic, "int8", "is already quantised (ConvInteger"),
     ],
 )
 def test_models_that_cannot_be_used(
@@ -438,15 +438,15 @@ def test_models_that_cannot_be_used(
     onnx.save(model, path)
     more = ["--precision", precision, "--min-agreement", "0"]
     assert _calibrate(path, _config(tmp_path), tmp_path / "out", *more) != 0
-    said = capsys.readouterr()
-    assert words in " ".join((said.err + said.out).split())
+    output = capsys.readouterr()
+    assert words in " ".join((output.err + output.out).split())
     assert not (tmp_path / "out" / f"model.{precision}.onnx").exists()
 
 
-def test_annotations_that_do_not_fit(
+def test_annotations_that_do_not_match(
     tmp_path: Path, streets: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Other classes, and other photos."""
+    """Labels of other classes or photos are refused."""
     truth = json.loads(streets[1].read_text())
     for row in truth["categories"]:
         row["name"] = f"not {row['name']}"
@@ -463,11 +463,11 @@ def test_annotations_that_do_not_fit(
     assert (
         _calibrate(DEMO_MODEL, config, tmp_path / "out", "--images", str(streets[0]), "--annotations", str(others)) == 2
     )
-    assert "they are of other photos" in capsys.readouterr().err
+    assert "the annotations belong to other photos" in capsys.readouterr().err
 
 
-class _Elsewhere:
-    """A backend that computes one layer's integers wrongly, and converts to FP16 itself. What it opens is recorded."""
+class _FaultyBackend:
+    """A backend that computes one layer wrongly in INT8 and converts to FP16 itself; records opened paths."""
 
     def __init__(self, folder: Path, layer: str) -> None:
         self._folder, self._layer = folder, layer
@@ -492,44 +492,44 @@ class _Elsewhere:
         return open_detector("cpu", replace(options, path=path, precision="auto"))
 
 
-def _calibration(folder: Path, streets: tuple[Path, Path], elsewhere: _Elsewhere, wishes: CalibrationConfig) -> Outcome:
-    """Of frames that are taken by the command, and of a backend that is not."""
-    assert _calibrate(DEMO_MODEL, _config(folder), folder / "out", "--precision", "fp8") == 1  # takes the frames
+def _calibration(
+    folder: Path, streets: tuple[Path, Path], backend: _FaultyBackend, config: CalibrationConfig
+) -> Outcome:
+    """Calibrate with frames sampled by the command, on the test's backend."""
+    assert _calibrate(DEMO_MODEL, _config(folder), folder / "out", "--precision", "fp8") == 1  # samples the frames
     frames = msgspec.json.decode((folder / "out" / "frames" / "manifest.json").read_bytes(), type=FrameSet)
 
     @contextmanager
     def stage(_name: str, _steps: int) -> Iterator[Callable[[], None]]:
         yield lambda: None
 
-    wishes = replace(wishes, folder=folder / "out", labelled=streets, backend="elsewhere")
+    config = replace(config, folder=folder / "out", labelled=streets, backend="elsewhere")
     cpu = partial(open_detector, "cpu")
-    return Calibration(wishes, elsewhere, cpu, frames, lambda: None, stage, "now").run()
+    return Calibration(config, backend, cpu, frames, lambda: None, stage, "now").run()
 
 
 @pytest.mark.slow
-def test_mending_is_steered_by_the_backend_that_will_run_the_model(
-    few_streets: tuple[Path, Path], tmp_path: Path
-) -> None:
-    """The CPU finds nothing wrong with a layer that is wrong elsewhere: it goes back to float all the same."""
+def test_layers_are_restored_on_the_final_backend(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
+    """The layer is right on the CPU but wrong on the backend: it is restored to float."""
     layer = Graph(load(DEMO_MODEL)).weighted[1].name
-    elsewhere = _Elsewhere(tmp_path / "elsewhere", layer)
+    faulty = _FaultyBackend(tmp_path / "elsewhere", layer)
     options = Options(DEMO_MODEL, max_batch=2, threads=1, wanted=PostprocessParams(0.25), cache=tmp_path / "cache")
-    wishes = CalibrationConfig(options, "int8", tmp_path, None, "minmax", max_ap_drop=0.05, most_float=1.0)
-    outcome = _calibration(tmp_path, few_streets, elsewhere, wishes)
+    config = CalibrationConfig(options, "int8", tmp_path, None, "minmax", max_ap_drop=0.05, max_float=1.0)
+    outcome = _calibration(tmp_path, few_streets, faulty, config)
     trial = outcome.trials[1]
     assert (trial.ruling, outcome.chosen) == ("accepted", "int8")
     assert layer in trial.float_layers
     assert not trial.steps[0].kept
     assert trial.methods["minmax"] > trial.steps[0].score
-    assert elsewhere.opened.count(tmp_path / "out" / "demo.int8.onnx") > len(trial.steps)
+    assert faulty.opened.count(tmp_path / "out" / "demo.int8.onnx") > len(trial.steps)
 
 
 @pytest.mark.slow
-def test_a_backend_that_converts_reads_in_the_file_what_to_keep(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_converting_backend_reads_fp32_nodes_from_the_file(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
     model = _planted(tmp_path, lambda model: _scaled(model, 1e6))
-    elsewhere = _Elsewhere(tmp_path / "elsewhere", "")
+    faulty = _FaultyBackend(tmp_path / "elsewhere", "")
     options = Options(model, max_batch=2, threads=1, wanted=PostprocessParams(0.25), cache=tmp_path / "cache")
-    outcome = _calibration(tmp_path, few_streets, elsewhere, CalibrationConfig(options, "fp16", tmp_path))
+    outcome = _calibration(tmp_path, few_streets, faulty, CalibrationConfig(options, "fp16", tmp_path))
     assert outcome.trials[1].ruling == "accepted"
     made = onnx.load(tmp_path / "out" / "planted.fp16.onnx")
     assert made.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
@@ -540,38 +540,38 @@ def test_a_backend_that_converts_reads_in_the_file_what_to_keep(few_streets: tup
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3, 5, 8, 13, 19, 20])
-def test_as_few_layers_as_will_do_go_back_to_float(needed: int) -> None:
+def test_the_fewest_layers_are_restored(needed: int) -> None:
     ranked = [Cost(f"layer-{number}", 20.0 - number) for number in range(20)]
-    count, steps = restore(ranked, lambda layers: 1.0 if len(layers) >= needed else 0.0, 0.5)
+    count, steps = layers_to_restore(ranked, lambda layers: 1.0 if len(layers) >= needed else 0.0, 0.5)
     assert count == needed
     assert len(steps) <= 10
     assert [step.kept for step in steps] == [step.layers >= needed for step in steps]
 
 
-def test_where_no_number_of_layers_will_do() -> None:
-    """Where a try takes long, that is found out at once."""
+def test_no_number_of_layers_reaches_the_score() -> None:
+    """With `all_first` one try shows it."""
     ranked = [Cost(str(number), 1.0) for number in range(5)]
-    count, steps = restore(ranked, lambda _: 0.1, 0.5)
+    count, steps = layers_to_restore(ranked, lambda _: 0.1, 0.5)
     assert (count, [step.layers for step in steps]) == (None, [1, 2, 4, 5])
-    count, steps = restore(ranked, lambda _: 0.1, 0.5, all_first=True)
+    count, steps = layers_to_restore(ranked, lambda _: 0.1, 0.5, all_first=True)
     assert (count, [step.layers for step in steps]) == (None, [5])
-    count, steps = restore(ranked, lambda layers: float(len(layers) >= 3), 0.5, all_first=True)
+    count, steps = layers_to_restore(ranked, lambda layers: float(len(layers) >= 3), 0.5, all_first=True)
     assert (count, [step.layers for step in steps]) == (3, [5, 1, 2, 4, 3])
 
 
 def _trial(precision: Precision, fps: float, ruling: Ruling = "accepted") -> Trial:
     speed = Speed(8, fps, (fps,) * 7, 1.0, None, None, None, 1)
-    return Trial(precision, ruling, f"told {ruling}", "file", speed=speed if ruling == "accepted" else None)
+    return Trial(precision, ruling, f"reason {ruling}", "file", speed=speed if ruling == "accepted" else None)
 
 
 @pytest.mark.parametrize(
     ("rates", "others", "chosen", "words"),
     [
         ((100.0, 180.0, 260.0), {}, "int8", "int8 is the fastest that passes"),
-        ((100.0, 180.0, 182.0), {}, "fp16", "int8 passes and is no faster than fp16 here (1.01 times)"),
-        ((100.0, 180.0, 260.0), {"int8": "refused"}, "fp16", "int8: told refused"),
-        ((100.0, 180.0, 260.0), {"int8": "undecided"}, "fp16", "int8: told undecided (undecided counts as refused)"),
-        ((100.0, 180.0, 260.0), {"int8": "undecided", "fp16": "refused"}, "fp32", "nothing lower passes: fp16: told"),
+        ((100.0, 180.0, 182.0), {}, "fp16", "int8 passes but is no faster than fp16 here (1.01 times)"),
+        ((100.0, 180.0, 260.0), {"int8": "refused"}, "fp16", "int8: reason refused"),
+        ((100.0, 180.0, 260.0), {"int8": "undecided"}, "fp16", "int8: reason undecided (undecided counts as refused)"),
+        ((100.0, 180.0, 260.0), {"int8": "undecided", "fp16": "refused"}, "fp32", "nothing lower passes: fp16: reason"),
     ],
 )
 def test_auto_decides(rates: tuple[float, ...], others: dict[Precision, Ruling], chosen: str, words: str) -> None:
@@ -583,13 +583,13 @@ def test_auto_decides(rates: tuple[float, ...], others: dict[Precision, Ruling],
 
 
 @pytest.mark.parametrize("ruling", ["refused", "undecided"])
-def test_what_was_asked_for_and_does_not_pass_is_not_run(ruling: Ruling) -> None:
+def test_a_requested_precision_that_fails_is_not_chosen(ruling: Ruling) -> None:
     trials = [_trial("fp32", 100.0), _trial("int8", 200.0, ruling)]
-    assert decide(trials, "int8") == ("fp32", f"int8: told {ruling}")
+    assert decide(trials, "int8") == ("fp32", f"int8: reason {ruling}")
 
 
 @pytest.mark.parametrize(
-    ("rulings", "wish", "code"),
+    ("rulings", "requested", "code"),
     [
         (("accepted", "refused", "refused"), "fp16", 0),
         (("accepted", "refused", "refused"), "int8", 1),
@@ -599,36 +599,36 @@ def test_what_was_asked_for_and_does_not_pass_is_not_run(ruling: Ruling) -> None
         (("refused", "refused", "refused"), "auto", 0),
     ],
 )
-def test_exit_codes(rulings: tuple[Ruling, ...], wish: Any, code: int) -> None:
-    """Of rulings on FP16, FP8 and INT8."""
+def test_exit_codes(rulings: tuple[Ruling, ...], requested: Any, code: int) -> None:
+    """Rulings on FP16, FP8 and INT8."""
     trials = [_trial("fp32", 1.0), *(_trial(name, 1.0, ruling) for name, ruling in zip(LOWER, rulings))]
-    assert exit_code(trials, wish) == code
+    assert exit_code(trials, requested) == code
 
 
 def _turns(*rates: float) -> Speed:
     return Speed(8, sorted(rates)[len(rates) // 2], rates, 1.0, None, None, None, 1)
 
 
-def test_a_busy_machine_hides_what_is_faster_no_more_than_it_must() -> None:
-    """Turns that were made beside each other are compared: all of them slow down, and one may be odd."""
+def test_the_choice_tolerates_a_busy_machine() -> None:
+    """Interleaved turns are compared: load slows all of them, and one turn may be an outlier."""
     higher = Trial("fp32", "accepted", "", "file", speed=_turns(100, 60, 95, 40, 100, 98, 70))
     lower = Trial("fp16", "accepted", "", "file", speed=_turns(120, 70, 80, 50, 118, 121, 84))
     assert decide([higher, lower], "auto")[0] == "fp16"
     unsure = Trial("fp16", "accepted", "", "file", speed=_turns(120, 50, 80, 50, 118, 121, 84))
     precision, why = decide([higher, unsure], "auto")
     assert precision == "fp32"
-    assert "fp16 passes and is not surely faster than fp32 here" in why
+    assert "fp16 passes but is not surely faster than fp32 here" in why
 
 
 def _boxes(*rows: tuple[float, float]) -> Detections:
-    """Boxes of one class in a row: where, and how sure."""
+    """Boxes of one class in a row: position and confidence."""
     xyxy = np.array([[50 * x, 0, 50 * x + 20, 20] for x, _ in rows], np.float32).reshape(-1, 4)
     return Detections(xyxy, np.array([sure for _, sure in rows], np.float32), np.zeros(len(rows), np.int32))
 
 
-def test_agreement_counts_what_is_missed_and_what_is_new() -> None:
+def test_agreement_counts_missed_and_new_boxes() -> None:
     true = _boxes(*((float(x), 0.9) for x in range(20)))
-    # One is gone, one is new, one is half as sure, and one that falls just below the threshold is still the same.
+    # One missed, one new, one with half the confidence; one just below the threshold still matches.
     seen = _boxes(*((float(x), 0.8) for x in range(2, 20)), (0.0, 0.2), (40.0, 0.7))
     agreement, rows = compare([true] * 2, [seen] * 2, 0.25)
     assert (agreement.matched, agreement.missed, agreement.new) == (38, 2, 2)
@@ -641,11 +641,11 @@ def test_agreement_counts_what_is_missed_and_what_is_new() -> None:
 
 
 @pytest.mark.slow
-def test_frames_of_a_street_are_the_daemons(judged: Path) -> None:
-    """What is written is what a source of the configuration shows."""
-    manifest = json.loads((judged / "frames" / "manifest.json").read_text())
+def test_frames_of_a_street_are_the_daemons(calibrated: Path) -> None:
+    """The written frames are subset of the configured source."""
+    manifest = json.loads((calibrated / "frames" / "manifest.json").read_text())
     entry = manifest["entries"][0]
-    picture = cv2.imread(str(judged / "frames" / entry["file"]))
+    picture = cv2.imread(str(calibrated / "frames" / entry["file"]))
     assert picture is not None
     drawn = Scene(640, 360, seed=int(entry["source"].rpartition("-")[2]), fps=0.1).draw(entry["index"])
     assert float(np.abs(picture.astype(int) - drawn).mean()) < 3

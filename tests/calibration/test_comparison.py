@@ -1,4 +1,4 @@
-"""Two backends, tensor by tensor."""
+"""Comparison of two backends, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from calibration.comparison import Compared, compare, exact_values, watched
+from calibration.comparison import TensorDifference, compare, compared_tensors, exact_values
 
 
 def _model() -> ModelProto:
-    """Twice the input, its root, and that negative."""
+    """Twice the input, its root, and the root's negative."""
     value = helper.make_tensor_value_info
     nodes = [
         helper.make_node("Add", ["images", "images"], ["twice"], "doubling"),
@@ -25,9 +25,9 @@ def _model() -> ModelProto:
     return model
 
 
-def test_rows_are_in_the_order_of_computing_and_tell_by_how_much() -> None:
+def test_differences_are_in_order_of_computation() -> None:
     model, pixels = _model(), np.full((1, 3, 2, 2), 2, np.float32)
-    names = watched(model, everything=True)
+    names = compared_tensors(model, everything=True)
     exact = exact_values(model, names, pixels)
     other = {name: np.asarray(array, np.float32) for name, array in exact.items()}
     other["root"] = other["root"] * np.float32(1.5)
@@ -38,17 +38,17 @@ def test_rows_are_in_the_order_of_computing_and_tell_by_how_much() -> None:
     assert rows[0].largest == 4
 
 
-def test_what_is_no_number_is_counted_where_the_exact_value_is_one() -> None:
+def test_nans_and_infinities_are_counted() -> None:
     model, pixels = _model(), np.ones((1, 3, 2, 2), np.float32)
-    pixels[0, 0, 0, 0] = -1  # whose root is no number in either
-    exact = exact_values(model, watched(model, everything=True), pixels)
+    pixels[0, 0, 0, 0] = -1  # its root is NaN on both
+    exact = exact_values(model, compared_tensors(model, everything=True), pixels)
     other = {name: np.array(array, np.float32) for name, array in exact.items()}
     other["output"][0, 1, 0, 0], other["output"][0, 2] = np.nan, np.inf
     rows = {row.name: row for row in compare(model, exact, other)}
-    assert rows["root"] == Compared("root", "Sqrt rooting", float(np.sqrt(np.float32(2))), 0.0, 0, 0)
+    assert rows["root"] == TensorDifference("root", "Sqrt rooting", float(np.sqrt(np.float32(2))), 0.0, 0, 0)
     assert (rows["output"].nans, rows["output"].infinities) == (1, 4)
     assert rows["output"].error == float("inf")
 
 
-def test_what_is_watched_is_what_layers_with_weights_read_and_the_outputs() -> None:
-    assert watched(_model()) == ["output"]
+def test_inputs_of_weighted_layers_and_outputs_are_compared() -> None:
+    assert compared_tensors(_model()) == ["output"]

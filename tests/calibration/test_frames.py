@@ -1,4 +1,4 @@
-"""Which frames are taken to calibrate with."""
+"""Selection of calibration frames."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import msgspec
 import numpy as np
 import pytest
 
-from calibration.frames import FrameSet, Sampler, Seen, photos
+from calibration.frames import FrameSet, Sampler, SourceFrame, photos
 from daemon.sources.scene import Scene
 from detectors.port import DetectorError
 
 
-def _street(name: str, seed: int, count: int, step: int = 5) -> Iterator[Seen]:
+def _street(name: str, seed: int, count: int, step: int = 5) -> Iterator[SourceFrame]:
     """Two frames a second."""
     scene = Scene(320, 180, seed=seed)
-    return (Seen(name, number, scene.draw(number * step), number / 2) for number in range(count))
+    return (SourceFrame(name, number, scene.draw(number * step), number / 2) for number in range(count))
 
 
 def _take(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> FrameSet:
     sampler = Sampler(count, 12, seed)
     for number in range(sources):
-        sampler.take(_street(f"street-{number}", 100 + number, 60), sources)
+        sampler.add(_street(f"street-{number}", 100 + number, 60), sources)
     return sampler.choose(folder)
 
 
-def test_whole_sources_are_held_out_and_all_times_have_their_part(tmp_path: Path) -> None:
+def test_whole_sources_are_held_out(tmp_path: Path) -> None:
     frames = _take(tmp_path)
     own = {name: [row.index for row in frames.entries if row.source == name] for name in
            sorted({row.source for row in frames.entries})}  # fmt: skip
@@ -53,57 +53,57 @@ def test_of_two_sources_the_last_third_is_held_out(tmp_path: Path) -> None:
 
 
 def test_frames_of_ten_seconds_are_one_group(tmp_path: Path) -> None:
-    """Of one source; a photo is a group of its own."""
+    """Frames of one source; a photo is a group of its own."""
     frames = _take(tmp_path)
     for row in frames.entries:
         assert row.group == f"{row.source}/{row.index // 20}"
     part = frames.part(tmp_path, held_out=True)
     assert (part.unit, len(part.groups), len(set(part.groups))) == ("blocks of 10 s", 12, 3)
-    assert Seen("folder", 7, np.empty((1, 1, 3), np.uint8)).group == "folder/7"
+    assert SourceFrame("folder", 7, np.empty((1, 1, 3), np.uint8)).group == "folder/7"
 
 
-def test_half_of_the_frames_are_as_life_has_them(tmp_path: Path) -> None:
-    """A camera whose every third picture is snow, which differs most from everything: not all of the choice is snow."""
+def test_half_of_the_frames_are_a_uniform_sample(tmp_path: Path) -> None:
+    """Every third picture is noise, the most different kind: it does not fill the selection."""
     chance = np.random.default_rng(4)
     scene = Scene(320, 180, seed=7)
     sampler = Sampler(40, 0, 0)
     snow = [chance.integers(0, 2, (9, 16, 3), dtype=np.uint8) * 255 for _ in range(100)]
     pictures = [snow[number // 3] if number % 3 == 2 else scene.draw(5 * number) for number in range(300)]
-    sampler.take((Seen("gate", number, picture, number * 10.0) for number, picture in enumerate(pictures)), 1)
+    sampler.add((SourceFrame("gate", number, picture, number * 10.0) for number, picture in enumerate(pictures)), 1)
     frames = sampler.choose(tmp_path)
     streets = sum(row.index % 3 != 2 for row in frames.entries)
     assert len(frames.entries) == 40
     assert 10 <= streets <= 20
 
 
-def test_an_even_choice_of_a_part(tmp_path: Path) -> None:
+def test_a_part_is_evenly_spaced(tmp_path: Path) -> None:
     frames = _take(tmp_path)
-    every, some = (frames.part(tmp_path, held_out=False, most=most) for most in (None, 10))
+    every, some = (frames.part(tmp_path, held_out=False, limit=most) for most in (None, 10))
     assert some.names == every.names[::4]
     assert [picture.shape for picture in some] == [(180, 320, 3)] * 10
 
 
-def test_the_same_seed_takes_the_same(tmp_path: Path) -> None:
+def test_the_same_seed_selects_the_same_frames(tmp_path: Path) -> None:
     first, second, other = (_take(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert first == second
     assert [entry.index for entry in first.entries] != [entry.index for entry in other.entries]
 
 
-def test_frames_that_show_the_same_are_taken_once(tmp_path: Path) -> None:
+def test_similar_frames_are_selected_once(tmp_path: Path) -> None:
     sampler = Sampler(60, 0, 0)
     moving = list(_street("gate", 1, 40))
-    sampler.take(moving + [Seen("gate", 40 + number, moving[0].bgr) for number in range(40)], 1)
+    sampler.add(moving + [SourceFrame("gate", 40 + number, moving[0].bgr) for number in range(40)], 1)
     frames = sampler.choose(tmp_path)
     assert len(frames.entries) == 40
     assert frames.alike == 40
 
 
-def test_the_manifest_has_the_hashes_and_keeps_them(tmp_path: Path) -> None:
+def test_changed_frames_are_refused(tmp_path: Path) -> None:
     frames = _take(tmp_path)
     assert msgspec.json.decode((tmp_path / "manifest.json").read_bytes(), type=FrameSet) == frames
     assert len(list(frames.part(tmp_path, held_out=False))) == 40
     (tmp_path / frames.entries[0].file).write_bytes(b"another")
-    with pytest.raises(DetectorError, match="was changed since"):
+    with pytest.raises(DetectorError, match="was changed after"):
         list(frames.part(tmp_path, held_out=False))
 
 
@@ -112,25 +112,25 @@ def test_the_manifest_has_the_hashes_and_keeps_them(tmp_path: Path) -> None:
     [
         ([np.full((180, 320, 3), 90, np.uint8)] * 50, "no usable frame among 50"),
         ([Scene(320, 180, seed=1).draw(5 * number) for number in range(8)], "only 8 usable frames of 8"),
-        ([Scene(320, 180, seed=1).draw(0)] * 50, "the frames are all alike: 1 of 50 differ"),
+        ([Scene(320, 180, seed=1).draw(0)] * 50, "the frames are too similar: 1 of 50 differ"),
     ],
 )
-def test_too_little_is_refused(tmp_path: Path, pictures: list[np.ndarray], words: str) -> None:
+def test_too_few_frames_are_refused(tmp_path: Path, pictures: list[np.ndarray], words: str) -> None:
     sampler = Sampler(40, 0, 0)
-    sampler.take((Seen("gate", number, picture) for number, picture in enumerate(pictures)), 1)
+    sampler.add((SourceFrame("gate", number, picture) for number, picture in enumerate(pictures)), 1)
     with pytest.raises(DetectorError, match=words):
         sampler.choose(tmp_path)
 
 
-def test_photos_stay_as_they_are(tmp_path: Path) -> None:
-    """Byte for byte; one that cannot be read is counted."""
+def test_photos_are_copied(tmp_path: Path) -> None:
+    """Copied byte for byte; an unreadable one is counted."""
     source = tmp_path / "photos"
     source.mkdir()
     for number in range(33):
         cv2.imwrite(str(source / f"{number:02}.png"), Scene(320, 180, seed=number).draw(3))
     (source / "99.jpg").write_bytes(b"not a photo")
     sampler = Sampler(40, 0, 0)
-    sampler.take(photos(source), 1)
+    sampler.add(photos(source), 1)
     frames = sampler.choose(tmp_path / "out")
     assert (len(frames.entries), frames.unusable) == (33, 1)
     assert frames.part(tmp_path / "out", held_out=False).unit == "photos"

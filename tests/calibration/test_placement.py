@@ -1,4 +1,4 @@
-"""Where INT8 is placed: one scale for what is joined, and layers that are faster as floats stay so."""
+"""Placement of INT8: shared scales of joined tensors, and layers that are faster in float."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from calibration.graph import Graph, quantised_layers, with_float_layers
 from calibration.kernel_times import by_layer, slower
 from calibration.placement import Placement
-from calibration.placing import Placing, Tried
+from calibration.placement_search import PlacementSearch, PlacementTrial
 from calibration.portable import READERS, problems
 from calibration.quantize import load, observe, quantize, session_of, targets
 from detectors.port import Detector, Options
@@ -28,7 +28,7 @@ _JOINING = ("Concat", "Slice", "Split", "MaxPool", "Resize")
 
 @dataclass(frozen=True)
 class Made:
-    """A model, its INT8 form with a scale for each layer, and what both are given."""
+    """A model, its INT8 form with a scale per layer, and their input."""
 
     model: onnx.ModelProto
     quantised: onnx.ModelProto
@@ -43,8 +43,8 @@ def made() -> Made:
     return Made(model, quantize(model, observe(model, [pixels], threads=1).ranges("minmax")), pixels)
 
 
-def test_what_is_joined_has_one_scale(made: Made) -> None:
-    """Each input and each result of what passes integers on goes through a pair, all with the same scale."""
+def test_joined_tensors_share_a_scale(made: Made) -> None:
+    """Each input and output of a passing node has a pair, and all pairs share one scale."""
     shared = Placement("shared").of(made.quantised)
     graph = Graph(shared)
     joined = 0
@@ -64,15 +64,15 @@ def test_what_is_joined_has_one_scale(made: Made) -> None:
         assert problems(shared, reader) == []
 
 
-def test_it_computes_nearly_the_same(made: Made) -> None:
-    """The coarser scales cost no more than twice the error."""
+def test_shared_scales_cost_little_accuracy(made: Made) -> None:
+    """Shared scales at most double the error."""
     models = (made.model, made.quantised, Placement("shared").of(made.quantised))
     exact, apart, shared = (session_of(model, 1).run(None, {"images": made.pixels})[0] for model in models)
     assert np.abs(shared - exact).mean() <= 2 * np.abs(apart - exact).mean()
     assert not np.array_equal(shared, apart)
 
 
-def test_nothing_is_left_of_a_pair_that_no_layer_needs(made: Made) -> None:
+def test_unused_pairs_are_removed(made: Made) -> None:
     layers = [node.name for node in quantised_layers(Graph(made.quantised))]
     some, none = Placement("shared", frozenset(layers[:-1])), Placement("shared", frozenset(layers))
     left = Graph(some.of(made.quantised))
@@ -81,7 +81,7 @@ def test_nothing_is_left_of_a_pair_that_no_layer_needs(made: Made) -> None:
 
 
 def test_a_residual_with_a_layer_of_its_own_is_an_integer(tmp_path: Path) -> None:
-    """So that the addition is fused with the other layer; where either of the two is a float, the residual is, too."""
+    """The addition is fused with the other layer. If either layer is float, so is the residual."""
     model = load(resnet50(tmp_path / "resnet50.onnx", size=32))
     pixels = np.random.default_rng(0).standard_normal((1, 3, 32, 32), np.float32)
     quantised = quantize(model, observe(model, [pixels], threads=1).ranges("minmax"))
@@ -91,7 +91,7 @@ def test_a_residual_with_a_layer_of_its_own_is_an_integer(tmp_path: Path) -> Non
 
 
 def _residuals(model: onnx.ModelProto) -> set[str]:
-    """Additions that read a layer's result through a pair."""
+    """Additions that read a layer's output through a pair."""
     graph = Graph(model)
     weighted = {node.output[0] for node in graph.weighted}
     return {
@@ -101,12 +101,12 @@ def _residuals(model: onnx.ModelProto) -> set[str]:
     }
 
 
-# --- whose time it is -----------------------------------------------------------------------------------
+# --- kernel times ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.needs("data")
-def test_kernels_are_told_by_their_names(data: Path) -> None:
-    """As TensorRT 8.6 writes them: fused, alone, side by side, reformatted, and pairs by their tensor."""
+def test_kernel_times_by_name(data: Path) -> None:
+    """Names as TensorRT 8.6 writes them: fused, single, parallel, reformatting, and pairs by tensor."""
     model = load(data / "models" / "yolov8n.onnx")
     convolution = "model.1.conv.weight + model.1.conv.weight_QuantizeLinear + /model.1/conv/Conv"
     kernels = [
@@ -130,17 +130,17 @@ def test_kernels_are_told_by_their_names(data: Path) -> None:
     }
 
 
-def test_layers_that_take_longer_as_integers() -> None:
+def test_layers_that_are_slower_as_integers() -> None:
     floats = {"a": 1.0, "b": 1.0, "c": 1.0}
-    assert slower(floats, {"a": 0.5, "b": 1.05, "c": 1.2, "d": 9.0}, least=0.1) == {"c"}
+    assert slower(floats, {"a": 0.5, "b": 1.05, "c": 1.2, "d": 9.0}, margin=0.1) == {"c"}
 
 
 # --- the search -----------------------------------------------------------------------------------------
 
 
 class _Device:
-    """A card on which an integer layer takes half the time of a float, but for some that take twice as long; and each
-    concatenation of floats that are quantised after it takes as long as a layer.
+    """A device with integer layers of half the float time, some of twice; a concatenation that is quantised afterwards
+    takes as long as a layer.
     """
 
     def __init__(self, slow: Sequence[str]) -> None:
@@ -180,8 +180,8 @@ class _Device:
         return 2.0 if name in self._slow else 0.5
 
 
-def _search(made: Made, device: _Device, folder: Path) -> tuple[list[Tried], Placing]:
-    placing = Placing(device, made.model, Options(DEMO_MODEL), folder / "tried.onnx", lambda: None)
+def _search(made: Made, device: _Device, folder: Path) -> tuple[list[PlacementTrial], PlacementSearch]:
+    placing = PlacementSearch(device, made.model, Options(DEMO_MODEL), folder / "tried.onnx", lambda: None)
     return placing.search(made.quantised), placing
 
 
@@ -192,16 +192,16 @@ def test_the_fastest_placement_is_found(made: Made, tmp_path: Path) -> None:
     assert tried[0].placement == Placement("shared", frozenset(slow))
     assert [row.milliseconds for row in tried] == sorted(row.milliseconds or 0 for row in tried)
     assert {row.placement for row in tried} >= {Placement("layers"), Placement("shared")}
-    assert len(placing.losers(tried[0].placement)) == len(tried) - 1
+    assert len(placing.rejected(tried[0].placement)) == len(tried) - 1
 
 
-def test_where_nothing_is_slower_both_kinds_are_all(made: Made, tmp_path: Path) -> None:
+def test_without_slower_layers_only_both_kinds_are_tried(made: Made, tmp_path: Path) -> None:
     tried, _ = _search(made, _Device([]), tmp_path)
     assert [row.placement for row in tried] == [Placement("shared"), Placement("layers")]
 
 
-def test_who_searches_again_opens_the_same_files(made: Made, tmp_path: Path) -> None:
-    """So that engines that were built before a break are found."""
+def test_a_repeated_search_opens_the_same_files(made: Made, tmp_path: Path) -> None:
+    """So it finds engines that were built before an interruption."""
     slow = [node.name for node in targets(made.model)][3:6]
     first, again = _Device(slow), _Device(slow)
     for device in (first, again):

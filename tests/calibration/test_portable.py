@@ -1,4 +1,4 @@
-"""What TensorRT 8.6, 10 and 11 would misread, refuse or run slowly, each planted in a good file."""
+"""Problems for TensorRT 8.6, 10 and 11, each planted in a good file."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _put(model: Model, name: str, array: np.ndarray) -> None:
     _value(model, name).CopyFrom(numpy_helper.from_array(array, name))
 
 
-def test_ours_is_good_for_all(model: Model) -> None:
+def test_our_files_have_no_problems(model: Model) -> None:
     onnx.checker.check_model(model, full_check=True)
     assert [problems(model, reader) for reader in READERS] == [[], [], []]
     kinds = {row.data_type for row in model.graph.initializer if row.name in
@@ -70,7 +70,7 @@ def test_every_layer_but_the_head_computes_on_integers(model: Model) -> None:
     assert len(layers) > 10
 
 
-def test_what_10_and_11_are_given_computes_nothing_in_fp32_before_the_tail(model: Model) -> None:
+def test_strongly_typed_files_have_no_fp32_before_the_tail(model: Model) -> None:
     half = to_half(model)
     onnx.checker.check_model(half, full_check=True)
     graph = Graph(half)
@@ -117,7 +117,7 @@ def _wrong_axis(model: Model) -> None:
 
 
 def _integers_in_the_file(model: Model) -> None:
-    """Weights stored as INT8, as some quantisers do."""
+    """Weights stored as INT8."""
     node = _quantiser(model, weight=True)
     weights = numpy_helper.to_array(_value(model, node.input[0]))
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(weights.shape, np.int8), "stored"))
@@ -137,7 +137,7 @@ def _other_scale_behind(model: Model) -> None:
 
 
 def _pair(model: Model, tensor: str, position: int) -> str:
-    """Quantise a tensor; the name of what comes out."""
+    """Add a Q/DQ pair to a tensor; returns its output."""
     node = _quantiser(model, weight=False)
     rest = node.input[1:]
     pair = [
@@ -191,16 +191,16 @@ TRAPS: dict[str, tuple[Callable[[Model], None], str, tuple[str, ...]]] = {
     "activations by channel": (_scales_of_channels, "an activation has 2 scales", READERS),
     "weights by the other axis": (_wrong_axis, "lie along axis 1", READERS),
     "integer weights": (_integers_in_the_file, "integers stored in the file", READERS),
-    "another scale behind": (_other_scale_behind, "its scale is not that of", READERS),
-    "between layer and activation": (_before_the_activation, "and its activation, which are then not fused", READERS),
-    "pixels and scores": (_behind_the_head, "quantises what the head computes", READERS),
-    "the head": (_head_of_integers, "is of the head and reads integers", READERS),
+    "another scale behind": (_other_scale_behind, "its scale differs from that of", READERS),
+    "between layer and activation": (_before_the_activation, "and its activation, and prevents their fusion", READERS),
+    "pixels and scores": (_behind_the_head, "quantises outputs of the head", READERS),
+    "the head": (_head_of_integers, "belongs to the head but reads integers", READERS),
     "onnxruntime's operators": (_dynamic, "ConvInteger is onnxruntime's own", READERS),
 }
 
 
 @pytest.mark.parametrize("trap", list(TRAPS))
-def test_each_trap_is_found(model: Model, trap: str) -> None:
+def test_each_planted_problem_is_found(model: Model, trap: str) -> None:
     plant, words, readers = TRAPS[trap]
     plant(model)
     for reader in READERS:
@@ -209,7 +209,7 @@ def test_each_trap_is_found(model: Model, trap: str) -> None:
 
 
 def test_types_that_do_not_agree_are_found(model: Model) -> None:
-    """A float constant that the conversion to FP16 leaves as it is, read beside FP16."""
+    """A float constant that the conversion to FP16 misses, read together with FP16."""
     graph = model.graph
     layer = next(node for node in graph.node if node.op_type == "Conv")
     cast = helper.make_node("Cast", [layer.output[0]], ["wide"], "planted", to=TensorProto.DOUBLE)
@@ -225,8 +225,8 @@ def test_types_that_do_not_agree_are_found(model: Model) -> None:
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize(("name", "head"), [("yolov5n", 3), ("yolov8n", 7), ("yolox_nano", 9)])
-def test_heads_are_told_by_structure(data: Path, name: str, head: int) -> None:
-    """Three convolutions; three times two and the one over a softmax; three times three."""
+def test_heads_are_found_by_structure(data: Path, name: str, head: int) -> None:
+    """Three convolutions; three times two plus the one over a softmax; three times three."""
     model = load(data / "models" / f"{name}.onnx")
     assert len(Graph(model).head) == head
     assert len(Graph(model).residuals) in (6, 7)
@@ -234,7 +234,7 @@ def test_heads_are_told_by_structure(data: Path, name: str, head: int) -> None:
 
 @pytest.mark.needs("data")
 def test_where_pairs_stand(data: Path) -> None:
-    """In yolov8n, by what makes the tensor; and which of those tensors a concatenation reads as they were before."""
+    """Pairs of yolov8n by producing node, and the tensors a concatenation reads without a pair."""
     model = load(data / "models" / "yolov8n.onnx")
     graph = Graph(quantize(model, {node.input[0]: (-1.0, 1.0) for node in targets(model)}))
     pairs = [node for node in graph.nodes if node.op_type == "QuantizeLinear" and not graph.is_weight(node.input[0])]

@@ -19,7 +19,7 @@ import cv2
 import numpy as np
 import structlog
 
-from calibration.evaluate import evaluate
+from calibration.coco import evaluate
 from daemon.sources.scene import Scene
 from detectors.cpu.detector import CpuDetector
 from detectors.matching import match

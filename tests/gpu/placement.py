@@ -16,7 +16,7 @@ from time import perf_counter
 import onnx
 import structlog
 
-from calibration.placing import Placing
+from calibration.placement_search import PlacementSearch
 from calibration.quantize import load, quantize
 from detectors.factory import open_detector
 from detectors.port import Options
@@ -46,7 +46,7 @@ def main() -> int:
         sys.stdout.write(f"{perf_counter() - begun:.0f} s: an engine was built and timed\n")
         sys.stdout.flush()
 
-    placing = Placing(lambda wanted: open_detector("trt", wanted), model, options, made, tell)
+    placing = PlacementSearch(lambda wanted: open_detector("trt", wanted), model, options, made, tell)
     tried = placing.search(quantised)
     onnx.save(tried[0].placement.of(quantised), str(made))
     half = placing.half_ms or 0.0

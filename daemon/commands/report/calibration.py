@@ -8,19 +8,19 @@ from calibration.outcome import Outcome, Trial
 from daemon.commands.report import Page, Table, filled, number
 from daemon.errors import LookoutError
 
-_MOST_CLASSES = 80
+_MAX_CLASSES = 80
 
 
 def page_of(outcome: Outcome, seconds: float) -> Page:
-    """What both forms show.
+    """The page, for HTML and Markdown.
 
     Raises:
-        LookoutError: what draws is not installed.
+        LookoutError: the plotting library is not installed.
     """
     chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
     labels = "labelled photos" if outcome.measure == "AP" else "held-out frames, beside the float model"
     headline = (
-        f"{outcome.model} on {outcome.backend}; judged by {outcome.measure} over {labels}; {seconds:.0f} s. "
+        f"{outcome.model} on {outcome.backend}; {outcome.measure} over {labels}; {seconds:.0f} s. "
         f"Run {outcome.chosen}: {outcome.why}."
     )
     tiles = [
@@ -39,12 +39,12 @@ def page_of(outcome: Outcome, seconds: float) -> Page:
         _portable(outcome.trials),
         _frames(outcome),
     ]
-    return Page(f"Calibration of {outcome.model}", headline, tiles, remarks, filled(tables), _drawn(outcome))
+    return Page(f"Calibration of {outcome.model}", headline, tiles, remarks, filled(tables), _plots(outcome))
 
 
 def _precisions(outcome: Outcome) -> Table:
     head = ("", "", outcome.measure, "drop", "95 %", "over", "AP50", "frames/s", "least", "most", "p50 of one, ms",
-            "file or plan, MiB", "memory, MiB", "W", "J a frame", "layers in float")  # fmt: skip
+            "file or plan, MiB", "memory, MiB", "W", "J per frame", "layers in float")  # fmt: skip
     rows = []
     for trial in outcome.trials:
         speed, accuracy, found = trial.speed, trial.score.accuracy if trial.score else None, trial.interval
@@ -72,7 +72,7 @@ def _precisions(outcome: Outcome) -> Table:
 
 
 def _operation(trials: Sequence[Trial]) -> Table:
-    """What a user sees who runs the model at the confidence that was given."""
+    """Precision and recall at the user's confidence threshold."""
     rows = [
         (trial.precision, number(seen.confidence), f"{seen.precision:.4f}", f"{seen.recall:.4f}")
         for trial in trials
@@ -104,13 +104,13 @@ def _path(trial: Trial, measure: str) -> Table:
     rows = [(f"ranges by {name}", "", number(value)) for name, value in trial.methods.items()]
     rows += [
         (
-            f"{trial.method}, {step.layers} of the dearest layers in float",
+            f"{trial.method}, {step.layers} of the most sensitive layers in float",
             "enough" if step.kept else "",
             number(step.score),
         )
         for step in trial.steps
     ]
-    return Table(f"{trial.precision}: what was tried", ("", "", measure), rows)
+    return Table(f"{trial.precision}: tries", ("", "", measure), rows)
 
 
 def _placements(trial: Trial) -> Table:
@@ -119,21 +119,21 @@ def _placements(trial: Trial) -> Table:
         for place, row in enumerate(trial.placements)
         if row.milliseconds
     ]
-    head = ("one scale for", "layers faster in float", "ms a full batch, the model alone", "")
-    return Table(f"{trial.precision}: where it is placed", head, rows)
+    head = ("one scale for", "layers faster in float", "ms per full batch, model alone", "")
+    return Table(f"{trial.precision}: placement", head, rows)
 
 
 def _costs(trial: Trial) -> Table:
     floats = set(trial.float_layers)
     rows = [(row.layer, number(row.noise), "float" if row.layer in floats else "") for row in trial.costs]
-    return Table(f"{trial.precision}: what each layer costs alone", ("", "noise over signal before the head", ""), rows)
+    return Table(f"{trial.precision}: sensitivity of each layer", ("", "noise over signal before the head", ""), rows)
 
 
 def _classes(trials: Sequence[Trial]) -> Table:
-    judged = [trial for trial in trials if trial.score and trial.score.accuracy]
-    if len(judged) < 2:
+    evaluated = [trial for trial in trials if trial.score and trial.score.accuracy]
+    if len(evaluated) < 2:
         return Table("Classes", (), [])
-    first, *others = [(trial.precision, trial.score.accuracy.classes) for trial in judged if trial.score
+    first, *others = [(trial.precision, trial.score.accuracy.classes) for trial in evaluated if trial.score
                       and trial.score.accuracy]  # fmt: skip
     head = ("", first[0], *(f"{name}, difference" for name, _ in others))
     rows = [
@@ -141,7 +141,7 @@ def _classes(trials: Sequence[Trial]) -> Table:
         for name, value in first[1].items()
     ]
     rows.sort(key=lambda row: min(float(cell) for cell in row[2:]))
-    return Table("AP by class, the greatest loss first", head, rows[:_MOST_CLASSES])
+    return Table("AP by class, the greatest loss first", head, rows[:_MAX_CLASSES])
 
 
 def _portable(trials: Sequence[Trial]) -> Table:
@@ -156,25 +156,25 @@ def _portable(trials: Sequence[Trial]) -> Table:
 def _frames(outcome: Outcome) -> Table:
     frames = outcome.frames
     rows = [
-        ("calibrated with", str(frames.count(held_out=False))),
-        ("held out", str(frames.count(held_out=True))),
-        ("pictures that chose and mended", str(len(outcome.steering))),
-        ("pictures that judged", str(len(outcome.judging))),
+        ("calibration frames", str(frames.count(held_out=False))),
+        ("held-out frames", str(frames.count(held_out=True))),
+        ("pictures for choosing", str(len(outcome.steering))),
+        ("test pictures", str(len(outcome.judging))),
         ("sources", str(frames.sources)),
-        ("looked at", str(frames.seen)),
+        ("frames read", str(frames.seen)),
         ("unusable", str(frames.unusable)),
-        ("left out", str(frames.alike)),
+        ("too similar", str(frames.alike)),
         ("seed", str(frames.seed)),
     ]
     return Table("Frames", ("", ""), rows)
 
 
-def _drawn(outcome: Outcome) -> list[tuple[str, str]]:
+def _plots(outcome: Outcome) -> list[tuple[str, str]]:
     try:
         from daemon.commands.report import calibration_plots as plots
     except ImportError as error:
         raise LookoutError(f"reports need {error.name}: pip install '.[calibrate]'") from error
-    drawn = [("tradeoff", plots.tradeoff(outcome))]
-    drawn += [(f"layers-{trial.precision}", plots.layers(trial)) for trial in outcome.trials if trial.costs]
-    drawn += [(f"path-{trial.precision}", plots.path(trial, outcome)) for trial in outcome.trials if trial.steps]
-    return [(name, svg) for name, svg in drawn if svg]
+    plotted = [("tradeoff", plots.tradeoff(outcome))]
+    plotted += [(f"layers-{trial.precision}", plots.layers(trial)) for trial in outcome.trials if trial.costs]
+    plotted += [(f"path-{trial.precision}", plots.path(trial, outcome)) for trial in outcome.trials if trial.steps]
+    return [(name, svg) for name, svg in plotted if svg]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from calibration.judge import AIM
+from calibration.evaluator import AIM_SHARE
 from calibration.outcome import Outcome, Trial
 from daemon.commands.report.draw import BLUE, GREEN, INK, ORANGE, RED, SOFT, figure_of
 
-_MOST_LAYERS = 15
+_MAX_LAYERS = 15
 
 
 def tradeoff(outcome: Outcome) -> str:
@@ -38,8 +38,8 @@ def tradeoff(outcome: Outcome) -> str:
 
 
 def layers(trial: Trial) -> str:
-    """What each of the dearest layers costs alone."""
-    rows = list(reversed(trial.costs[:_MOST_LAYERS]))
+    """Noise of the most sensitive layers."""
+    rows = list(reversed(trial.costs[:_MAX_LAYERS]))
     floats = set(trial.float_layers)
     with figure_of(f"layers-{trial.precision}", 7.2, 0.26 * len(rows) + 0.9) as (figure, out):
         axes = figure.subplots()
@@ -49,13 +49,13 @@ def layers(trial: Trial) -> str:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", labelcolor=INK, labelsize=8)
         axes.set_xlabel("noise over signal before the head")
-        axes.set_title(f"{trial.precision}: the dearest layers; orange are put back to float")
+        axes.set_title(f"{trial.precision}: the most sensitive layers; orange: restored to float")
         figure.tight_layout()
     return out[0]
 
 
 def path(trial: Trial, outcome: Outcome) -> str:
-    """What putting so many layers back gave."""
+    """Score by number of restored layers."""
     rows = sorted(trial.steps, key=lambda step: step.layers)
     with figure_of(f"path-{trial.precision}", 7.2, 2.8) as (figure, out):
         axes = figure.subplots()
@@ -65,9 +65,9 @@ def path(trial: Trial, outcome: Outcome) -> str:
         axes.plot([x for x, _ in points], [y for _, y in points], "o-", color=BLUE, markersize=4)
         if trial.aim is not None:
             axes.axhline(trial.aim, color=RED, linewidth=1, linestyle=(0, (4, 3)))
-            axes.axhline(trial.aim + AIM * outcome.budget, color=SOFT, linewidth=1)
-        axes.set_xlabel("of the dearest layers in float")
+            axes.axhline(trial.aim + AIM_SHARE * outcome.budget, color=SOFT, linewidth=1)
+        axes.set_xlabel("most sensitive layers in float")
         axes.set_ylabel(outcome.measure)
-        axes.set_title(f"{trial.precision}: layers put back; grey the float model, dashed the aim")
+        axes.set_title(f"{trial.precision}: layers restored; grey the float model, dashed the aim")
         figure.tight_layout()
     return out[0]

@@ -17,7 +17,7 @@ from detectors.port import ModelInfo
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from calibration.evaluate import Evaluation
+    from calibration.coco import Evaluation
 
 _MOST_ROWS = 24
 _COLOURS = {"better": "green", "worse": "red", "unknown": "yellow"}

@@ -1,4 +1,4 @@
-"""The fastest placement of INT8 on the device at hand, found by trying: each engine is timed, and so are its layers."""
+"""Search for the fastest placement of INT8 on this device: builds engines and times them and their layers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Protocol, cast, runtime_checkable
 
 import onnx
 
+from calibration.evaluator import OpenDetector
 from calibration.graph import Graph
-from calibration.judge import Open
 from calibration.kernel_times import by_layer, slower
 from calibration.placement import KINDS, Placement
 from calibration.quantize import targets
@@ -21,7 +21,7 @@ from detectors.port import Detector, Options
 
 _TURNS, _REPLAYS = 9, 40
 _ROUNDS = 3
-_NOTABLE = 0.0005  # of the whole; less is noise
+_MIN_SAVING = 0.0005  # share of the batch time; smaller differences are noise
 
 
 class _Kernel(Protocol):
@@ -32,8 +32,8 @@ class _Kernel(Protocol):
 
 
 @runtime_checkable
-class Timed(Protocol):
-    """A detector that tells what each of its model's kernels takes."""
+class KernelTimes(Protocol):
+    """A detector that reports the time of each kernel."""
 
     def layers(self, runs: int = ...) -> Sequence[_Kernel]: ...
 
@@ -43,78 +43,82 @@ class _Replays(Protocol):
 
 
 @dataclass(frozen=True)
-class Tried:
-    """One placement.
+class PlacementTrial:
+    """A tried placement.
 
     Attributes:
-        milliseconds: of a full batch, the model alone; None where nobody searched.
+        milliseconds: time of a full batch, the model alone; None without a search.
     """
 
     placement: Placement
     milliseconds: float | None
 
 
-class Placing:
-    """A search. What was built is found in the engines' folder by whoever searches again after a break.
+class PlacementSearch:
+    """A search. A repeated search finds the engines it built before in the engine cache.
 
     Args:
-        float_model: its nodes have names.
+        float_model: its nodes are named.
         options: of the float model, as it will run.
-        made: where the tried file is written.
+        path: path for the tried file.
         advance: called after each try.
 
     Attributes:
-        half_ms: of a full batch in FP16, the model alone; None before a search.
+        half_ms: time of a full batch in FP16, the model alone; None before a search.
     """
 
     def __init__(
-        self, open_model: Open, float_model: onnx.ModelProto, options: Options, made: Path, advance: Callable[[], None]
+        self,
+        open_model: OpenDetector,
+        float_model: onnx.ModelProto,
+        options: Options,
+        path: Path,
+        advance: Callable[[], None],
     ) -> None:
-        self._open, self._float, self._made, self._advance = open_model, float_model, made, advance
+        self._open, self._float, self._path, self._advance = open_model, float_model, path, advance
         self._options = replace(options, lanes=1)
         self._digests: dict[Placement, str] = {}
         self.half_ms: float | None = None
 
-    def search(self, quantised: onnx.ModelProto) -> list[Tried]:
-        """All that were tried, the fastest first.
+    def search(self, quantised: onnx.ModelProto) -> list[PlacementTrial]:
+        """The tried placements, the fastest first.
 
-        Both kinds as they are; then the faster one without the layers that take longer than in FP16, and again
-        without those that do then, as long as that helps.
+        Both kinds are tried; then the faster one without the layers that are slower than in FP16, while that helps.
 
         Args:
             quantised: as `calibration.quantize` makes it.
         """
-        half, self.half_ms = self._timed(replace(self._options, precision="fp16"))
+        half, self.half_ms = self._measure(replace(self._options, precision="fp16"))
         layers = {Graph.layer_of(node) for node in targets(self._float)}
-        tried: list[Tried] = []
+        tried: list[PlacementTrial] = []
         times: dict[Placement, dict[str, float]] = {}
 
-        def look(placement: Placement) -> Tried:
-            onnx.save(placement.of(quantised), str(self._made))
-            self._digests[placement] = sha256(self._made.read_bytes())
-            times[placement], took = self._timed(replace(self._options, path=self._made))
-            tried.append(Tried(placement, took))
+        def try_placement(placement: Placement) -> PlacementTrial:
+            onnx.save(placement.of(quantised), str(self._path))
+            self._digests[placement] = sha256(self._path.read_bytes())
+            times[placement], took = self._measure(replace(self._options, path=self._path))
+            tried.append(PlacementTrial(placement, took))
             return tried[-1]
 
-        best = min((look(Placement(kind)) for kind in KINDS), key=_speed)
+        best = min((try_placement(Placement(kind)) for kind in KINDS), key=_speed)
         for _ in range(_ROUNDS):
-            worse = slower(half, times[best.placement], _NOTABLE * _speed(best)) & layers
+            worse = slower(half, times[best.placement], _MIN_SAVING * _speed(best)) & layers
             if not worse - best.placement.floats:
                 break
-            other = look(replace(best.placement, floats=best.placement.floats | worse))
+            other = try_placement(replace(best.placement, floats=best.placement.floats | worse))
             if _speed(other) >= _speed(best):
                 break
             best = other
         return sorted(tried, key=_speed)
 
-    def losers(self, best: Placement) -> set[str]:
-        """SHA-256 of the files of all others."""
+    def rejected(self, best: Placement) -> set[str]:
+        """SHA-256 of the files of all other placements."""
         return {digest for placement, digest in self._digests.items() if placement != best} - {self._digests[best]}
 
-    def _timed(self, options: Options) -> tuple[dict[str, float], float]:
+    def _measure(self, options: Options) -> tuple[dict[str, float], float]:
         """Milliseconds of each layer, and of a full batch."""
         with closing(self._open(options)) as detector:
-            kernels = cast("Timed", detector).layers()
+            kernels = cast("KernelTimes", detector).layers()
             took = _replayed(detector)
         self._advance()
         return by_layer(self._float, ((row.name, row.milliseconds or 0.0) for row in kernels)), took
@@ -128,5 +132,5 @@ def _replayed(detector: Detector) -> float:
         return 1e3 * median(replay(batch, _REPLAYS) / _REPLAYS for _ in range(_TURNS))
 
 
-def _speed(tried: Tried) -> float:
+def _speed(tried: PlacementTrial) -> float:
     return tried.milliseconds or 0.0

@@ -1,4 +1,4 @@
-"""COCO AP by the same detector that `run` uses."""
+"""COCO AP by the detector that `run` uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 
-from calibration.evaluate import Operation, Truth, measure, operation, score
+from calibration.coco import Operation, Truth, measure, operation, score
 from daemon.cli import invoke
 from detectors.detections import Detections
 from detectors.factory import open_detector
@@ -36,7 +36,7 @@ EXPECTED = {"yolox_nano": 0.3722, "yolov5n": 0.3361, "yolov8n": 0.4490}
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["yolox_nano", "yolov5n", pytest.param("yolov8n", marks=pytest.mark.long)])
 def test_real_models_reach_their_accuracy(model: str, data: Path, tmp_path: Path) -> None:
-    """Within 0.005 of what was measured elsewhere on the same photos."""
+    """Within 0.005 of independent measurements on the same photos."""
     out = tmp_path / "out.json"
     images = data / "images"
     arguments = ["--model", str(data / "models" / f"{model}.onnx"), "--images", str(images / "val")]
@@ -63,7 +63,7 @@ def test_the_demo_model_on_its_streets(streets: tuple[Path, Path], tmp_path: Pat
     assert figures["boxes"] == 40
 
 
-def test_what_does_not_fit_is_told(
+def test_invalid_input_is_refused(
     streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images, annotations = streets
@@ -76,13 +76,13 @@ def test_what_does_not_fit_is_told(
         category["name"] = "zebra"
     (tmp_path / "zebras.json").write_text(json.dumps(content))
     assert _evaluate(images, tmp_path / "zebras.json") == 2
-    assert "none is named 'person'" in capsys.readouterr().err
+    assert "but not 'person'" in capsys.readouterr().err
     (tmp_path / "list.json").write_text("{}")
     assert _evaluate(images, tmp_path / "list.json") == 2
     assert "`images` is missing" in capsys.readouterr().err
 
 
-def test_some_of_the_photos_are_those_alone(streets: tuple[Path, Path]) -> None:
+def test_a_part_of_the_photos(streets: tuple[Path, Path]) -> None:
     truth = Truth(*streets)
     with closing(
         open_detector("cpu", Options(DEMO_MODEL, wanted=PostprocessParams(0.001, 0.65), max_batch=1))
@@ -106,8 +106,8 @@ def _found(*rows: tuple[float, float, float, float, float, int]) -> Detections:
     return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
 
 
-def test_precision_and_recall_are_those_that_a_user_sees(tmp_path: Path) -> None:
-    """A box on a crowd counts neither way, one of the wrong class twice, and one below the confidence not at all."""
+def test_precision_and_recall_at_a_confidence(tmp_path: Path) -> None:
+    """A box on a crowd is ignored, one of the wrong class counts twice, one below the confidence not at all."""
     truth = _truth(
         tmp_path,
         {"image_id": 3, "category_id": 4, "bbox": [0, 0, 10, 10]},
@@ -117,26 +117,26 @@ def test_precision_and_recall_are_those_that_a_user_sees(tmp_path: Path) -> None
     )
     found = _found(
         (0, 0, 10, 10, 0.9, 0),
-        (50, 0, 60, 10, 0.8, 0),  # a dog taken for a cat
-        (100, 0, 110, 10, 0.2, 1),  # not sure enough
-        (20, 60, 30, 70, 0.7, 0),  # of the crowd
-        (70, 60, 110, 70, 0.6, 0),  # half on it
-        (20, 60, 30, 70, 0.6, 1),  # a dog among them
-        (150, 0, 160, 10, 0.5, 0),  # nothing
+        (50, 0, 60, 10, 0.8, 0),  # a dog labelled as a cat
+        (100, 0, 110, 10, 0.2, 1),  # below the confidence
+        (20, 60, 30, 70, 0.7, 0),  # in the crowd
+        (70, 60, 110, 70, 0.6, 0),  # half in it
+        (20, 60, 30, 70, 0.6, 1),  # another class in it
+        (150, 0, 160, 10, 0.5, 0),  # no object
     )
     assert operation(truth, [0], [4, 9], [found], 0.25) == Operation(0.25, 0.25, 0.3333)
     assert operation(truth, [0], [4, 9], [_found()], 0.25) == Operation(0.25, 0.0, 0.0)
 
 
 def test_an_annotation_may_have_the_id_0(tmp_path: Path) -> None:
-    """Which COCOeval takes for no match."""
+    """COCOeval reads 0 as no match."""
     truth = _truth(tmp_path, {"id": 0, "image_id": 3, "category_id": 9, "bbox": [50, 0, 10, 10]})
     evaluation, _ = score(truth, [0], [4, 9], [_found((50, 0, 60, 10, 0.9, 1))])
     assert (evaluation.ap, evaluation.classes) == (1.0, {"dog": 1.0})
     assert score(truth, [0], [4, 9], [_found()])[0].ap == 0
 
 
-def test_clips_are_told_by_the_annotations(tmp_path: Path) -> None:
+def test_clips_come_from_the_annotations(tmp_path: Path) -> None:
     assert _truth(tmp_path).groups is None
     assert _truth(tmp_path, video_id=12).groups == ["12"]
     (tmp_path / "truth.json").write_text('{"images": [], "annotations": [], "categories": []}')
@@ -144,14 +144,14 @@ def test_clips_are_told_by_the_annotations(tmp_path: Path) -> None:
         Truth(tmp_path, tmp_path / "truth.json")
 
 
-class _Telling:
-    """A detector that finds the same whatever it is shown, and its lane."""
+class _FixedDetector:
+    """A detector with fixed detections, and its lane."""
 
     def __init__(self, found: Detections) -> None:
         self._found = found
         self.info = ModelInfo("telling", "0" * 12, "fp32", "fake", "none", (1, 1), ("cat", "dog"), 1)
 
-    def lane(self) -> _Telling:
+    def lane(self) -> _FixedDetector:
         return self
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
@@ -164,14 +164,14 @@ class _Telling:
         return HostImage(np.zeros((height, width, 3), np.uint8))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
 
 def test_a_class_without_a_label_is_left_out(tmp_path: Path) -> None:
-    """Class 2 of two ends nothing, and class -1 is not taken for the last: without them the AP would be a half."""
+    """Class 2 of two is ignored, and class -1 is not read as the last class."""
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((40, 80, 3), np.uint8))
     truth = _truth(tmp_path, {"image_id": 3, "category_id": 9, "bbox": [50, 0, 10, 10]})
     boxes = ((0, 0, 9, 9, 0.9, -1), (0, 20, 9, 29, 0.8, 2), (50, 0, 60, 10, 0.7, 1))
-    assert measure(_Telling(_found(*boxes)), truth)[0].ap == 1
-    wrong = measure(_Telling(_found((0, 0, 9, 9, 0.9, 1), *boxes)), truth)[0]
+    assert measure(_FixedDetector(_found(*boxes)), truth)[0].ap == 1
+    wrong = measure(_FixedDetector(_found((0, 0, 9, 9, 0.9, 1), *boxes)), truth)[0]
     assert wrong.ap == pytest.approx(0.5, abs=0.01)

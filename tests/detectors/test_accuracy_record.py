@@ -1,4 +1,4 @@
-"""What is told of a model whose accuracy was measured, and of files from before there were intervals."""
+"""Notes on the accuracy of a model, and files of version 1 without intervals."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from detectors.accuracy_record import AccuracyRecord, find, note, path_of, rounded, write
 from detectors.model import sha256
-from detectors.verdict import Verdict, find, note, path_of, rounded, write
 
 
-def _verdict(model: Path, ruling: str = "undecided", more: int | None = 338) -> Verdict:
-    return Verdict(
+def _record(model: Path, ruling: str = "undecided", more: int | None = 338) -> AccuracyRecord:
+    return AccuracyRecord(
         onnx_sha256=sha256(model.read_bytes()),
         precision="int8",
         accepted=ruling == "accepted",
@@ -46,36 +46,36 @@ _SEEN = "drop +0.0037 (95 %: -0.0090 to +0.0230) over 32 photos, 0.0100 allowed"
 
 
 @pytest.mark.parametrize(
-    ("ruling", "more", "words"),
+    ("ruling", "more", "text"),
     [
         ("accepted", None, "accepted"),
         ("refused", None, "refused"),
-        ("undecided", 338, "undecided, about 340 more photos would tell"),
-        ("undecided", None, "undecided, and too near to what is allowed for more to tell"),
+        ("undecided", 338, "undecided, about 340 more photos would decide"),
+        ("undecided", None, "undecided, too close to the budget for more data to decide"),
     ],
 )
 def test_a_finding_says_the_drop_its_bounds_and_what_follows(
-    model: Path, ruling: str, more: int | None, words: str
+    model: Path, ruling: str, more: int | None, text: str
 ) -> None:
-    verdict = _verdict(model, ruling, more)
-    assert verdict.finding == f"{_SEEN}: {words}"
-    assert verdict.line == f"AP 0.3324, {_SEEN}: {words}; cpu, 2026-01-02T03:04:05Z"
+    record = _record(model, ruling, more)
+    assert record.finding == f"{_SEEN}: {text}"
+    assert record.line == f"AP 0.3324, {_SEEN}: {text}; cpu, 2026-01-02T03:04:05Z"
 
 
 def test_who_runs_a_file_is_told_unless_it_was_accepted(model: Path) -> None:
     assert note(model, "int8") == (
-        "model.int8.onnx is int8, and nobody says what that costs: `lookout calibrate` makes and measures",
+        "model.int8.onnx is INT8 and has no accuracy record: run `lookout calibrate` to measure it",
     )
-    write(model, _verdict(model))
-    assert find(model) == _verdict(model)
-    assert note(model, "int8") == (f"model.int8.onnx: {_verdict(model).line}",)
-    write(model, _verdict(model, "accepted"))
+    write(model, _record(model))
+    assert find(model) == _record(model)
+    assert note(model, "int8") == (f"model.int8.onnx: {_record(model).line}",)
+    write(model, _record(model, "accepted"))
     assert note(model, "int8") == ()
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_files_of_version_1_are_read(model: Path, accepted: bool) -> None:
-    """As they were written: without an interval, and with no ruling but the one."""
+    """They have no interval and no ruling."""
     old = {
         "onnx_sha256": sha256(b"a model"),
         "precision": "int8",
@@ -90,15 +90,15 @@ def test_files_of_version_1_are_read(model: Path, accepted: bool) -> None:
         "schema": "lookout.verdict/1",
     }
     path_of(model).write_text(json.dumps(old))
-    verdict = find(model)
-    assert verdict is not None
+    record = find(model)
+    assert record is not None
     word = "accepted" if accepted else "refused"
-    assert verdict.line == (
-        f"{word}: AP 0.3338, 0.3361 in float, at least 0.3261 asked for; 64 frames, trt, 2025-11-01T12:00:00Z"
+    assert record.line == (
+        f"{word}: AP 0.3338, 0.3361 in float, at least 0.3261 required; 64 frames, trt, 2025-11-01T12:00:00Z"
     )
-    assert note(model, "int8") == (() if accepted else (f"model.int8.onnx: {verdict.line}",))
-    assert (verdict.schema, verdict.drop) == ("lookout.verdict/1", None)
-    assert msgspec.json.decode(msgspec.json.encode(verdict), type=Verdict) == verdict
+    assert note(model, "int8") == (() if accepted else (f"model.int8.onnx: {record.line}",))
+    assert (record.schema, record.drop) == ("lookout.verdict/1", None)
+    assert msgspec.json.decode(msgspec.json.encode(record), type=AccuracyRecord) == record
 
 
 @pytest.mark.parametrize(

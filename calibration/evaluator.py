@@ -1,4 +1,4 @@
-"""How good a model is, by labels where there are some, otherwise by what its float original sees."""
+"""The accuracy of a model: against labels if there are any, else against its float original."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, overload
 
 from calibration.agreement import Agreement, Difference, by_group, compare, threshold
-from calibration.bootstrap import Interval, Ruling, drop_of_ap, drop_of_share, more, rule
-from calibration.evaluate import Evaluation, Operation, Truth, measure, operation
+from calibration.bootstrap import Interval, Ruling, drop_of_ap, drop_of_share, more, ruling_of
+from calibration.coco import Evaluation, Operation, Truth, measure, operation
 from calibration.frames import Bgr, Frames
 from calibration.matches import Matches
 from detectors.detections import Detections, plausible
 from detectors.model import sha256
 from detectors.port import Detector, DetectorError, HostImage, Options, PostprocessParams
 
-Open = Callable[[Options], Detector]
-_LEAST_AP = 0.02  # below it the float model itself sees nothing of what the labels say
-AIM = 0.5  # of the budget: who aims at all of it leaves nothing to be proven
+OpenDetector = Callable[[Options], Detector]
+_MIN_AP = 0.02  # below it, labels and model do not belong together
+AIM_SHARE = 0.5  # of the budget: aiming at all of it leaves no margin for the interval
 
 
 @dataclass(frozen=True)
 class Score:
-    """How a model did.
+    """A model's accuracy.
 
     Attributes:
-        value: what is compared with the float model's: AP, or the share that agrees.
-        accuracy, operation: by labels; None without.
-        agreement: with the float model; None if there was too little to see.
+        value: the compared figure: AP, or the share of matched boxes.
+        accuracy, operation: with labels; None without.
+        agreement: with the float model; None if there were too few objects.
         interval: of the loss; None for the float model itself.
-        more: about how many more units would have decided, see `bootstrap.more`.
+        more: how many more units would decide, see `bootstrap.more`.
     """
 
     value: float
@@ -45,19 +45,19 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Look:
-    """What a model sees on each frame, and where that is not what the float model sees."""
+class Predictions:
+    """A model's detections on each frame, and its differences from the float model."""
 
     found: list[Detections]
     differences: list[Difference] = field(default_factory=list)
 
 
 class Photos(Sequence[Bgr]):
-    """Some of the labelled photos, each read when it is asked for.
+    """A part of the labelled photos; a photo is read at each access.
 
     Attributes:
-        numbers: in the truth, in rising order.
-        names: of the files.
+        numbers: indices into the ground truth, in rising order.
+        names: file names.
     """
 
     def __init__(self, truth: Truth, numbers: Sequence[int]) -> None:
@@ -78,13 +78,13 @@ class Photos(Sequence[Bgr]):
 
 
 def split(truth: Truth, share: float, seed: int) -> tuple[Photos, Photos]:
-    """Photos that steer, and others that judge; those of one clip stay together.
+    """Split photos into those for choosing and those for rulings; photos of one clip stay together.
 
     Args:
-        share: of the photos, or clips, that judge; 1 for all, and none steers.
+        share: share of the photos, or clips, that give rulings; 1 for all of them.
 
     Raises:
-        DetectorError: there are too few for both.
+        DetectorError: too few photos for both.
     """
     groups = truth.groups or [str(number) for number in range(len(truth.paths))]
     names = sorted(set(groups))
@@ -92,41 +92,43 @@ def split(truth: Truth, share: float, seed: int) -> tuple[Photos, Photos]:
     judging = set(names[: max(1, round(share * len(names)))])
     parts = [[number for number, name in enumerate(groups) if (name in judging) is one] for one in (False, True)]
     if share < 1 and not parts[0]:
-        raise DetectorError(f"{len(groups)} labelled photos are too few to choose by some and judge by others")
+        raise DetectorError(f"{len(groups)} labelled photos are too few to choose settings by some and test by others")
     return Photos(truth, parts[0]), Photos(truth, parts[1])
 
 
-class Judge(ABC):
-    """Scores models that one backend opens, by the same engines that will run, one frame at a time.
+class Evaluator(ABC):
+    """Scores models on one backend, with the engines that will run, one frame at a time.
 
     Attributes:
-        measure: what `Score.value` is.
-        frames: that it judges by.
-        reference, true: of the float model.
-        budget: the loss that is allowed.
-        least: the value that keeps to the budget; `aim` leaves half of the budget.
+        measure: the meaning of `Score.value`.
+        frames: the frames that models are scored on.
+        reference, true: score and detections of the float model.
+        budget: the allowed loss.
+        least: the lowest value within the budget; `aim` keeps half of the budget as margin.
 
     Args:
-        open_model: the backend.
+        open_model: opens a model on the backend.
         reference: the float model, as the user runs it.
 
     Raises:
-        DetectorError: the float model cannot be judged: other classes, other photos, nothing to see.
+        DetectorError: the float model cannot be scored: other classes, other photos, or too few objects.
     """
 
     measure: Literal["AP", "agreement"]
 
-    def __init__(self, open_model: Open, reference: Options, frames: Sequence[Bgr], budget: float, seed: int) -> None:
+    def __init__(
+        self, open_model: OpenDetector, reference: Options, frames: Sequence[Bgr], budget: float, seed: int
+    ) -> None:
         self._open, self._seed, self._confidence = open_model, seed, reference.wanted.confidence
         self.frames, self.budget = frames, budget
         self._known: dict[tuple[str, str], float] = {}
-        self.true = Look(self._look(reference))
+        self.true = Predictions(self._predict(reference))
         self.reference = self._score_of_float(reference)
         self.least = round(self.reference.value - budget, 4)
-        self.aim = round(self.reference.value - AIM * budget, 4)
+        self.aim = round(self.reference.value - AIM_SHARE * budget, 4)
 
     def value(self, options: Options) -> float:
-        """A score's value alone; found out once for each file and precision."""
+        """The score's value; measured once per file and precision."""
         key = (sha256(options.path.read_bytes()), options.precision)
         if key not in self._known:
             self._known[key] = self._value(options)
@@ -136,56 +138,58 @@ class Judge(ABC):
     def _value(self, options: Options) -> float: ...
 
     @abstractmethod
-    def judge(self, options: Options) -> tuple[Score, Look]:
-        """Everything, with a ruling."""
+    def evaluate(self, options: Options) -> tuple[Score, Predictions]:
+        """The full score with its ruling, and the detections."""
 
     @abstractmethod
     def _score_of_float(self, reference: Options) -> Score: ...
 
-    def _ruled(self, score: Score, interval: Interval) -> Score:
+    def _with_ruling(self, score: Score, interval: Interval) -> Score:
         needed = more(interval, self.budget)
-        return replace(score, interval=interval, ruling=rule(interval, self.budget), more=needed)
+        return replace(score, interval=interval, ruling=ruling_of(interval, self.budget), more=needed)
 
-    def _look(self, options: Options) -> list[Detections]:
+    def _predict(self, options: Options) -> list[Detections]:
         wanted = PostprocessParams(threshold(self._confidence))
         with closing(self._open(replace(options, wanted=wanted))) as detector, closing(detector.lane()) as lane:
             found = [lane.detect([HostImage(frame)])[0][0] for frame in self.frames]
             return list(plausible(found, len(detector.info.labels))[0])
 
 
-class ByLabels(Judge):
-    """Judges by COCO AP over labelled photos."""
+class LabelEvaluator(Evaluator):
+    """Scores by COCO AP over labelled photos."""
 
     measure = "AP"
 
-    def __init__(self, open_model: Open, reference: Options, photos: Photos, budget: float, seed: int = 0) -> None:
+    def __init__(
+        self, open_model: OpenDetector, reference: Options, photos: Photos, budget: float, seed: int = 0
+    ) -> None:
         self._photos = photos
         super().__init__(open_model, reference, photos, budget, seed)
 
     def _value(self, options: Options) -> float:
-        return self._evaluate(options)[0].ap
+        return self._measure_ap(options)[0].ap
 
-    def judge(self, options: Options) -> tuple[Score, Look]:
-        accuracy, matches = self._evaluate(options)
-        found = self._look(options)
+    def evaluate(self, options: Options) -> tuple[Score, Predictions]:
+        accuracy, matches = self._measure_ap(options)
+        found = self._predict(options)
         try:
             agreement, differences = compare(self.true.found, found, self._confidence)
         except DetectorError:
             agreement, differences = None, []
         score = Score(accuracy.ap, accuracy, self._operation(found), agreement)
-        return self._ruled(score, drop_of_ap(self._matches, matches, self._seed)), Look(found, differences)
+        return self._with_ruling(score, drop_of_ap(self._matches, matches, self._seed)), Predictions(found, differences)
 
     def _score_of_float(self, reference: Options) -> Score:
-        accuracy, self._matches = self._evaluate(reference)
-        if accuracy.ap < _LEAST_AP:
+        accuracy, self._matches = self._measure_ap(reference)
+        if accuracy.ap < _MIN_AP:
             raise DetectorError(
-                f"the float model itself has an AP of {accuracy.ap:.4f} on these photos: are the labels "
-                "those of its classes, and the annotations of these photos?"
+                f"the float model itself has an AP of {accuracy.ap:.4f} on these photos: "
+                "check that the annotations belong to these photos, and the labels to this model"
             )
         return Score(accuracy.ap, accuracy, self._operation(self.true.found), None)
 
-    def _evaluate(self, options: Options) -> tuple[Evaluation, Matches]:
-        wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)  # as COCO counts
+    def _measure_ap(self, options: Options) -> tuple[Evaluation, Matches]:
+        wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)  # COCO's evaluation settings
         with closing(self._open(replace(options, wanted=wanted))) as detector:
             self._categories = self._photos.truth.categories(detector.info.labels)
             return measure(detector, self._photos.truth, self._photos.numbers)
@@ -194,24 +198,28 @@ class ByLabels(Judge):
         return operation(self._photos.truth, self._photos.numbers, self._categories, found, self._confidence)
 
 
-class ByFloatModel(Judge):
-    """Judges by the share of boxes that the float model has too, on frames without labels."""
+class AgreementEvaluator(Evaluator):
+    """Scores by the share of boxes that agree with the float model's, without labels."""
 
     measure = "agreement"
 
-    def __init__(self, open_model: Open, reference: Options, frames: Frames, budget: float, seed: int = 0) -> None:
+    def __init__(
+        self, open_model: OpenDetector, reference: Options, frames: Frames, budget: float, seed: int = 0
+    ) -> None:
         self._groups, self._unit = frames.groups, frames.unit
         super().__init__(open_model, reference, frames, budget, seed)
 
     def _value(self, options: Options) -> float:
-        return compare(self.true.found, self._look(options), self._confidence)[0].share
+        return compare(self.true.found, self._predict(options), self._confidence)[0].share
 
-    def judge(self, options: Options) -> tuple[Score, Look]:
-        found = self._look(options)
+    def evaluate(self, options: Options) -> tuple[Score, Predictions]:
+        found = self._predict(options)
         agreement, differences = compare(self.true.found, found, self._confidence)
         counts = by_group(differences, self._groups)
         interval = drop_of_share(1.0, counts, self._seed, self._unit)
-        return self._ruled(Score(agreement.share, None, None, agreement), interval), Look(found, differences)
+        return self._with_ruling(Score(agreement.share, None, None, agreement), interval), Predictions(
+            found, differences
+        )
 
     def _score_of_float(self, reference: Options) -> Score:  # noqa: ARG002 - it agrees with itself
         agreement = compare(self.true.found, self.true.found, self._confidence)[0]

@@ -20,8 +20,8 @@ from detectors.detections import Detections, plausible
 from detectors.matching import match
 from detectors.port import Detector, DetectorError, HostImage
 
-_LEAST_IOU = 0.5  # of a box that found its object, for precision and recall
-_EVERY_AREA = 0  # COCO's first range of areas
+_MIN_IOU = 0.5  # of a match, for precision and recall
+_ALL_AREAS = 0  # COCO's first range of areas
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Evaluation:
         ap: at IoU 0.50 to 0.95.
         ap50, ap75: at one IoU.
         ap_small, ap_medium, ap_large: by area of the object.
-        images, boxes: how much truth there was.
+        images, boxes: numbers of labelled photos and objects.
         classes: AP of each class that has truth, by name.
     """
 
@@ -49,7 +49,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Operation:
-    """What a user sees who runs a detector at one confidence, each box with its best class.
+    """Precision and recall at one confidence threshold, each box with its best class only.
 
     Attributes:
         precision: the share of the boxes that are right, at IoU 0.5; 0 where there is no box.
@@ -66,7 +66,7 @@ class Truth:
 
     Attributes:
         paths: of the photos, in the order of the annotations.
-        groups: the clip that each photo is a frame of, by the annotations' `video_id`; None where they name no clips.
+        groups: the clip of each photo, from the annotations' `video_id`; None if any photo lacks one.
 
     Raises:
         DetectorError: the annotations cannot be read, or pycocotools is missing.
@@ -95,22 +95,22 @@ class Truth:
         """A photo, (height, width, 3) BGR.
 
         Raises:
-            DetectorError: it cannot be read, or has another size than the annotations say.
+            DetectorError: the file is unreadable, or its size differs from the annotations.
         """
-        path, told = self.paths[photo], self._sizes[photo]
+        path, stated = self.paths[photo], self._sizes[photo]
         image = cv2.imread(str(path), cv2.IMREAD_COLOR)
         if image is None:
             raise DetectorError(f"photo {path} cannot be read: is --images the right folder?")
         seen = (image.shape[1], image.shape[0])
-        if None not in told and told != seen:
+        if None not in stated and stated != seen:
             raise DetectorError(
-                f"photo {path} is {seen[0]}x{seen[1]}, the annotations say {told[0]}x{told[1]}: "
-                "they are of other photos"
+                f"photo {path} is {seen[0]}x{seen[1]}, the annotations say {stated[0]}x{stated[1]}: "
+                "the annotations belong to other photos"
             )
         return np.asarray(image, np.uint8)
 
     def categories(self, labels: Sequence[str]) -> list[int]:
-        """The category id of each class: by name, or by order where the model names nothing and the counts agree.
+        """The category id of each class: by name, or by order if the model has no label names and the counts agree.
 
         Raises:
             DetectorError: a label is not among the categories.
@@ -123,8 +123,8 @@ class Truth:
             return sorted(known)
         missing = [label for label in labels if label not in by_name]
         raise DetectorError(
-            f"the annotations have {len(known)} categories, and none is named {missing[0]!r} as a label of the model "
-            "is: pass --labels with the names that the annotations use"
+            f"the annotations have {len(known)} categories, but not {missing[0]!r}, which is a label of the model: "
+            "pass --labels with the names that the annotations use"
         )
 
 
@@ -132,7 +132,7 @@ def evaluate(detector: Detector, images: Path, annotations: Path) -> Evaluation:
     """Run the detector over every photo that the annotations name.
 
     Raises:
-        DetectorError: a file is missing or is not what it should be, or the labels do not fit.
+        DetectorError: a file is missing or invalid, or the labels do not match.
     """
     return measure(detector, Truth(images, annotations))[0]
 
@@ -141,10 +141,10 @@ def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = Non
     """Run the detector over labelled photos.
 
     Args:
-        photos: numbers of some of the photos, in rising order; None for all.
+        photos: indices of photos in rising order; None for all.
 
     Raises:
-        DetectorError: a photo cannot be read, or the labels do not fit.
+        DetectorError: a photo cannot be read, or the labels do not match.
     """
     numbers = list(range(len(truth.paths)) if photos is None else photos)
     categories = truth.categories(detector.info.labels)
@@ -156,7 +156,7 @@ def measure(detector: Detector, truth: Truth, photos: Sequence[int] | None = Non
 def score(
     truth: Truth, photos: Sequence[int], categories: Sequence[int], found: Sequence[Detections]
 ) -> tuple[Evaluation, Matches]:
-    """COCO's figures of what was found on each of the photos.
+    """COCO's figures for detections on photos.
 
     Args:
         categories: the category id of each class.
@@ -173,9 +173,8 @@ def score(
         scores.accumulate()
         scores.summarize()
     boxes = len(truth.coco.getAnnIds(imgIds=ids))
-    # A figure is -1 where there is no truth of its kind. The array is (IoU, recall, class, area, limit): all areas, and
-    # the largest limit.
-    precision = scores.eval["precision"][:, :, :, _EVERY_AREA, -1]
+    # A figure is -1 without ground truth. Axes: IoU, recall, class, area, limit; the last limit is the largest.
+    precision = scores.eval["precision"][:, :, :, _ALL_AREAS, -1]
     classes = {
         str(truth.coco.cats[category]["name"]): round(float(values[values > -1].mean()), 4)
         for category, values in zip(scores.params.catIds, precision.transpose(2, 0, 1))
@@ -189,10 +188,10 @@ def score(
 def operation(
     truth: Truth, photos: Sequence[int], categories: Sequence[int], found: Sequence[Detections], confidence: float
 ) -> Operation:
-    """Precision and recall at a confidence. A box on a crowd counts neither way.
+    """Precision and recall at a confidence threshold. Boxes on a crowd are ignored.
 
     Args:
-        found: as `run` detects, with the best class of each box.
+        found: as `run` detects, each box with its best class.
     """
     hits = boxes = objects = 0
     ids = np.array(categories, np.int32)
@@ -201,7 +200,7 @@ def operation(
         rows = truth.coco.loadAnns(truth.coco.getAnnIds(imgIds=[truth.ids[number]]))
         crowd = [row for row in rows if row["iscrowd"]]
         xyxy, classes = _boxes([row for row in rows if not row["iscrowd"]])
-        pairs = match(xyxy, classes, one.xyxy, ids[one.class_id], _LEAST_IOU)
+        pairs = match(xyxy, classes, one.xyxy, ids[one.class_id], _MIN_IOU)
         spare = np.ones(len(one), np.bool_)
         spare[[pair[1] for pair in pairs]] = False
         hits += len(pairs)
@@ -220,17 +219,17 @@ def _boxes(rows: Sequence[dict[str, Any]]) -> tuple[NDArray[np.float32], NDArray
 def _on_crowds(
     spare: Detections, ids: NDArray[np.int32], crowds: NDArray[np.float32], classes: NDArray[np.int32]
 ) -> int:
-    """How many boxes lie by half or more on a crowd of their class."""
+    """Number of boxes of which half the area or more lies on a crowd of their class."""
     low = np.maximum(spare.xyxy[:, None, :2], crowds[None, :, :2])
     high = np.minimum(spare.xyxy[:, None, 2:], crowds[None, :, 2:])
     common = np.clip(high - low, 0, None).prod(axis=2)
     area = (spare.xyxy[:, 2:] - spare.xyxy[:, :2]).prod(axis=1)[:, None]
     same = ids[spare.class_id][:, None] == classes[None]
-    return int((same & (area > 0) & (common >= _LEAST_IOU * area)).any(axis=1).sum())
+    return int((same & (area > 0) & (common >= _MIN_IOU * area)).any(axis=1).sum())
 
 
 def _results(photo: int, found: Detections, categories: Sequence[int]) -> list[dict[str, Any]]:
-    """A photo's boxes as COCO's results have them."""
+    """A photo's boxes in COCO's result format."""
     sizes = found.xyxy.copy()
     sizes[:, 2:] -= sizes[:, :2]
     rows = zip(sizes.tolist(), found.confidence.tolist(), found.class_id.tolist())
@@ -240,7 +239,7 @@ def _results(photo: int, found: Detections, categories: Sequence[int]) -> list[d
 
 
 def _matches(scores: Any, truth: Truth, photos: Sequence[int]) -> Matches:
-    """What COCOeval matched with what, by category."""
+    """COCOeval's matches, by category."""
     ids = scores.params.imgIds  # in rising order
     place = {truth.ids[number]: row for row, number in enumerate(photos)}
     stride = len(scores.params.areaRng) * len(ids)
@@ -255,7 +254,7 @@ def _matches(scores: Any, truth: Truth, photos: Sequence[int]) -> Matches:
 
 
 def _category(rows: Sequence[dict[str, Any]], place: dict[int, int]) -> Category:
-    """One category from COCOeval's rows of its photos; the strongest detection first, ties as COCOeval breaks them."""
+    """One category from COCOeval's rows, by falling score; ties in COCOeval's order."""
     truths = np.zeros(len(place), np.int64)
     for row in rows:
         truths[place[row["image_id"]]] = np.count_nonzero(np.asarray(row["gtIgnore"]) == 0)
@@ -268,7 +267,7 @@ def _category(rows: Sequence[dict[str, Any]], place: dict[int, int]) -> Category
 
 
 def _nothing() -> Any:
-    """Results without a box; loadRes takes no empty list."""
+    """Results without a box: loadRes rejects an empty list."""
     from pycocotools.coco import COCO
 
     results = COCO()
@@ -279,20 +278,20 @@ def _nothing() -> Any:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """pycocotools prints its progress."""
+    """Hide the progress that pycocotools prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 def _read(annotations: Path) -> dict[str, Any]:
-    """The ground truth, with what COCO's own files always have and others leave out."""
+    """The annotations, with defaults for keys that COCO's own files always have."""
     try:
         content: dict[str, Any] = json.loads(annotations.read_text(encoding="utf-8"))
         missing = [key for key in ("images", "annotations", "categories") if key not in content]
     except (OSError, ValueError, TypeError) as error:
         raise DetectorError(f"annotations {annotations} cannot be read as JSON: {error}") from error
     if missing:
-        raise DetectorError(f"annotations {annotations} are not COCO's: `{missing[0]}` is missing")
+        raise DetectorError(f"annotations {annotations} are not in COCO's format: `{missing[0]}` is missing")
     content.setdefault("info", {})
     for number, annotation in enumerate(content["annotations"], start=1):
         annotation["id"] = number  # COCOeval takes 0 for "no match"
