@@ -40,7 +40,7 @@ _TIMED_FRAMES = 32  # frames for measuring speed
 
 @dataclass(frozen=True)
 class CalibrationConfig:
-    """What to make, and how much accuracy it may lose.
+    """A model to make, and the accuracy it may lose.
 
     Attributes:
         options: the float model, and how it will run.
@@ -121,8 +121,8 @@ class Calibration:
         """
         config = self._config
         with self._progress("the float model", 0):
-            steering, judging = self._pictures()
-            self._prepare_evaluators(steering, judging)
+            tuning, test = self._pictures()
+            self._prepare_evaluators(tuning, test)
         with self._progress("frames", self._frames.count(held_out=False)) as advance:
             self._inputs = list(self._prepared(advance))
         trials = [self._reference()]
@@ -132,7 +132,7 @@ class Calibration:
         chosen, why = decide(trials, config.precision)
         return Outcome(
             config.options.path.name, config.backend, self.evaluator.measure, trials, chosen, why, config.budget,
-            list(steering.names), list(judging.names), self._frames,
+            list(tuning.names), list(test.names), self._frames,
         )  # fmt: skip
 
     def _pictures(self) -> tuple[Photos | Frames, Photos | Frames]:
@@ -140,18 +140,16 @@ class Calibration:
         config, folder = self._config, self._folder / "frames"
         if config.labelled:
             return split(Truth(*config.labelled), config.test_share, config.seed)
-        judging = self._frames.part(folder, held_out=True)
-        return self._frames.part(folder, held_out=False, limit=max(1, len(judging))), judging
+        test = self._frames.part(folder, held_out=True)
+        return self._frames.part(folder, held_out=False, limit=max(1, len(test))), test
 
-    def _prepare_evaluators(self, steering: Photos | Frames, judging: Photos | Frames) -> None:
+    def _prepare_evaluators(self, tuning: Photos | Frames, test: Photos | Frames) -> None:
         """One evaluator gives rulings, one restores layers on the final backend, one chooses ranges on the CPU."""
         config = self._config
         own = config.options if config.backend == "cpu" else replace(config.options, precision="fp32")
-        self.evaluator = self._evaluator_for(self._open, own, judging)
-        self._ranges = self._evaluator_for(self._open_cpu, config.options, steering) if steering else None
-        evaluator = (
-            self._evaluator_for(self._open, own, steering) if steering and config.backend != "cpu" else self._ranges
-        )
+        self.evaluator = self._evaluator_for(self._open, own, test)
+        self._ranges = self._evaluator_for(self._open_cpu, config.options, tuning) if tuning else None
+        evaluator = self._evaluator_for(self._open, own, tuning) if tuning and config.backend != "cpu" else self._ranges
         self._restoration = Restoration(evaluator, config.max_float, self._progress, self._remove_engines)
 
     def _evaluator_for(self, opening: OpenDetector, reference: Options, pictures: Photos | Frames) -> Evaluator:

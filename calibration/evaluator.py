@@ -89,8 +89,8 @@ def split(truth: Truth, share: float, seed: int) -> tuple[Photos, Photos]:
     groups = truth.groups or [str(number) for number in range(len(truth.paths))]
     names = sorted(set(groups))
     random.Random(f"{seed} judging").shuffle(names)  # noqa: S311 - to choose photos by
-    judging = set(names[: max(1, round(share * len(names)))])
-    parts = [[number for number, name in enumerate(groups) if (name in judging) is one] for one in (False, True)]
+    test_names = set(names[: max(1, round(share * len(names)))])
+    parts = [[number for number, name in enumerate(groups) if (name in test_names) is one] for one in (False, True)]
     if share < 1 and not parts[0]:
         raise DetectorError(f"{len(groups)} labelled photos are too few to choose settings by some and test by others")
     return Photos(truth, parts[0]), Photos(truth, parts[1])

@@ -217,14 +217,14 @@ class Sampler:
         own, held = self._split()
         # Half of the frames are a uniform sample, half the most different ones: rare scenes have the widest ranges.
         chosen = _Selection(own, self._seed, self._count).select(uniform=self._count // 2)
-        judging = _Selection(held, self._seed, self._held_out).select(uniform=self._held_out)
-        count = len(chosen) + len(judging)
+        held_out = _Selection(held, self._seed, self._held_out).select(uniform=self._held_out)
+        count = len(chosen) + len(held_out)
         if count < minimum:
             raise DetectorError(
                 f"the frames are too similar: {count} of {candidates} differ, and {minimum} are needed: "
                 "give recordings of other hours, or more cameras"
             )
-        rows = [(row, False) for row in chosen] + [(row, True) for row in judging]
+        rows = [(row, False) for row in chosen] + [(row, True) for row in held_out]
         entries = [_write(folder, number, row, held_out=out) for number, (row, out) in enumerate(rows)]
         result = FrameSet(self._seed, self._seen, self._unusable, candidates - count, entries)
         (folder / "manifest.json").write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1) + b"\n")

@@ -140,7 +140,7 @@ def parts_of(model: onnx.ModelProto) -> dict[str, frozenset[str]]:
 
 
 def layers_to_restore(
-    ranked: Sequence[Cost], score: Callable[[Sequence[str]], float], least: float, *, all_first: bool = False
+    ranked: Sequence[Cost], score: Callable[[Sequence[str]], float], minimum: float, *, all_first: bool = False
 ) -> tuple[int | None, list[Step]]:
     """The smallest number of most sensitive layers that must be float to reach a score, and the tries.
 
@@ -155,8 +155,8 @@ def layers_to_restore(
 
     def reached(count: int) -> bool:
         value = score([cost.layer for cost in ranked[:count]])
-        steps.append(Step(count, value, value >= least))
-        return value >= least
+        steps.append(Step(count, value, value >= minimum))
+        return value >= minimum
 
     if all_first and not reached(len(ranked)):
         return None, steps
