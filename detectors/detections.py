@@ -1,4 +1,4 @@
-"""The value every detector returns: boxes of one picture, checked at birth."""
+"""The result of every detector: boxes of one picture, validated on construction."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Detections:
         xyxy: (n, 4) float32, corners in source pixels.
         confidence: (n,) float32, 0-1.
         class_id: (n,) int32, index into the model's labels.
-        left_out: candidates that were too many to be looked at, the weakest.
-        checked: the detector knows that all of them are `plausible`.
+        left_out: number of candidates above the limit of NMS; the weakest are left out.
+        checked: all boxes are known to be `plausible`.
 
     Raises:
-        ValueError: a shape or dtype is another.
+        ValueError: wrong shape or dtype.
     """
 
     xyxy: npt.NDArray[np.float32]
@@ -46,7 +46,7 @@ class Detections:
         return len(self.confidence)
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
-        """The rows of a boolean mask (n,), of indices, or of a slice, in their order."""
+        """The rows selected by a boolean mask (n,), by indices, or by a slice."""
         return Detections(self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out, self.checked)
 
 
@@ -56,21 +56,21 @@ def nothing() -> Detections:
 
 
 def plausible(found: Sequence[Detections], classes: int) -> tuple[Sequence[Detections], int]:
-    """Pictures' boxes without those that no picture has, and how many those were.
+    """Pictures' boxes without the impossible ones, and how many were removed.
 
-    A model may be damaged, overflow in half precision, or not be a detector: a corner or confidence that is not a
-    number, a confidence outside 0 to 1, corners the wrong way round, a class that has no label. The GPU looks at its
-    boxes itself, because numpy gives up the GIL for arrays of this size, and a lane waits to get it back.
+    A damaged model, an overflow or a model of another task gives NaN corners or confidences, confidences outside 0 to
+    1, inverted corners, or class ids without a label. The GPU checks its
+    boxes itself: numpy releases the GIL for arrays of this size, and a lane waits to get it back.
 
     Args:
-        classes: labels that the model has.
+        classes: number of the model's labels.
     """
     if all(one.checked for one in found):
         return found, 0
     left, top, right, bottom = np.concatenate([one.xyxy for one in found]).T
     confidence = np.concatenate([one.confidence for one in found])
     class_id = np.concatenate([one.class_id for one in found])
-    # Comparisons with what is not a number are false.
+    # Comparisons with NaN are false.
     good = (left <= right) & (top <= bottom) & (right - left + bottom - top < np.inf)
     good &= (confidence >= 0) & (confidence <= 1) & (class_id >= 0) & (class_id < classes)
     if good.all():

@@ -1,4 +1,4 @@
-"""The one place that picks a backend. Nobody else asks which one it is."""
+"""The only place that chooses a backend."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from detectors.trt.engine import EngineStore
     from detectors.trt.layers import Layer
 Backend = Literal["auto", "trt", "cpu", "fake"]
-# By the names under which they are installed: what decodes and detects, and whose versions change figures.
+# Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 
 
-_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each that the driver knows
+_GPUS = Path("/proc/driver/nvidia/gpus")  # one folder per GPU known to the driver
 
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a backend can be used here; the reason says with what, or why not."""
+    """Whether a backend can be used here; the reason names its versions, or the obstacle."""
 
     backend: str
     available: bool
@@ -36,28 +36,28 @@ class Availability:
 
 
 def availability() -> list[Availability]:
-    """Each backend that a model can run on, best first."""
+    """All backends that run models, the best first."""
     return [_trt(), _cpu()]
 
 
 def passed_over(backend: str) -> list[Availability]:
-    """What `auto` would rather have had than the backend it took, and why it could not."""
+    """The better backends than this one that are not available."""
     return [row for row in takewhile(lambda row: row.backend != backend, availability()) if not row.available]
 
 
 def best_backend() -> Backend:
-    """The one that `auto` takes.
+    """The backend for `auto`.
 
     Raises:
-        BackendUnavailableError: there is none; or this machine has a GPU and TensorRT, and they cannot be used. The CPU
-            is a hundred times slower, and is to be asked for.
+        BackendUnavailableError: no backend, or an unusable GPU on a machine with TensorRT. The CPU is a hundred times
+            slower and never chosen silently.
     """
     rows = availability()
     gpu = rows[0]
     if not gpu.available and find_spec("tensorrt") is not None and gpus() > 0:
         raise BackendUnavailableError(
-            f"this machine has an NVIDIA GPU and TensorRT, and they cannot be used: {gpu.reason}; mend that, or ask "
-            "for the CPU (model.backend: cpu, or --backend cpu)"
+            f"this machine has an NVIDIA GPU and TensorRT, but they cannot be used: {gpu.reason}; fix that, "
+            "or choose the CPU explicitly (model.backend: cpu, or --backend cpu)"
         )
     found = [row for row in rows if row.available]
     if not found:
@@ -67,15 +67,15 @@ def best_backend() -> Backend:
 
 
 def gpus() -> int:
-    """How many NVIDIA's driver knows here, whether they work or not."""
+    """Number of NVIDIA GPUs known to the driver, working or not."""
     return len(list(_GPUS.iterdir())) if _GPUS.is_dir() else 0
 
 
 def open_detector(backend: Backend, options: Options) -> Detector:
-    """Open a model on a backend; `auto` takes the first that is available.
+    """Open a model on a backend; for `auto` on the best available one.
 
     Raises:
-        BackendUnavailableError: the backend asked for cannot be used here, or see `best_backend`; says why.
+        BackendUnavailableError: the backend cannot be used here; see also `best_backend`.
         DetectorError: the model cannot be used.
     """
     if backend == "auto":
@@ -87,17 +87,17 @@ def open_detector(backend: Backend, options: Options) -> Detector:
 
 
 def engine_store(cache: Path | None) -> EngineStore:
-    """The engines kept in a cache folder, None for the usual one; needs no GPU."""
+    """The engines in a cache folder, None for the default; needs no GPU."""
     from detectors.trt.engine import EngineStore
 
     return EngineStore(cache_folder(cache) / "engines")
 
 
 def engine_layers(options: Options) -> list[Layer]:
-    """What the layers of an engine are and take, on the GPU it is for; it is built where it is not there.
+    """Layers and kernel times of a model's engine on this GPU; builds the engine if needed.
 
     Raises:
-        BackendUnavailableError: there is no such GPU here.
+        BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
     with closing(open_detector("trt", options)) as detector:
@@ -108,7 +108,7 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
     """See `detectors.trt.tensors`.
 
     Raises:
-        BackendUnavailableError: there is no GPU here.
+        BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
     gpu = _trt()

@@ -1,4 +1,4 @@
-"""FP16 written into the graph, for a backend that takes precision from there alone."""
+"""Converts a graph to FP16, for backends that read precision from the graph."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from detectors.port import DetectorError
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _FLOAT_INPUTS = (("Resize", 1), ("Resize", 2))  # region and scales are FP32
-_LARGEST = float(np.finfo(np.float16).max)
-_LEAST_SCALE = 2.0**-14  # of quantisation: below it FP16 loses digits
+_FP16_MAX = float(np.finfo(np.float16).max)
+_MIN_SCALE = 2.0**-14  # of quantisation; smaller scales lose digits in FP16
 _QUANTISING = ("QuantizeLinear", "DequantizeLinear")
 _QUANTISING_OPSET = 19  # the first that quantises FP16
-_BOUNDED = ("Clip", "Max", "Min", "Where")  # a bound beyond FP16 bounds nothing there: it may as well be FP16's largest
-_KEEP = "lookout.fp32_nodes"  # in a file's metadata
+_BOUNDED = ("Clip", "Max", "Min", "Where")  # their bounds are clipped to FP16's range: a larger bound has no effect
+_FP32_NODES_KEY = "lookout.fp32_nodes"  # of the file's metadata
 
 
 def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset()) -> onnx.ModelProto:
-    """The model with FP16 input, weights and arithmetic, and FP32 outputs. The one given is changed.
+    """Convert a model in place to FP16 input, weights and arithmetic, with FP32 outputs.
 
-    What follows the last weighted layer stays FP32: it computes boxes in pixels, and above 512 FP16 knows every
-    second half pixel only. So does a node with a weight beyond FP16's range, and each that the file says to keep.
+    Nodes after the last weighted layer stay FP32: they compute boxes in pixels, and above 512 FP16 has a resolution of
+    half a pixel. Nodes with a weight beyond FP16's range stay FP32, and so do those listed in the file.
 
     Args:
-        keep: names of nodes that stay FP32, beside those of `kept_of`.
+        keep: names of further nodes that stay FP32, see `fp32_nodes`.
 
     Raises:
-        DetectorError: it has branches or loops, or no node of such a name.
+        DetectorError: the model has branches or loops, or lacks a node to keep.
     """
     graph = model.graph
-    keep |= kept_of(model)
+    keep |= fp32_nodes(model)
     if unknown := keep - {node.name for node in graph.node}:
         raise DetectorError(f"the model has no node {min(unknown)!r} to keep in FP32")
     if any(attribute.HasField("g") for node in graph.node for attribute in node.attribute):
-        raise DetectorError("a model with branches or loops cannot be turned into FP16: set model.precision: fp32")
+        raise DetectorError("a model with branches or loops cannot be converted to FP16: set model.precision: fp32")
     types = _types(model)
     _constants_to_initializers(graph)
-    _modernise(model)
+    _raise_opset(model)
     large = _beyond_half(graph)
     full = tail(graph)
     full |= {number for number, node in enumerate(graph.node) if node.name in keep or large.intersection(node.input)}
@@ -60,20 +60,21 @@ def to_half(model: onnx.ModelProto, keep: frozenset[str] = frozenset()) -> onnx.
 
 
 def keep_in_fp32(model: onnx.ModelProto, nodes: frozenset[str]) -> None:
-    """Write into a float model's file which nodes `to_half` is to leave FP32, for who converts it later."""
-    entry = next((row for row in model.metadata_props if row.key == _KEEP), None) or model.metadata_props.add(key=_KEEP)
+    """Write into a float model's metadata which nodes `to_half` leaves FP32."""
+    entry = next((row for row in model.metadata_props if row.key == _FP32_NODES_KEY), None)
+    entry = entry or model.metadata_props.add(key=_FP32_NODES_KEY)
     entry.value = "\n".join(sorted(nodes))
 
 
-def kept_of(model: onnx.ModelProto) -> frozenset[str]:
-    """The nodes that a file says to leave FP32."""
-    rows = (row.value.split("\n") for row in model.metadata_props if row.key == _KEEP)
+def fp32_nodes(model: onnx.ModelProto) -> frozenset[str]:
+    """The nodes that stay FP32, from the file's metadata."""
+    rows = (row.value.split("\n") for row in model.metadata_props if row.key == _FP32_NODES_KEY)
     return frozenset(name for names in rows for name in names if name)
 
 
 def tail(graph: onnx.GraphProto) -> set[int]:
-    """Numbers of the nodes after the last weighted layer on every way to an output."""
-    before_weights: set[str] = set()  # tensors that some weighted layer depends on
+    """Indices of the nodes after the last weighted layer on every path to an output."""
+    before_weights: set[str] = set()  # tensors that a weighted layer depends on
     after: set[int] = set()
     for number in reversed(range(len(graph.node))):  # ONNX keeps nodes in topological order
         node = graph.node[number]
@@ -92,7 +93,7 @@ def _types(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def _constants_to_initializers(graph: onnx.GraphProto) -> None:
-    """One kind of constant instead of two."""
+    """Replace Constant nodes by initializers."""
     kept = []
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -106,8 +107,8 @@ def _constants_to_initializers(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def _modernise(model: onnx.ModelProto) -> None:
-    """A quantised model at the opset that quantises FP16, its operators in that opset's spelling."""
+def _raise_opset(model: onnx.ModelProto) -> None:
+    """Raise a quantised model to the first opset that quantises FP16, and rewrite operators that changed."""
     version = next(entry for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     graph = model.graph
     if version.version >= _QUANTISING_OPSET or not any(node.op_type in _QUANTISING for node in graph.node):
@@ -126,19 +127,19 @@ def _modernise(model: onnx.ModelProto) -> None:
 
 
 def _beyond_half(graph: onnx.GraphProto) -> set[str]:
-    """Constants beyond FP16's range that a node computes with; bounds are none."""
+    """Constants beyond FP16's range that a node computes with, except bounds."""
     bounds = {name for node in graph.node if node.op_type in _BOUNDED for name in node.input}
     found = set()
     for weight in graph.initializer:
         if weight.data_type == TensorProto.FLOAT and weight.name not in bounds:
             values = np.abs(numpy_helper.to_array(weight))
-            if not values.max(initial=0.0) <= _LARGEST:
+            if not values.max(initial=0.0) <= _FP16_MAX:
                 found.add(weight.name)
     return found
 
 
 def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
-    """FP16 copies of the constants that these nodes read; the others keep theirs."""
+    """Give these nodes FP16 copies of their constants."""
     floats = {weight.name: weight for weight in graph.initializer if weight.data_type == TensorProto.FLOAT}
     halves: dict[str, str] = {}
     scales = {node.input[1] for node in body if node.op_type in _QUANTISING}
@@ -148,9 +149,9 @@ def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
                 halves.setdefault(name, f"{name}_fp16")
                 node.input[place] = halves[name]
     for name, half in halves.items():
-        values = np.clip(numpy_helper.to_array(floats[name]), -_LARGEST, _LARGEST).astype(np.float16)
+        values = np.clip(numpy_helper.to_array(floats[name]), -_FP16_MAX, _FP16_MAX).astype(np.float16)
         if name in scales:
-            values = np.maximum(values, np.float16(_LEAST_SCALE))
+            values = np.maximum(values, np.float16(_MIN_SCALE))
         graph.initializer.append(numpy_helper.from_array(values, half))
     used = {name for node in graph.node for name in node.input}
     kept = [weight for weight in graph.initializer if weight.name in used]
@@ -159,17 +160,17 @@ def _halve_weights(graph: onnx.GraphProto, body: list[onnx.NodeProto]) -> None:
 
 
 def _cast_between(graph: onnx.GraphProto, full: set[int], halved: set[str], floats: set[str]) -> None:
-    """One cast for each tensor that is FP16 and read as FP32, or the reverse; the model's outputs are FP32.
+    """Add a cast for each tensor that is FP16 but read as FP32, or the reverse; the model's outputs become FP32.
 
     Args:
-        full: numbers of the nodes that compute in FP32.
-        halved, floats: tensors that are FP16, and those that FP32 nodes make.
+        full: indices of the FP32 nodes.
+        halved, floats: FP16 tensors, and outputs of FP32 nodes.
     """
     nodes = list(graph.node)
     outputs = {entry.name for entry in graph.output} & halved
     up = {name for number in full for name in nodes[number].input if name in halved} - outputs
     down = {name for number, node in enumerate(nodes) if number not in full for name in node.input if name in floats}
-    # An output keeps its name as FP32, and has another before its cast; what FP32 nodes read gets one after it.
+    # An output keeps its name as FP32 and is renamed before its cast; other tensors are renamed after their cast.
     before = {name: f"{name}_fp16" for name in outputs}
     wide, narrow = {name: f"{name}_fp32" for name in up}, {name: f"{name}_fp16" for name in down}
     casts = {half: _cast(half, name, TensorProto.FLOAT) for name, half in sorted(before.items())}
@@ -183,7 +184,7 @@ def _cast_between(graph: onnx.GraphProto, full: set[int], halved: set[str], floa
         ordered.append(node)
         ordered.extend(casts.pop(name) for name in node.output if name in casts)
     del graph.node[:]
-    graph.node.extend([*casts.values(), *ordered])  # what is left reads the model's input
+    graph.node.extend([*casts.values(), *ordered])  # the remaining casts read the model's input
 
 
 def _cast(name: str, result: str, to: int) -> onnx.NodeProto:
@@ -191,7 +192,7 @@ def _cast(name: str, result: str, to: int) -> onnx.NodeProto:
 
 
 def with_float_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with FP32 outputs, where it was exported with FP16 ones. The one given is changed."""
+    """Convert FP16 outputs of a model to FP32, in place."""
     graph = model.graph
     halves = [entry for entry in graph.output if entry.type.tensor_type.elem_type == TensorProto.FLOAT16]
     names = {entry.name: f"{entry.name}_fp16" for entry in halves}

@@ -1,4 +1,4 @@
-"""How a model's raw output becomes boxes: output layouts, class-wise NMS. Pure numpy, the reference for every backend.
+"""Decoding of raw model output: layouts of heads, class-wise NMS. Pure numpy; the reference for every backend.
 
 A head is recognised by the shapes of the model's outputs and its metadata, never by the file's name:
 
@@ -28,17 +28,17 @@ from detectors.port import DetectorError, PostprocessParams
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
 _STRIDES = ((8, 16, 32), (8, 16, 32, 64))
-MOST_CANDIDATES = 8192  # of one picture that NMS looks at; only a threshold near zero ever meets it
+MOST_CANDIDATES = 8192  # per picture, for NMS; reached only with a threshold near zero
 
 
 @dataclass(frozen=True)
 class Head:
-    """One recognised head.
+    """A recognised head.
 
     Attributes:
-        name: a name of the table above.
-        classes: how many, or None where the output does not tell (end2end).
-        spec: what the family's input looks like.
+        name: a name from the table above.
+        classes: number of classes; None if the output does not show it (end2end).
+        spec: the family's input.
     """
 
     name: str
@@ -46,29 +46,29 @@ class Head:
     spec: InputSpec
 
     def detections(
-        self, output: Floats, box: Letterbox, wanted: PostprocessParams, most: int = MOST_CANDIDATES
+        self, output: Floats, box: Letterbox, wanted: PostprocessParams, max_candidates: int = MOST_CANDIDATES
     ) -> Detections:
         """The boxes of one picture.
 
         Args:
             output: the picture's raw output, without the batch dimension.
-            box: where the picture lies in the input.
-            most: candidates that NMS looks at, the strongest.
+            box: place of the picture in the input.
+            max_candidates: NMS considers the strongest ones only.
         """
         layout = _LAYOUTS[self.name]
-        with np.errstate(invalid="ignore", over="ignore"):  # a damaged model gives what is not a number
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged model computes NaN
             boxes, scores, classes = layout.candidates(output, wanted, (self.spec.width, self.spec.height))
             if len(scores) == 0:
                 return nothing()
             if layout.nms:
-                keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections, most)
+                keep = nms(boxes, scores, classes, wanted.iou, wanted.max_detections, max_candidates)
             else:
-                keep = np.argsort(-scores, kind="stable")[: min(most, wanted.max_detections)]
-            left_out = max(0, len(scores) - most)
+                keep = np.argsort(-scores, kind="stable")[: min(max_candidates, wanted.max_detections)]
+            left_out = max(0, len(scores) - max_candidates)
             return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32), left_out)
 
     def scores(self, output: Floats) -> Floats:
-        """Of one picture's raw output, what is a score: from 0 to 1."""
+        """The scores in one picture's raw output; from 0 to 1."""
         return _LAYOUTS[self.name].scores(output)
 
 
@@ -87,10 +87,10 @@ def recognise(
         override: the name of a head, or "auto".
 
     Raises:
-        DetectorError: none fits; says what was seen and what is supported.
+        DetectorError: no head matches; names the outputs and the supported layouts.
     """
     if override != "auto" and override not in _LAYOUTS:
-        raise DetectorError(f"head {override!r} is not known; known are auto, {', '.join(_LAYOUTS)}")
+        raise DetectorError(f"unknown head {override!r}: supported are auto, {', '.join(_LAYOUTS)}")
     task = metadata.get("task", "detect")
     if task != "detect":
         raise DetectorError(f"the model's task is {task!r}; Lookout runs detection models only")
@@ -115,24 +115,24 @@ def nms(
     classes: npt.NDArray[np.intp],
     iou: float,
     limit: int,
-    most: int = MOST_CANDIDATES,
+    max_candidates: int = MOST_CANDIDATES,
 ) -> npt.NDArray[np.intp]:
     """Greedy class-wise non-maximum suppression.
 
-    Equal scores keep their order in the input, so that the result depends on nothing but the values.
+    Equal scores keep their input order, so that the result is deterministic.
 
     Args:
         boxes: (n, 4) xyxy.
         scores: (n,).
         classes: (n,); boxes of different classes never suppress each other.
-        iou: a box that overlaps a stronger one of its class by more is removed.
-        limit: at most so many are kept.
-        most: at most so many are looked at, the strongest.
+        iou: a box is removed if its IoU with a stronger one of its class is higher.
+        limit: maximum number of kept boxes.
+        max_candidates: only the strongest ones are considered.
 
     Returns:
         Indices of the kept boxes, strongest first.
     """
-    order = np.argsort(-scores, kind="stable")[:most]
+    order = np.argsort(-scores, kind="stable")[:max_candidates]
     left, top, right, bottom = boxes[order].T
     areas = (right - left) * (bottom - top)
     kinds = classes[order]
@@ -144,7 +144,7 @@ def nms(
         width = np.minimum(right[best], right[rest]) - np.maximum(left[best], left[rest])
         height = np.minimum(bottom[best], bottom[rest]) - np.maximum(top[best], top[rest])
         inter = np.maximum(width, 0) * np.maximum(height, 0)
-        # Multiplied out, so that boxes of no area divide nothing by nothing.
+        # Multiplied out to avoid dividing by zero for boxes without area.
         overlaps = inter > iou * (areas[best] + areas[rest] - inter)
         rest = rest[~(overlaps & (kinds[rest] == kinds[best]))]
     return np.array(kept, dtype=np.intp)
@@ -157,7 +157,7 @@ _Candidates = tuple[Floats, Floats, npt.NDArray[np.intp]]
 
 @dataclass(frozen=True)
 class _Layout:
-    """`match` gives the number of classes, 0 where it cannot be told, None where the shape is another's."""
+    """`match` returns the number of classes, 0 if unknown, None if the shape does not match."""
 
     looks: str
     match: Callable[[Shape, tuple[int, int]], int | None]
@@ -194,27 +194,27 @@ def _match_yolox(shape: Shape, size: tuple[int, int]) -> int | None:
 
 def _yolov5(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     rows = output[output[:, 4] >= wanted.confidence]
-    which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
-    return _corners(rows[which, :4]), scores, classes
+    rows_reached, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
+    return _corners(rows[rows_reached, :4]), scores, classes
 
 
 def _yolov8(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     columns = output[:, output[4:].max(axis=0) >= wanted.confidence]
-    which, scores, classes = _pick(columns[4:].T, wanted)
-    return _corners(columns[:4, which].T), scores, classes
+    rows_reached, scores, classes = _pick(columns[4:].T, wanted)
+    return _corners(columns[:4, rows_reached].T), scores, classes
 
 
 def _end2end(output: Floats, wanted: PostprocessParams, _size: tuple[int, int]) -> _Candidates:
     rows = output[output[:, 4] >= wanted.confidence]
-    classes = np.where(np.abs(rows[:, 5]) < 1 << 24, rows[:, 5], -1)  # as far as float32 counts
+    classes = np.where(np.abs(rows[:, 5]) < 1 << 24, rows[:, 5], -1)  # float32 is exact up to there
     return rows[:, :4], rows[:, 4], classes.astype(np.intp)
 
 
 def _yolox(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -> _Candidates:
     cells = np.flatnonzero(output[:, 4] >= wanted.confidence)
     rows = output[cells]
-    which, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
-    rows, cells = rows[which], cells[which]
+    rows_reached, scores, classes = _pick(rows[:, 5:] * rows[:, 4:5], wanted)
+    rows, cells = rows[rows_reached], cells[rows_reached]
     grid, stride = _grid(size, len(output))
     centres = (rows[:, :2] + grid[cells]) * stride[cells]
     sizes = np.exp(rows[:, 2:4]) * stride[cells]
@@ -222,8 +222,7 @@ def _yolox(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -> 
 
 
 def _pick(scores: Floats, wanted: PostprocessParams) -> tuple[npt.NDArray[np.intp], Floats, npt.NDArray[np.intp]]:
-    """Row, score and class of what reaches the threshold among scores (n, c). A row is left out where one of its scores
-    is not a number."""
+    """Row, score and class of each score (n, c) above the threshold. A row with a NaN is left out."""
     reached = scores.max(axis=1) >= wanted.confidence
     if wanted.multi_label:
         rows, classes = np.nonzero((scores >= wanted.confidence) & reached[:, None])
@@ -241,7 +240,7 @@ def _corners(boxes: Floats) -> Floats:
 
 @lru_cache(maxsize=8)
 def _grid(size: tuple[int, int], rows: int) -> tuple[Floats, Floats]:
-    """Cell (n, 2) and stride (n, 1) of each row of a YOLOX output, in the order of its strides."""
+    """Cell (n, 2) and stride (n, 1) of each row of a YOLOX output, in order of strides."""
     strides = next(strides for strides in _STRIDES if _cells(size, strides) == rows)
     cells, scale = [], []
     for stride in strides:
@@ -251,7 +250,7 @@ def _grid(size: tuple[int, int], rows: int) -> tuple[Floats, Floats]:
     return np.concatenate(cells).astype(np.float32), np.concatenate(scale).astype(np.float32)
 
 
-# In the order they are tried; end2end last, because its six columns are also a one-class row of the others.
+# In order of matching; end2end is last, because its six columns also match one-class rows of the others.
 _LAYOUTS = {
     "yolov5": _Layout("(b, 3n, 5+c)", _match_yolov5, _yolov5, lambda rows: rows[:, 4:]),
     "yolov8": _Layout("(b, 4+c, n)", _match_yolov8, _yolov8, lambda columns: columns[4:]),

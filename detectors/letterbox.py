@@ -1,6 +1,6 @@
-"""Letterbox geometry: how a picture of any size is laid into the model's input, and boxes brought back.
+"""Letterbox geometry: placing a picture of any size in the model's input, and mapping boxes back.
 
-Pure numpy, and the reference for every backend: a faster preprocess must sample where `resample` samples.
+Pure numpy; the reference for every backend: a faster preprocess must sample like `resample`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-PAD = 114  # the grey that YOLO models are trained with
+PAD = 114  # the grey of YOLO's training
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a model's family wants to see.
+    """The input of a model's family.
 
     Attributes:
-        width, height: of the model's input, pixels.
-        centred: padding shared between both sides (YOLOv5, v8); otherwise the picture lies top-left (YOLOX).
+        width, height: pixels.
+        centred: padding on both sides (YOLOv5, v8); otherwise the picture lies top-left (YOLOX).
         rgb: channel order RGB; otherwise BGR.
         scale: factor on the 0-255 values (1/255 or 1).
     """
@@ -33,11 +33,11 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class Letterbox:
-    """Where a source picture lies in the model's input; all in pixels.
+    """The place of a source picture in the model's input, in pixels.
 
     Attributes:
         source: width and height of the source picture.
-        left, top, width, height: the rectangle it covers in the model's input.
+        left, top, width, height: the picture's rectangle in the model's input.
     """
 
     source: tuple[int, int]
@@ -47,7 +47,7 @@ class Letterbox:
     height: int
 
     def to_source(self, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """Boxes xyxy in input pixels, shape (n, 4), as source pixels, clipped to the picture; float32."""
+        """Map boxes, (n, 4) float32 xyxy in input pixels, to source pixels, clipped to the picture."""
         width, height = self.source
         scale = np.array([width / self.width, height / self.height] * 2, dtype=np.float32)
         shift = np.array([self.left, self.top] * 2, dtype=np.float32)
@@ -57,9 +57,9 @@ class Letterbox:
 
 
 def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
-    """The largest rectangle of the picture's proportions in the model's input, at least 1x1.
+    """The largest rectangle with the picture's aspect ratio in the model's input, at least 1x1.
 
-    Sizes are rounded, and odd padding goes to the right and bottom, as in ultralytics' LetterBox.
+    Sizes are rounded; odd padding goes to the right and bottom, as in ultralytics' LetterBox.
     """
     ratio = min(spec.width / width, spec.height / height)
     inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
@@ -70,15 +70,13 @@ def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
 
 
 def samples(source: int, target: int) -> int:
-    """How many places a pixel of the target looks at along one axis, evenly spread: so many that none of the source is
-    skipped, for each place sees two pixels.
-    """
+    """Number of samples per target pixel along one axis. A sample covers two source pixels, so that none is skipped."""
     return max(1, -(-source // (2 * target)))
 
 
 def resample(image: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.float32]:
-    """Bilinear resize with half-pixel centres and clamped borders, as OpenCV's INTER_LINEAR; where a picture shrinks by
-    more than two, the mean of several such samples for each pixel.
+    """Bilinear resize with half-pixel centres and clamped borders, like OpenCV's INTER_LINEAR. When shrinking by more
+    than two, a pixel is the mean of several samples.
 
     Args:
         image: (h, w, 3) uint8.
@@ -96,7 +94,7 @@ def resample(image: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArr
 
 
 def preprocess(image: npt.NDArray[np.uint8], spec: InputSpec) -> npt.NDArray[np.float32]:
-    """One picture as a model's input: the reference for every backend.
+    """One picture as model input; the reference for every backend.
 
     Args:
         image: (h, w, 3) uint8 BGR.

@@ -1,4 +1,4 @@
-"""Which boxes of two sets are the same object: for measuring a detector against truth or against another."""
+"""Matching of two sets of boxes, to compare a detector with ground truth or with another detector."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Classes = npt.NDArray[np.int32]
 
 
 def iou_matrix(a: Boxes, b: Boxes) -> npt.NDArray[np.float32]:
-    """Intersection over union of each pair: (n, 4) and (m, 4) xyxy to (n, m); 0 for boxes of no area."""
+    """IoU of each pair: (n, 4) and (m, 4) xyxy to (n, m) float32; 0 for boxes without area."""
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
     inter = np.clip(high - low, 0, None).prod(axis=2)
@@ -20,7 +20,7 @@ def iou_matrix(a: Boxes, b: Boxes) -> npt.NDArray[np.float32]:
 
 
 def match(a: Boxes, a_class: Classes, b: Boxes, b_class: Classes, least_iou: float) -> list[tuple[int, int, float]]:
-    """Pairs (index in a, index in b, IoU) of the same class, best overlap first, each box used once."""
+    """Pairs (index in a, index in b, IoU) of the same class, best IoU first; each box is used once."""
     overlap = iou_matrix(a, b) * (a_class[:, None] == b_class[None])
     pairs: list[tuple[int, int, float]] = []
     for flat in np.argsort(-overlap, axis=None, kind="stable"):

@@ -1,4 +1,4 @@
-"""What every backend asks of a model's file before it loads it."""
+"""Checks of a model file before a backend loads it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def read(path: Path) -> bytes:
     """The file's content.
 
     Raises:
-        DetectorError: it cannot be read, or cannot be a model.
+        DetectorError: the file cannot be read, or is not a model.
     """
     try:
-        if path.is_char_device() or path.is_block_device():  # which may have no end
+        if path.is_char_device() or path.is_block_device():  # may be endless
             raise DetectorError(f"model {path} is not a file; set model.path")
         content = path.read_bytes()
     except OSError as error:
@@ -30,7 +30,7 @@ def read(path: Path) -> bytes:
         export = f"yolo export model={path.name} format=onnx dynamic=True"
         raise DetectorError(f"model {path} is a PyTorch file: export it to ONNX, such as by `{export}`")
     if path.suffix in _ENGINES:
-        raise DetectorError(f"model {path} is a built engine: give the ONNX file, engines are built from it and kept")
+        raise DetectorError(f"model {path} is a built engine: give the ONNX file, from which engines are built")
     return content
 
 
@@ -39,14 +39,13 @@ def sha256(content: bytes) -> str:
 
 
 def quantised(content: bytes, metadata: Mapping[str, str]) -> str | None:
-    """What the quantised layers of an ONNX file compute in, "int8" or "fp8"; None for a float model.
+    """The precision of an ONNX file's quantised layers, "int8" or "fp8"; None for a float model.
 
-    The metadata may say so; otherwise the file is searched for the name of the operator that all such files have,
-    which needs no parser.
+    Read from the metadata, or else found by searching the file for an operator's name, without a parser.
     """
-    told = metadata.get("lookout.precision")
-    if told in ("int8", "fp8"):
-        return told
+    stated = metadata.get("lookout.precision")
+    if stated in ("int8", "fp8"):
+        return stated
     return "int8" if b"DequantizeLinear" in content else None
 
 
@@ -54,17 +53,17 @@ def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options:
     """Width and height of a model's input, pixels.
 
     Args:
-        shape: (batch, 3, height, width), a string where the model leaves it open.
+        shape: (batch, 3, height, width); a string for a dynamic dimension.
         metadata: the ONNX file's own key-value pairs.
 
     Raises:
-        DetectorError: the model leaves it open and nobody says; or fixed, and another is asked for.
+        DetectorError: the size is dynamic and not configured, or fixed and configured differently.
     """
     height, width = shape[2], shape[3]
     if isinstance(height, int) and isinstance(width, int):
         if options.input_size not in (None, (width, height)):
             raise DetectorError(
-                f"{options.path}: the model's input is fixed at {width}x{height}: drop model.input_size"
+                f"{options.path}: the model's input is fixed at {width}x{height}: remove model.input_size"
             )
         return width, height
     if options.input_size is not None:
@@ -76,14 +75,14 @@ def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options:
 
 
 def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:
-    """What to tell of a file that is made for batches of one size.
+    """A note on a file with a fixed batch size smaller than `max_batch`; empty otherwise.
 
     Args:
-        size: that it is made for, None for any.
+        size: the file's batch size; None if dynamic.
     """
     if size is None or size >= options.max_batch:
         return ()
     return (
-        f"{options.path.name} is made for batches of {size}, where {options.max_batch} could be taken: export it with "
-        "a dynamic batch (dynamic=True), and a GPU does many times as much",
+        f"{options.path.name} has a fixed batch size of {size}, but {options.max_batch} is possible: export it with a "
+        "dynamic batch (dynamic=True) to run many times faster on a GPU",
     )

@@ -1,4 +1,4 @@
-"""Kernels compiled for the GPU that is found, and kept: the only file that imports the compiler's bindings."""
+"""Compiles kernels for the present GPU and caches them; the only importer of the compiler's bindings."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ try:
 except ImportError as error:
     raise BackendUnavailableError("CUDA's Python bindings are not installed: pip install cuda-python") from error
 
-_OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference's
+_OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same arithmetic as the reference
 
 
 def compile_cubin(source: Path, architecture: str, cache: Path | None = None) -> bytes:
-    """A .cu file for an architecture such as "sm_90", by NVRTC: needs neither a GPU nor a driver.
+    """Compile a .cu file with NVRTC for an architecture such as "sm_90"; needs no GPU and no driver.
 
     Args:
-        cache: a folder of earlier results, by hash of source, options, compiler and architecture.
+        cache: folder of compiled kernels, by hash of source, options, compiler and architecture.
 
     Raises:
-        BackendUnavailableError: there is no NVRTC.
-        DetectorError: it does not compile; with the compiler's words.
+        BackendUnavailableError: NVRTC is missing.
+        DetectorError: a compiler error, with its message.
     """
     text = source.read_bytes()
     try:
         version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
-    except RuntimeError as error:  # the bindings found no library
+    except RuntimeError as error:  # library not found
         raise BackendUnavailableError(
             "NVRTC, which compiles the kernels for your GPU, is not installed: pip install 'cuda-toolkit[nvrtc]'"
         ) from error
@@ -44,7 +44,7 @@ def compile_cubin(source: Path, architecture: str, cache: Path | None = None) ->
         return cached.read_bytes()
     cubin = _compile(text, source.name, options)
     if cached:
-        _write_at_once(cached, cubin)
+        _write_atomically(cached, cubin)
     return cubin
 
 
@@ -54,10 +54,10 @@ def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
         try:
             _checked(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))
         except CudaError as error:
-            said = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-            _checked(nvrtc.nvrtcGetProgramLog(program, said))
-            words = said.rstrip(b"\0").decode(errors="replace").strip()
-            raise DetectorError(f"{name} does not compile with {' '.join(options)}: {words}") from error
+            compiler_log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
+            _checked(nvrtc.nvrtcGetProgramLog(program, compiler_log))
+            message = compiler_log.rstrip(b"\0").decode(errors="replace").strip()
+            raise DetectorError(f"{name} does not compile with {' '.join(options)}: {message}") from error
         cubin: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))
         _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
         return cubin
@@ -65,8 +65,8 @@ def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _write_at_once(path: Path, content: bytes) -> None:
-    """Whole or not at all, also when two processes write it."""
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all, also with concurrent writers."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(content)

@@ -1,8 +1,7 @@
-"""The port every backend implements: a Detector opened once makes Lanes, one for each thread.
+"""The port of every backend: a Detector is opened once and makes Lanes, one per thread.
 
-A Detector holds what threads may share (weights, an engine). A Lane holds what they may not (buffers, a
-stream of commands, an execution context), is made, used and closed by one thread, and allocates nothing
-per batch that it could have allocated before.
+A Detector holds what threads share: weights, an engine. A Lane holds what they do not: buffers, a stream, an execution
+context. One thread makes, uses and closes a lane. A lane allocates at its start, not per batch.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ from detectors.detections import Detections
 
 
 class DetectorError(Exception):
-    """A model or backend that cannot be used: one line saying what was seen and what to do next."""
+    """A model or backend that cannot be used: one line with the cause and the remedy."""
 
 
 class BackendUnavailableError(DetectorError):
-    """This machine lacks what the backend needs; the text is the reason."""
+    """This machine lacks something the backend needs; the text says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class HostImage:
     """A picture in host memory.
 
     Attributes:
-        bgr: (height, width, 3) uint8, C-contiguous, never written to after it is made.
+        bgr: (height, width, 3) uint8, C-contiguous; not written to after construction.
     """
 
     bgr: npt.NDArray[np.uint8]
@@ -48,20 +47,20 @@ class HostImage:
 
 
 class DeviceImage(msgspec.Struct, frozen=True, gc=False):
-    """A picture in the GPU's memory as NV12, which is what a hardware decoder leaves there.
+    """A picture in GPU memory as NV12, the output format of hardware decoders.
 
     Attributes:
         luma: address of (height, width) uint8.
         chroma: address of (ceil(height / 2), 2 * ceil(width / 2)) uint8, U and V alternating.
-        pitch: bytes from row to row, of both planes.
+        pitch: bytes per row, of both planes.
         width, height: pixels.
         bt709: matrix BT.709, otherwise BT.601.
         full_range: luma 0-255, otherwise 16-235.
-        ready: handle of the event after which the planes are whole, 0 if they are. The planes must stay as they are
-            until `Lane.detect` has returned.
-        lease: whatever keeps the planes as they are for as long as it is held.
-        turns: quarter turns clockwise that make it upright, 0 to 3; `width` and `height` are those of the upright
-            picture, and the planes are as they were decoded.
+        ready: handle of an event that completes when the planes are complete; 0 if they are. The planes must not change
+            before `Lane.detect` returns.
+        lease: an object that keeps the planes unchanged while it is referenced.
+        turns: quarter turns clockwise to make the picture upright, 0 to 3. `width` and `height` are of the upright
+            picture, the planes as decoded.
     """
 
     luma: int
@@ -80,50 +79,50 @@ ENGINE = "engine"
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
 Image = HostImage | DeviceImage
-"""What a lane accepts. Pictures on a device are for the backend that runs there."""
+"""A picture in host memory, or on the backend's own device."""
 
 
 Fetch = Callable[[], HostImage]
-"""Waits for a picture that is on its way into host memory; from any thread, more than once. It raises DetectorError
-where the picture cannot be had, such as when the lane was closed meanwhile."""
+"""Waits for a picture on its way to host memory. May be called by any thread, more than once. Raises DetectorError if
+the picture cannot be fetched, for example because the lane was closed."""
 
 
 def on_host(image: Image) -> HostImage:
-    """The picture, for a backend that reads host memory.
+    """The picture, for backends that read host memory only.
 
     Raises:
-        DetectorError: it is on a device.
+        DetectorError: the picture is on a device.
     """
     if isinstance(image, DeviceImage):
-        raise DetectorError("this backend reads pictures in host memory alone: set the source's decode to cpu")
+        raise DetectorError("this backend reads host memory only: set the source's decode to cpu")
     return image
 
 
 def at_hand(image: Image) -> Fetch:
-    """What `Lane.fetch` gives of a picture that is in host memory already.
+    """A `Fetch` for a picture that is in host memory already.
 
     Raises:
-        DetectorError: it is on a device.
+        DetectorError: the picture is on a device.
     """
     picture = on_host(image)
     return lambda: picture
 
 
-def cache_folder(wish: Path | None = None) -> Path:
-    """Where what is built from models is kept: as wished, or systemd's folder for it, or ~/.cache/lookout."""
-    return wish or Path(os.environ.get("CACHE_DIRECTORY") or Path.home() / ".cache" / "lookout")
+def cache_folder(folder: Path | None = None) -> Path:
+    """The folder for files built from models: the given one, systemd's cache directory, or ~/.cache/lookout."""
+    return folder or Path(os.environ.get("CACHE_DIRECTORY") or Path.home() / ".cache" / "lookout")
 
 
 @dataclass(frozen=True)
 class PostprocessParams:
-    """Which boxes to return.
+    """Limits of postprocessing.
 
     Attributes:
-        confidence: boxes below it are not returned.
-        iou: class-wise NMS removes a box that overlaps a stronger one of its class by more.
-        max_detections: at most so many boxes a picture, the strongest.
-        multi_label: a box may be returned once for each class that reaches the threshold, as COCO AP is counted
-            by convention; otherwise for its best class only.
+        confidence: minimum confidence of a box.
+        iou: NMS removes a box whose IoU with a stronger box of its class is higher.
+        max_detections: maximum number of boxes per picture; the strongest remain.
+        multi_label: return a box once for each class above the threshold, COCO's convention for AP; otherwise only for
+            its best class.
     """
 
     confidence: float = 0.25
@@ -139,21 +138,20 @@ class Options:
     Attributes:
         path: the ONNX file.
         head: name of the head, or "auto" to recognise it.
-        labels: a file of one label a line, "coco" for the built-in list, or None for the model's own.
-        input_size: width and height for a model whose input size is dynamic, pixels.
-        wanted: which boxes to return.
-        max_batch: at most so many pictures a batch.
+        labels: a file with one label per line, "coco" for the built-in list, or None for the model's own.
+        input_size: width and height in pixels, for a model with a dynamic input size.
+        wanted: limits of postprocessing.
+        max_batch: maximum number of pictures per batch.
         threads: CPU threads of one inference, 0 for all cores.
-        precision: of the arithmetic; auto is the file's own where that is quantised, and else the backend's fastest
-            that does not overflow on noise. What was taken is told in `ModelInfo.precision`; what it costs,
-            `lookout calibrate` measures. int8 and fp8 are in the file or are not: asking for them only makes sure.
-        builder_level: how long a backend that builds engines looks for the fastest, 0-5.
-        cache: folder for what is built from the model; None for the usual one, see `cache_folder`.
-        lanes: how many will be made.
-        device: which GPU.
-        memory_limit: bytes of the GPU's memory that may be used, None for what is free. A backend with memory of its
-            own uses fewer lanes or smaller batches to stay within, and says so in `ModelInfo.notes`.
-        frame_size: width and height of the largest picture that memory is set aside for; a larger one takes more.
+        precision: auto: a quantised file's own precision; otherwise the backend's fastest one that does not overflow on
+            noise. `ModelInfo.precision` has the result. int8 and fp8 only check that the file has that precision.
+        builder_level: effort of an engine builder to find fast kernels, 0-5.
+        cache: folder for files built from the model; None for the default, see `cache_folder`.
+        lanes: number of lanes that will be made.
+        device: number of the GPU.
+        memory_limit: bytes of GPU memory that may be used; None for all free memory. The backend reduces lanes or
+            batches to stay within it, and says so in `ModelInfo.notes`.
+        frame_size: width and height of the largest picture with reserved memory; a larger one allocates more.
     """
 
     path: Path
@@ -174,23 +172,22 @@ class Options:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What was opened.
+    """Facts about an opened model.
 
     Attributes:
         name: the file's stem.
         digest: first 12 hexadecimal digits of the file's SHA-256.
         precision: of the arithmetic, such as "fp32".
         backend: such as "cpu".
-        head: how raw output becomes boxes, a name from `detectors.heads`.
+        head: name of the output decoder, from `detectors.heads`.
         input_size: width and height, pixels.
-        labels: one for each class.
-        max_batch: at most so many pictures a batch.
-        notes: what the user should know about choices made for them, one line each.
-        lanes: at most so many may be made.
-        memory: what the backend has planned to use of its device: name and bytes; `ENGINE` is its form of the
-            model.
-        startup: what opening took, in its order: name and seconds.
-        gpu: number of the GPU whose pictures lanes take as they lie there (`DeviceImage`), None for host memory alone.
+        labels: one per class.
+        max_batch: maximum number of pictures per batch.
+        notes: automatic choices that a user should know of, one line each.
+        lanes: maximum number of lanes.
+        memory: planned device memory, name and bytes; `ENGINE` is the backend's form of the model.
+        startup: steps of opening, in order: name and seconds.
+        gpu: number of the GPU whose pictures (`DeviceImage`) lanes accept; None for host memory only.
     """
 
     name: str
@@ -210,7 +207,7 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Where one batch's time went, nanoseconds for the whole batch."""
+    """Nanoseconds that a whole batch spent in each stage."""
 
     preprocess: int
     infer: int
@@ -218,50 +215,50 @@ class StageTimes:
 
 
 class Lane(Protocol):
-    """One thread's way through the detector."""
+    """Detection for one thread."""
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
-        """Detect on 1 to `max_batch` pictures of any sizes; one result for each, in their order.
+        """Detect on 1 to `max_batch` pictures of any sizes; returns one result per picture, in order.
 
         Raises:
-            DetectorError: the backend failed; the lane can be used no more.
+            DetectorError: the backend failed; the lane is unusable.
         """
         ...
 
     def fetch(self, image: Image) -> Fetch:
-        """Begin to bring a picture into host memory, wherever it lies; the lane does not wait for it.
+        """Start copying a picture to host memory, wherever it lies; does not block the lane.
 
         Raises:
-            DetectorError: it cannot be had.
+            DetectorError: the picture cannot be fetched.
         """
         ...
 
     def close(self) -> None:
-        """Release what the lane holds; a second call does nothing."""
+        """Release the lane's resources; idempotent."""
         ...
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A lane that shows what it would give its model."""
+    """A lane with access to its preprocessed input."""
 
     def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]: ...
 
 
 class Detector(Protocol):
-    """An opened model; threads share it."""
+    """An opened model, shared by threads."""
 
     @property
     def info(self) -> ModelInfo: ...
 
     def lane(self) -> Lane:
-        """A new lane, for the calling thread only, warmed up and ready."""
+        """A new, warmed-up lane for the calling thread."""
         ...
 
     def sample(self, width: int, height: int) -> Image:
-        """A picture of nothing, where lanes take pictures fastest from, to measure them with; kept until `close`."""
+        """A blank picture in the memory lanes read fastest, for measurements; valid until `close`."""
         ...
 
     def close(self) -> None:
-        """Release the model; its lanes are closed before."""
+        """Release the model; close its lanes first."""
         ...

@@ -27,7 +27,9 @@ NOT_YET = (
     "daemon/system/",
     "daemon/bench/",
     "daemon/commands/",
-    "detectors/",
+    "detectors/cuda.py",
+    "detectors/trt/lane.py",
+    "detectors/trt/staging.py",
     "daemon/*.py",
 )
 WORDS = {
@@ -112,6 +114,7 @@ KEYS = {
     "calibration/evaluator.py": {"least"},
     "calibration/outcome.py": {"judging", "least"},
     "detectors/accuracy_record.py": {"least"},
+    "detectors/trt/detector.py": {"copiers"},  # until detectors/trt/lane.py is checked
 }
 SENTENCE = re.compile(r"(?:^|[.:;] )(?:Who|Whoever|Whose|What|That which) |\bwho (?:has|have)\b")
 

@@ -30,16 +30,16 @@ def build(options: Options) -> None:
     _print(engine_store(options.cache).entries()[0])
 
 
-def show(wish: str, cache: Path | None) -> None:
+def show(prefix: str, cache: Path | None) -> None:
     """Everything known of one engine.
 
     Raises:
         DetectorError: no one engine begins with that.
     """
-    _print(engine_store(cache).find(wish))
+    _print(engine_store(cache).find(prefix))
 
 
-def layers(wish: str, model: Path, cache: Path | None) -> None:
+def layers(prefix: str, model: Path, cache: Path | None) -> None:
     """What an engine's layers are and take, the slowest first; and those that quantise and were fused with nothing.
 
     Args:
@@ -48,7 +48,7 @@ def layers(wish: str, model: Path, cache: Path | None) -> None:
     Raises:
         DetectorError: there is no such engine, or it is another model's; or it cannot be run here.
     """
-    entry = engine_store(cache).find(wish)
+    entry = engine_store(cache).find(prefix)
     recipe = entry.manifest.recipe if entry.manifest else {}
     if sha256(read(model)) != recipe.get("onnx_sha256"):
         raise DetectorError(f"engine {entry.key} was not built from {model}")
@@ -77,9 +77,9 @@ def layers(wish: str, model: Path, cache: Path | None) -> None:
     console.print(
         f"{len(rows)} layers, by what they read: {counts}; {total:.3f} ms of a batch of {recipe['max_batch']}"
     )
-    loose = [row.name for row in rows if row.loose]
+    unfused = [row.name for row in rows if row.unfused]
     console.print(
-        f"{len(loose)} that quantise or dequantise were fused with nothing{': ' * bool(loose)}{', '.join(loose)}"
+        f"{len(unfused)} that quantise or dequantise were fused with nothing{': ' * bool(unfused)}{', '.join(unfused)}"
     )
 
 
@@ -133,7 +133,7 @@ def _print(entry: Any) -> None:
         for name, value in manifest.recipe.items():
             table.add_row(name, "x".join(map(str, value)) if isinstance(value, list) else str(value))
         table.add_row("model", manifest.model)
-        table.add_row("precision by", manifest.road)
+        table.add_row("precision by", manifest.precision_mode)
         table.add_row("accuracy", manifest.accuracy.line if manifest.accuracy else "not measured: `lookout calibrate`")
         table.add_row("built in", f"{manifest.seconds} s, by {manifest.built_by}")
         table.add_row("size", f"{manifest.plan_bytes / (1 << 20):.1f} MiB")

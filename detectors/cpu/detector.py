@@ -24,10 +24,10 @@ _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "ten
 
 
 class CpuDetector:
-    """An ONNX model in one onnxruntime session; its lanes share the session, which is safe to run from many threads.
+    """An ONNX model in one onnxruntime session, which is thread-safe and shared by the lanes.
 
     Raises:
-        DetectorError: the file is not a model Lookout can run; says what was seen.
+        DetectorError: Lookout cannot run the file.
     """
 
     def __init__(self, options: Options) -> None:
@@ -39,7 +39,7 @@ class CpuDetector:
         inputs, outputs = session.get_inputs(), session.get_outputs()
         if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
             seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
-            raise DetectorError(f"{options.path}: one float input of (batch, 3, height, width) is wanted, got {seen}")
+            raise DetectorError(f"{options.path}: needs one float input of (batch, 3, height, width), but has {seen}")
         self.input = inputs[0].name
         self.dtype: np.dtype[Any] = _DTYPES[inputs[0].type]
         self.fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
@@ -47,11 +47,11 @@ class CpuDetector:
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
-            raise DetectorError(f"{options.path} is {own}, which the CPU runs as it is: set model.precision: auto")
+            raise DetectorError(f"{options.path} is {own}, and the CPU does not convert: set model.precision: auto")
         width, height = input_size(inputs[0].shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
-        # One run with zeros tells the true output shapes, which symbolic ones do not, and warms the session up; a full
-        # batch, so that its memory does not grow when the load does.
+        # A run with zeros shows the output shapes where they are symbolic, and warms the session up. A full batch, so
+        # that memory does not grow under load.
         probe = self.run(np.zeros((batch, 3, height, width), self.dtype))
         shapes = [(node.name, tuple(array.shape)) for node, array in zip(outputs, probe)]
         try:
@@ -81,7 +81,7 @@ class CpuDetector:
         return CpuLane(self, self._options)
 
     def run(self, batch: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Raw outputs for (b, 3, height, width); releases the interpreter's lock while it computes."""
+        """Raw outputs for (b, 3, height, width); releases the GIL while computing."""
         if self._session is None:
             raise DetectorError(f"{self._options.path} is closed")
         try:
@@ -91,7 +91,7 @@ class CpuDetector:
         return outputs
 
     def _raw(self, picture: HostImage) -> npt.NDArray[np.float32]:
-        """Of one picture."""
+        """Raw output of one picture."""
         planes = preprocess(picture.bgr, self.head.spec).astype(self.dtype)
         (raw, *_) = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
         return np.asarray(raw[0], np.float32)
@@ -100,7 +100,7 @@ class CpuDetector:
         return HostImage(np.full((height, width, 3), 114, np.uint8))
 
     def close(self) -> None:
-        """Free the session now, whoever still knows this detector; a run under way keeps it for as long."""
+        """Free the session now, even if this object is still referenced; a running inference completes first."""
         self._session = None
 
 
@@ -110,7 +110,7 @@ class CpuLane:
     def __init__(self, detector: CpuDetector, options: Options) -> None:
         self._detector, self._options = detector, options
         spec = detector.head.spec
-        # Padding is written once; a slot is padded again only when a picture of another shape comes.
+        # Padding is written once; a slot is padded again only for a picture of another shape.
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
         self._input: npt.NDArray[Any] = np.full(shape, PAD * spec.scale, dtype=detector.dtype)
         self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
@@ -127,7 +127,7 @@ class CpuLane:
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
     def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
-        """The model's input for the pictures, (b, 3, height, width): the lane's own buffer, until the next call."""
+        """The pictures as model input, (b, 3, height, width): the lane's buffer, valid until the next call."""
         for slot, image in enumerate(images):
             self._place(slot, on_host(image).bgr)
         batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
@@ -137,7 +137,7 @@ class CpuLane:
         return at_hand(image)
 
     def close(self) -> None:
-        """Free the buffer, whoever still knows this lane."""
+        """Free the buffer now, even if this object is still referenced."""
         self._input = self._input[:0].copy()
 
     def _place(self, slot: int, bgr: npt.NDArray[np.uint8]) -> None:
@@ -151,7 +151,7 @@ class CpuLane:
 
 
 def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
-    """Resize a picture into its rectangle of the planar input, (3, height, width)."""
+    """Resize a picture into its rectangle of `planes`, (3, height, width)."""
     across, down = samples(bgr.shape[1], box.width), samples(bgr.shape[0], box.height)
     for size, way in (
         ((box.width * across, box.height * down), cv2.INTER_LINEAR),
@@ -168,11 +168,11 @@ def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: 
 def _session(options: Options) -> ort.InferenceSession:
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = options.threads
-    # Patterns keep memory for each batch size seen: 540 MiB instead of 300 for YOLOv8n at 8, for 2 % of the time.
+    # Memory patterns keep memory per batch size: 540 instead of 300 MiB for YOLOv8n at 8, and save 2 % of the time.
     settings.enable_mem_pattern = False
-    # Threads spin while a run goes on, which small models need, and not between runs, where it would burn whole cores.
+    # Threads spin during a run, which small models need, but not between runs, which would use whole cores.
     settings.add_session_config_entry("session.force_spinning_stop", "1")
-    settings.log_severity_level = 4  # what fails is raised; the rest is not for an operator
+    settings.log_severity_level = 4  # errors are raised; warnings do not help an operator
     try:
         return ort.InferenceSession(str(options.path), settings, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's own exceptions have no public base class

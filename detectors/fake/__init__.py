@@ -1,1 +1,1 @@
-"""A detector without a model, for tests and for measuring everything but the model."""
+"""A detector without a model, for tests and measurements."""

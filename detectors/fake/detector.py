@@ -1,4 +1,4 @@
-"""One box a picture, found without a model; can take a known time."""
+"""A detector without a model: one box per picture, in a configurable time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LABELS = ("dark", "bright")
 
 
 class FakeDetector:
-    """Says of each picture whether it is dark or bright, with a box over its middle half.
+    """Classifies each picture as dark or bright, with a box over its middle half.
 
     Args:
-        service_s: seconds each batch takes, whatever its size.
-        sleep: how to let that time pass.
+        service_s: seconds per batch of any size.
+        sleep: lets that time pass.
     """
 
     def __init__(self, options: Options, service_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -34,7 +34,7 @@ class FakeDetector:
         return HostImage(np.full((height, width, 3), 114, np.uint8))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
 
 class FakeLane:
@@ -52,7 +52,7 @@ class FakeLane:
         return at_hand(image)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
     def _one(self, image: HostImage) -> Detections:
         width, height = image.width, image.height

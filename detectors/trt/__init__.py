@@ -1,1 +1,1 @@
-"""The NVIDIA backend: TensorRT engines, and everything around them on the GPU. See docs/design.md."""
+"""The NVIDIA backend: TensorRT engines, kernels and GPU memory. See docs/design.md."""

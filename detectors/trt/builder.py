@@ -1,8 +1,7 @@
-"""From an ONNX file to a plan, by TensorRT's builder, in a process of its own.
+"""Builds a plan from an ONNX file with TensorRT's builder, in a child process.
 
-The builder keeps gigabytes of the process it ran in, on the GPU and off it, does not hear signals, and may crash: none
-of that is to happen to a daemon. What is said on the way, and the end, come over a pipe of their own, a line of JSON
-each, because libraries print; the plan comes as a file.
+The builder keeps gigabytes of GPU and host memory, ignores signals and may crash, so it does not run in a daemon.
+Progress and result come over a pipe as JSON lines, because libraries print to stdout; the plan comes as a file.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from detectors.trt.recipe import Recipe
 _DIE_WITH_PARENT = 1  # prctl(2): PR_SET_PDEATHSIG
 
 
-class _Order(msgspec.Struct, frozen=True):
-    """What the child is to build."""
+class _BuildRequest(msgspec.Struct, frozen=True):
+    """The child's task."""
 
     onnx: str
     recipe: Recipe
@@ -40,58 +39,58 @@ class _Order(msgspec.Struct, frozen=True):
     target: str
 
 
-class _Word(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the child says: one of these."""
+class _BuildEvent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message of the child; one field is set."""
 
-    at: str = ""
-    road: str = ""
+    progress: str = ""
+    precision_mode: str = ""
     error: str = ""
 
 
 def builder(folder: Path, device: int) -> Build:
-    """A function that builds.
+    """A function that builds plans.
 
     Args:
-        folder: where timing caches are kept: what one build measured, the next need not measure again.
-        device: which GPU.
+        folder: of timing caches, which speed up later builds.
+        device: number of the GPU.
     """
 
     def build(path: Path, recipe: Recipe, progress: Progress) -> Built:
         with tempfile.TemporaryDirectory(prefix="lookout-") as scratch:
             target = Path(scratch) / "plan"
-            order = _Order(str(path.resolve()), recipe, device, str(folder.resolve()), str(target))
-            last = _listen(order, target.with_name("errors"), progress)
+            request = _BuildRequest(str(path.resolve()), recipe, device, str(folder.resolve()), str(target))
+            last = _listen(request, target.with_name("errors"), progress)
             if last.error:
                 raise DetectorError(last.error)
-            return Built(target.read_bytes(), last.road)
+            return Built(target.read_bytes(), last.precision_mode)
 
     return build
 
 
-def _listen(order: _Order, errors: Path, progress: Progress) -> _Word:
-    """Run the child to its end; its last word."""
-    last = _Word()
+def _listen(request: _BuildRequest, errors: Path, progress: Progress) -> _BuildEvent:
+    """Run the child to its end; returns its last event."""
+    last = _BuildEvent()
     reading, writing = os.pipe()
-    command = [sys.executable, "-m", __spec__.name, msgspec.json.encode(order).decode(), str(writing)]
-    with errors.open("wb") as said, open(reading, "rb") as words:
+    command = [sys.executable, "-m", __spec__.name, msgspec.json.encode(request).decode(), str(writing)]
+    with errors.open("wb") as output, open(reading, "rb") as events:
         try:
-            child = subprocess.Popen(command, stdout=said, stderr=said, pass_fds=[writing])
+            child = subprocess.Popen(command, stdout=output, stderr=output, pass_fds=[writing])
         finally:
             os.close(writing)
         with child:
             try:
-                for line in words:
-                    last = msgspec.json.decode(line, type=_Word)
-                    if last.at:
-                        progress.say(last.at)
-            except BaseException:  # KeyboardInterrupt above all
+                for line in events:
+                    last = msgspec.json.decode(line, type=_BuildEvent)
+                    if last.progress:
+                        progress.update(last.progress)
+            except BaseException:  # such as KeyboardInterrupt
                 child.kill()
                 raise
-    if child.returncode == 0 and (last.road or last.error):
+    if child.returncode == 0 and (last.precision_mode or last.error):
         return last
-    lines = errors.read_text(errors="replace").strip().splitlines() or ["it said nothing"]
+    lines = errors.read_text(errors="replace").strip().splitlines() or ["no output"]
     raise DetectorError(
-        f"{order.recipe.builder} ended with {child.returncode} while building {order.onnx}: {lines[-1]}"
+        f"{request.recipe.builder} ended with {child.returncode} while building {request.onnx}: {lines[-1]}"
     )
 
 
@@ -99,7 +98,7 @@ def _listen(order: _Order, errors: Path, progress: Progress) -> _Word:
 
 
 class _Logger(trt.ILogger):  # type: ignore[misc]
-    """Keeps what TensorRT calls an error: it is told when the build fails, for some builds that go well have them."""
+    """Collects TensorRT's errors. They are reported only if the build fails: successful builds have some too."""
 
     def __init__(self) -> None:
         trt.ILogger.__init__(self)
@@ -111,56 +110,56 @@ class _Logger(trt.ILogger):  # type: ignore[misc]
 
 
 def main() -> None:
-    """The child."""
+    """Run the child."""
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's own handler waits until the builder comes back
-    order, said = msgspec.json.decode(sys.argv[1], type=_Order), int(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python's handler would wait for the builder to return
+    request, pipe = msgspec.json.decode(sys.argv[1], type=_BuildRequest), int(sys.argv[2])
 
-    def say(word: _Word) -> None:
-        os.write(said, msgspec.json.encode(word) + b"\n")
+    def send(event: _BuildEvent) -> None:
+        os.write(pipe, msgspec.json.encode(event) + b"\n")
 
     try:
-        device = Device(order.device)
-        built = _build(order, lambda text: say(_Word(at=text)))
+        device = Device(request.device)
+        built = _build(request, lambda text: send(_BuildEvent(progress=text)))
         device.close()
     except DetectorError as error:
-        say(_Word(error=str(error)))
+        send(_BuildEvent(error=str(error)))
         return
-    Path(order.target).write_bytes(built.plan)
-    say(_Word(road=built.road))
+    Path(request.target).write_bytes(built.plan)
+    send(_BuildEvent(precision_mode=built.precision_mode))
 
 
-def _build(order: _Order, on_progress: Callable[[str], None]) -> Built:
-    recipe, logger = order.recipe, _Logger()
+def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
+    recipe, logger = request.recipe, _Logger()
     maker = trt.Builder(logger)
     network = compat.make_network(trt, maker)
     parser = trt.OnnxParser(network, logger)
-    if not _parse(parser, order.onnx, in_graph=recipe.precision != "fp32" and compat.is_strongly_typed(trt)):
-        words = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
-        raise DetectorError(f"{recipe.builder} cannot read {order.onnx}: {words}")
+    if not _parse(parser, request.onnx, in_graph=recipe.precision != "fp32" and compat.is_strongly_typed(trt)):
+        reasons = "; ".join(parser.get_error(number).desc() for number in range(parser.num_errors))
+        raise DetectorError(f"{recipe.builder} cannot read {request.onnx}: {reasons}")
     config = maker.create_builder_config()
     config.builder_optimization_level = recipe.level
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED  # for `lookout engine show --layers`; costs nothing
     compat.set_tactics(trt, config)
     compat.share_profiles(trt, config)
     compat.limit_streams(config)
-    compat.watch(trt, config, on_progress)
-    road = compat.set_precision(trt, config, network, recipe.precision)
+    compat.monitor(trt, config, on_progress)
+    precision_mode = compat.set_precision(trt, config, network, recipe.precision)
     if recipe.dynamic:
         config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
-    timings = Path(order.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
+    timings = Path(request.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
     _load_timings(config, timings)
     plan = maker.build_serialized_network(network, config)
     if plan is None:
         raise DetectorError(
-            f"{recipe.builder} cannot build {order.onnx} for {recipe.gpu}: {' '.join(logger.errors[-2:])}"
+            f"{recipe.builder} cannot build {request.onnx} for {recipe.gpu}: {' '.join(logger.errors[-2:])}"
         )
-    _keep_timings(config, timings)
-    return Built(bytes(plan), road)
+    _save_timings(config, timings)
+    return Built(bytes(plan), precision_mode)
 
 
 def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
-    """The file, with outputs in FP32, and in FP16 where its graph is to say so."""
+    """Parse the file, with FP32 outputs; converted to FP16 if the graph must have that precision."""
     from detectors.half import to_half, with_float_outputs
 
     model = with_float_outputs(onnx.load(path))
@@ -168,7 +167,7 @@ def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
 
 
 def _profile(maker: Any, name: str, recipe: Recipe) -> Any:
-    """Batches from 1 to the largest; tactics are chosen for half of it."""
+    """Batches from 1 to the largest; tactics are optimised for half of it."""
     width, height = recipe.input_size
     profile = maker.create_optimization_profile()
     shapes = [(batch, 3, height, width) for batch in (1, max(1, recipe.max_batch // 2), recipe.max_batch)]
@@ -177,8 +176,7 @@ def _profile(maker: Any, name: str, recipe: Recipe) -> Any:
 
 
 def _load_timings(config: Any, path: Path) -> None:
-    """Another card of the same name and TensorRT is near enough, which is what ignore_mismatch means: its name is the
-    file's."""
+    """Load timings of the same card name and TensorRT version, which is near enough (ignore_mismatch)."""
     timings = config.create_timing_cache(path.read_bytes() if path.is_file() else b"")
     if timings is None:  # damaged
         os.replace(path, path.with_suffix(".bad"))
@@ -186,8 +184,8 @@ def _load_timings(config: Any, path: Path) -> None:
     config.set_timing_cache(timings, True)
 
 
-def _keep_timings(config: Any, path: Path) -> None:
-    """With what another process has put there meanwhile."""
+def _save_timings(config: Any, path: Path) -> None:
+    """Merge with timings that other processes saved, and write."""
     timings = config.get_timing_cache()
     with locked(path.with_suffix(".lock")):
         if path.is_file():

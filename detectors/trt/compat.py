@@ -1,4 +1,4 @@
-"""Where TensorRT 8.6, 10 and 11 differ: everything else of the backend is the same for all three.
+"""Differences between TensorRT 8.6, 10 and 11; the rest of the backend is the same for all three.
 
 | | 8.6 | 10 | 11 |
 |---|---|---|---|
@@ -9,11 +9,11 @@
 | contexts sharing a profile | a preview feature | always | always |
 | progress of a build | none | IProgressMonitor | IProgressMonitor |
 | memory of a context | device_memory_size | device_memory_size_v2 | device_memory_size_v2 |
-| contexts without memory | a call of their own | a strategy | a strategy |
-| giving it to them | device_memory | set_device_memory | set_device_memory |
+| contexts without memory | a method | a strategy | a strategy |
+| setting it | device_memory | set_device_memory | set_device_memory |
 
-TensorRT 10 takes either road to FP16. It gets the one that 11 knows: one file, one arithmetic, and no deprecated flag.
-Integers behind the enums move from version to version: names only, and asked for before they are used.
+TensorRT 10 supports both ways to FP16; it gets that of 11: one file, one arithmetic, no deprecated flag. Enum values
+change between versions, so only names are used, after a check that they exist.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _OLDEST = (8, 6)
 
 
 def version_of(trt: Any) -> str:
-    """Such as "8.6.0".
+    """The version, such as "8.6.0".
 
     Raises:
-        BackendUnavailableError: too old.
+        BackendUnavailableError: the version is too old.
     """
     version = str(trt.__version__)
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
@@ -40,57 +40,57 @@ def version_of(trt: Any) -> str:
 
 
 def is_strongly_typed(trt: Any) -> bool:
-    """Whether networks take each tensor's precision from the graph."""
+    """Whether a network takes each tensor's precision from the graph."""
     return hasattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED")
 
 
 def make_network(trt: Any, builder: Any) -> Any:
-    """An empty network with an explicit batch dimension, strongly typed where that is known."""
+    """An empty network with an explicit batch dimension, strongly typed if supported."""
     flags = trt.NetworkDefinitionCreationFlag
     name = "STRONGLY_TYPED" if is_strongly_typed(trt) else "EXPLICIT_BATCH"
     return builder.create_network(1 << int(getattr(flags, name)))
 
 
 def set_precision(trt: Any, config: Any, network: Any, precision: Precision) -> str:
-    """Tell the builder the precision; says which road was taken. FP32 is FP32: TF32 rounds to 10 bits and is off."""
+    """Set the builder's precision; returns a description. TF32 is off, because it rounds to 10 bits."""
     flags = trt.BuilderFlag
     if hasattr(flags, "TF32"):
         config.clear_flag(flags.TF32)
     if precision == "fp32":
-        return "FP32 as the graph has it"
+        return "FP32 from the graph"
     if is_strongly_typed(trt):
-        words = {"int8": "INT8 and FP16", "fp8": "FP8 and FP16"}.get(precision, "FP16")
-        return f"{words} in the graph, strongly typed"
+        types = {"int8": "INT8 and FP16", "fp8": "FP8 and FP16"}.get(precision, "FP16")
+        return f"{types} in the graph, strongly typed"
     if precision == "fp8":
-        raise BackendUnavailableError(f"TensorRT {version_of(trt)} builds no FP8: 10 and later do; use int8 or fp16")
+        raise BackendUnavailableError(f"TensorRT {version_of(trt)} has no FP8, 10 and later do: use int8 or fp16")
     config.set_flag(flags.FP16)
-    if precision == "int8":  # the pairs say which layers; the input is theirs to round
+    if precision == "int8":  # Q/DQ pairs select the layers and round the input
         config.set_flag(flags.INT8)
-        return "INT8 in the graph, and what is faster in FP16 by builder flags"
+        return "INT8 in the graph, FP16 by builder flags where faster"
     network.get_input(0).dtype = trt.float16
     return "FP16 by builder flag"
 
 
 def set_tactics(trt: Any, config: Any) -> None:
-    """TensorRT's own convolutions: YOLO needs no others, and an engine without cuBLAS and cuDNN loads without them."""
+    """Use TensorRT's own convolutions: YOLO needs no others, and the engine loads without cuBLAS and cuDNN."""
     names = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
     known = [getattr(trt.TacticSource, name) for name in names if hasattr(trt.TacticSource, name)]
     config.set_tactic_sources(sum(1 << int(source) for source in known))
 
 
 def share_profiles(trt: Any, config: Any) -> None:
-    """So that each lane's context can use the one optimisation profile."""
+    """Let all lanes' contexts use the one optimisation profile."""
     if hasattr(trt.PreviewFeature, "PROFILE_SHARING_0806"):
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
 
 
 def limit_streams(config: Any) -> None:
-    """A lane's work stays in its own stream: lanes run side by side, and graphs are captured from one stream."""
+    """Keep a lane's work in its own stream: lanes run in parallel, and graphs are captured from one stream."""
     config.max_aux_streams = 0
 
 
-def watch(trt: Any, config: Any, said: Callable[[str], None]) -> None:
-    """Have the builder say what it is at, where it can: "Building engine, 12 of 40"."""
+def monitor(trt: Any, config: Any, report: Callable[[str], None]) -> None:
+    """Report the builder's progress if supported, such as "Building engine, 12 of 40"."""
     if not hasattr(trt, "IProgressMonitor"):
         return
 
@@ -105,8 +105,8 @@ def watch(trt: Any, config: Any, said: Callable[[str], None]) -> None:
             self._steps[phase_name] = num_steps
 
         def step_complete(self, phase_name: str, step: int) -> bool:
-            said(f"{phase_name}, {step + 1} of {self._steps.get(phase_name, 0)}")
-            return True  # go on
+            report(f"{phase_name}, {step + 1} of {self._steps.get(phase_name, 0)}")
+            return True  # continue
 
         def phase_finish(self, phase_name: str) -> None:
             self._steps.pop(phase_name, None)
@@ -115,20 +115,20 @@ def watch(trt: Any, config: Any, said: Callable[[str], None]) -> None:
 
 
 def context_bytes(engine: Any) -> int:
-    """Memory that each execution context takes for activations, at the engine's largest batch."""
+    """Activation memory of an execution context, at the engine's largest batch."""
     name = "device_memory_size_v2" if hasattr(engine, "device_memory_size_v2") else "device_memory_size"
     return int(getattr(engine, name))
 
 
 def make_context(trt: Any, engine: Any) -> Any:
-    """An execution context that is given its activations' memory; None where there is no memory for it."""
+    """An execution context without activation memory; None if there is not enough memory."""
     if hasattr(trt, "ExecutionContextAllocationStrategy"):
         return engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
     return engine.create_execution_context_without_device_memory()
 
 
 def give_memory(context: Any, pointer: int, size: int) -> None:
-    """Device memory for a context's activations, which others may use while it does not run."""
+    """Set a context's activation memory; other contexts may use it while this one does not run."""
     if hasattr(context, "set_device_memory"):
         context.set_device_memory(pointer, size)
     else:

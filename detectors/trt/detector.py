@@ -1,4 +1,4 @@
-"""YOLO through TensorRT: one engine that lanes share."""
+"""YOLO through TensorRT: one engine, shared by lanes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ try:
     from detectors.trt.model_file import ModelFile
 except ModuleNotFoundError as error:
     raise BackendUnavailableError(f"{error.name} is not installed: pip install '.[gpu]' tensorrt") from error
-except ImportError as error:  # a library that a package wants
+except ImportError as error:  # a missing library
     raise BackendUnavailableError(
         f"TensorRT does not load: {error}; install it again, or set LD_LIBRARY_PATH to its libraries"
     ) from error
@@ -53,37 +53,37 @@ if TYPE_CHECKING:
     from detectors.trt.layers import Layer
 
 log = structlog.get_logger(__name__)
-_COPIERS = 8
-_RUN = "8.6"  # what all of this has run on
+_MAX_COPY_THREADS = 8
+_TESTED_VERSION = "8.6"  # other versions were checked against their bindings only
 
 
 class Logger(trt.ILogger):  # type: ignore[misc]
-    """TensorRT's words in our log; what it warns of is not for an operator, nor what it says over and over again."""
+    """Logs TensorRT's errors once each; its warnings do not help an operator."""
 
     def __init__(self) -> None:
         trt.ILogger.__init__(self)
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def log(self, severity: Any, text: str) -> None:
         error = severity in (trt.ILogger.Severity.ERROR, trt.ILogger.Severity.INTERNAL_ERROR)
-        if error and text not in self._said:
-            self._said.add(text)
-            log.error("tensorrt", said=text)
+        if error and text not in self._logged:
+            self._logged.add(text)
+            log.error("tensorrt", text=text)
         else:
-            log.debug("tensorrt", said=text)
+            log.debug("tensorrt", text=text)
 
 
 class TrtDetector:
     """See `detectors.port.Detector`.
 
     Attributes:
-        info: what was opened.
+        info: facts about the opened model.
         manifest: of the engine.
-        needs: what its lanes allocate.
+        needs: inputs of the memory plan.
 
     Raises:
-        BackendUnavailableError: no driver, no GPU, or no TensorRT that is new enough.
-        DetectorError: the model cannot be used, or does not fit into the memory.
+        BackendUnavailableError: no driver, no GPU, or no supported TensorRT.
+        DetectorError: the model cannot be used, or does not fit into memory.
     """
 
     info: ModelInfo
@@ -91,7 +91,7 @@ class TrtDetector:
     needs: Needs
 
     def __init__(self, options: Options) -> None:
-        cache, wished = cache_folder(options.cache), options
+        cache, requested = cache_folder(options.cache), options
         with ExitStack() as undo:
             watch = _Stopwatch()
             self.device = Device(options.device)
@@ -100,7 +100,7 @@ class TrtDetector:
             model = ModelFile(options)
             watch.lap("model file")
             cubins = [compile_cubin(source, self.device.architecture, cache / "kernels") for source in kernels.SOURCES]
-            self.preprocess, self.postprocess = (_kept(Module(cubin), undo) for cubin in cubins)
+            self.preprocess, self.postprocess = (_own(Module(cubin), undo) for cubin in cubins)
             watch.lap("kernels")
             self._logger = Logger()
             self._runtime = trt.Runtime(self._logger)
@@ -111,13 +111,13 @@ class TrtDetector:
             watch.lap("engine")
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             self.labels = len(labels)
-            threads = options.threads or min(_COPIERS, os.cpu_count() or 1)
-            self.copiers = _kept(HostCopyPool(self.device, threads), undo)
-            self._try(model)
+            threads = options.threads or min(_MAX_COPY_THREADS, os.cpu_count() or 1)
+            self.copiers = _own(HostCopyPool(self.device, threads), undo)
+            self._run_trial(model)
             watch.lap("trial")
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
-        notes += fixed_batch(model.batch, wished)
+        notes += fixed_batch(model.batch, requested)
         self.info = ModelInfo(
             name=options.path.stem,
             digest=model.digest[:12],
@@ -139,26 +139,26 @@ class TrtDetector:
         return TrtLane(self)
 
     def make_context(self) -> Any:
-        """An execution context without memory for its activations; None where there is no memory for the rest of it."""
+        """An execution context without memory for activations; None if there is not enough memory for the rest."""
         return compat.make_context(trt, self.engine)
 
     def layers(self, runs: int = 50) -> list[Layer]:
-        """The engine's layers, and what each takes of a full batch of zeros."""
+        """The engine's layers, with times for a full batch of zeros."""
         from detectors.trt.layers import Times, inspect, with_times
 
         self.device.make_current()
         context, times = self.engine.create_execution_context(), Times()
         if context is None:
             raise DetectorError("no memory for another execution context")
-        most, spec = self.info.max_batch, self.head.spec
+        batch, spec = self.info.max_batch, self.head.spec
         with ExitStack() as undo:
             stream = undo.enter_context(closing(Stream()))
-            buffers = {self.input: self.needs.input(most), self.output: self.needs.output(most)}
+            buffers = {self.input: self.needs.input(batch), self.output: self.needs.output(batch)}
             for name, size in buffers.items():
                 buffer = undo.enter_context(closing(DeviceBuffer(size)))
                 buffer.clear(stream)
                 context.set_tensor_address(name, buffer.pointer)
-            context.set_input_shape(self.input, (most, 3, spec.height, spec.width))
+            context.set_input_shape(self.input, (batch, 3, spec.height, spec.width))
             context.profiler = times
             for _ in range(runs):
                 context.execute_async_v3(stream.handle)
@@ -171,14 +171,14 @@ class TrtDetector:
         return self._samples[width, height]
 
     def place(self, picture: HostImage) -> DeviceImage:
-        """A picture as a decoder would leave it on the GPU, but for an odd last row or column; kept until `close`."""
+        """Upload a picture as NV12, without an odd last row or column; valid until `close`."""
         self.device.make_current()
         bgr = picture.bgr[: picture.height // 2 * 2, : picture.width // 2 * 2]
         height, width = bgr.shape[:2]
         planes = np.asarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2YUV_I420)).reshape(-1)
         luma, chroma = planes[: height * width], planes[height * width :].reshape(2, -1).T
         rows = np.concatenate((luma, chroma.reshape(-1)))
-        placed = _kept(DeviceBuffer(rows.nbytes), self._undo)
+        placed = _own(DeviceBuffer(rows.nbytes), self._undo)
         with closing(Stream()) as stream:
             placed.upload(rows, stream)
             stream.synchronize()
@@ -186,8 +186,8 @@ class TrtDetector:
 
     def _sample(self, width: int, height: int) -> DeviceImage:
         self.device.make_current()
-        pitch = width + width % 2  # a row of chroma has whole pairs
-        picture = _kept(DeviceBuffer(pitch * (height + (height + 1) // 2)), self._undo)
+        pitch = width + width % 2  # chroma rows have whole pairs
+        picture = _own(DeviceBuffer(pitch * (height + (height + 1) // 2)), self._undo)
         with closing(Stream()) as stream:
             picture.clear(stream)
             stream.synchronize()
@@ -195,12 +195,12 @@ class TrtDetector:
 
     def close(self) -> None:
         try:
-            self.device.make_current()  # in whichever thread the last lane ended
+            self.device.make_current()  # the calling thread is that of the last lane
         finally:
             self._undo.close()
 
     def _load_within_limit(self, model: ModelFile, options: Options, cache: Path) -> tuple[Options, list[str]]:
-        """Load the engine, and another for smaller batches where the memory asks for one."""
+        """Load the engine, or one for smaller batches if memory requires it."""
         free = self.device.free_memory()
         notes = []
         if model.batch is not None:
@@ -210,9 +210,9 @@ class TrtDetector:
             limit = min(options.memory_limit or free, free)
             fits = shrink(options.lanes, options.max_batch, limit, self.needs.total)
             if fits is None or (fits[1] < options.max_batch and model.batch is not None):
-                least = self.needs.total(1, model.batch or 1) >> 20
+                needed = self.needs.total(1, model.batch or 1) >> 20
                 raise DetectorError(
-                    f"{options.path} needs {least} MiB of GPU memory with one lane and its smallest batch, "
+                    f"{options.path} needs {needed} MiB of GPU memory with one lane and its smallest batch, "
                     f"{limit >> 20} MiB are {'free' if limit == free else 'allowed by gpu.memory_limit_mib'}"
                 )
             lanes, batch = fits
@@ -225,7 +225,7 @@ class TrtDetector:
             )
             options = replace(options, lanes=lanes, max_batch=batch)
 
-    def _try(self, model: ModelFile) -> None:
+    def _run_trial(self, model: ModelFile) -> None:
         """See `detectors.trial`."""
         try:
             with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
@@ -236,7 +236,7 @@ class TrtDetector:
             raise DetectorError(f"{self.options.path}: {error}") from error
 
     def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
-        self.engine: Any = None  # of another batch size, before there are two
+        self.engine: Any = None  # frees an engine of another batch size first
         recipe = model.recipe(options, self.device, compat.version_of(trt))
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
@@ -256,12 +256,12 @@ class TrtDetector:
         )
 
     def _deserialize(self, plan: bytes) -> Any:
-        """None where TensorRT does not take it; a lack of memory is told as such, for the plan may be a good one."""
+        """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good."""
         if len(plan) > (free := self.device.free_memory()):
             raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
         return self._runtime.deserialize_cuda_engine(plan)
 
-    # An engine is in `self.engine` alone: an error's traceback must not keep it beyond the context of its memory.
+    # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
 
     def _tensors(self) -> tuple[str, str]:
         """Names of the one input and the one output."""
@@ -269,15 +269,15 @@ class TrtDetector:
         inputs = [name for name in names if self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         outputs = [name for name in names if name not in inputs]
         if len(inputs) != 1 or len(outputs) != 1:
-            raise DetectorError(f"one input and one output are wanted, the model has {inputs} and {outputs}")
+            raise DetectorError(f"the model needs one input and one output, but has {inputs} and {outputs}")
         for name, known in ((inputs[0], (trt.float32, trt.float16)), (outputs[0], (trt.float32,))):
             if self.engine.get_tensor_dtype(name) not in known:
                 kind = self.engine.get_tensor_dtype(name)
-                raise DetectorError(f"the model's tensor {name} is of {kind}: export it with floating-point tensors")
+                raise DetectorError(f"the model's tensor {name} has type {kind}: export it with floating-point tensors")
         return inputs[0], outputs[0]
 
     def _output_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
-        """Of one picture, for an input of a width and height, which a file may leave open."""
+        """Output shape of one picture, for an input size that the file may leave dynamic."""
         shape = tuple(self.engine.get_tensor_shape(self.output))[1:]
         if min(shape) >= 0:
             return shape
@@ -290,23 +290,27 @@ class TrtDetector:
 
 
 def available(device: int = 0) -> str:
-    """What there is, such as "NVIDIA H200, TensorRT 8.6.0", and whether anybody has run Lookout on it.
+    """GPU and version, such as "NVIDIA H200, TensorRT 8.6.0", with a warning if Lookout was never run on it.
 
     Raises:
-        BackendUnavailableError: something is missing; says what.
+        BackendUnavailableError: something is missing.
     """
     version = compat.version_of(trt)
-    doubt = "" if version.startswith(_RUN) else f" (checked against its bindings, never run: {_RUN} was)"
+    doubt = (
+        ""
+        if version.startswith(_TESTED_VERSION)
+        else f" (checked against its bindings, never run: {_TESTED_VERSION} was)"
+    )
     return f"{Device.name_of(device)}, TensorRT {version}{doubt}"
 
 
-def _kept(handle: H, undo: ExitStack) -> H:
+def _own(handle: H, undo: ExitStack) -> H:
     undo.callback(handle.close)
     return handle
 
 
 class _Stopwatch:
-    """What took how long, in seconds."""
+    """Seconds of each step."""
 
     def __init__(self) -> None:
         self._last = monotonic()

@@ -1,8 +1,7 @@
-"""Engines: built from an ONNX file once for each GPU and TensorRT, kept in a folder, loaded from there.
+"""Engine store: engines are built once per ONNX file, GPU and TensorRT version, and loaded from a folder afterwards.
 
-An engine lies beside a manifest that says what it was made from and what it must hash to. It is written whole or not
-at all, under a lock, so that two processes that start at once build once. One that is damaged, or that TensorRT cannot
-load, is set aside and built again.
+A manifest beside each engine has its recipe and hash. Files are written atomically under a lock, so that two processes
+starting at once build once. A damaged or unloadable engine is quarantined and built again.
 """
 
 from __future__ import annotations
@@ -29,40 +28,40 @@ from detectors.port import DetectorError
 from detectors.trt.recipe import Manifest, Recipe
 
 log = structlog.get_logger(__name__)
-_LOOK_S = 0.1  # whether a lock is free
+_POLL_S = 0.1  # between attempts to lock
 _T = TypeVar("_T")
 
 
 class Progress:
-    """What a build last said it was at; threads may ask while it runs."""
+    """The last progress message of a build; thread-safe."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def say(self, text: str) -> None:
+    def update(self, text: str) -> None:
         self.text = text
 
 
 @dataclass(frozen=True)
 class Built:
-    """A plan, and by which road its precision was reached."""
+    """A plan, and how its precision was set."""
 
     plan: bytes
-    road: str
+    precision_mode: str
 
 
 Build = Callable[[Path, Recipe, Progress], Built]
-"""Makes a plan; see `detectors.trt.builder`."""
+"""Builds a plan; see `detectors.trt.builder`."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An engine in the folder.
+    """An engine in the store.
 
     Attributes:
-        key: of its recipe; names it on the command line.
-        problem: why it cannot be used, or None.
-        used_ns: when it was last loaded or built, as the file system has it, UTC ns.
+        key: of its recipe; the engine's name on the command line.
+        problem: why it cannot be used; None if it can.
+        used_ns: time of the last load or build, UTC nanoseconds from the file system.
     """
 
     key: str
@@ -73,10 +72,10 @@ class Entry:
 
 
 class EngineStore:
-    """A folder of engines. Everything but `get_or_build` needs neither a GPU nor TensorRT.
+    """A folder of engines. Only `get_or_build` needs a GPU and TensorRT.
 
     Args:
-        heartbeat_s: while a build takes long, the log says so that often.
+        heartbeat_s: interval of log messages during a build.
     """
 
     def __init__(self, folder: Path, heartbeat_s: float = 10.0) -> None:
@@ -85,62 +84,66 @@ class EngineStore:
     def get_or_build(
         self, onnx: Path, recipe: Recipe, build: Build, load: Callable[[bytes], _T | None]
     ) -> tuple[_T, Manifest]:
-        """The engine of a recipe: from the folder, or built and put there.
+        """Load a recipe's engine from the store, or build and store it.
 
         Args:
-            load: gives what a plan is loaded as, or None where it cannot be.
+            load: loads a plan; None if it cannot be loaded.
 
         Raises:
-            DetectorError: it cannot be built, or cannot be loaded when it is; no plan is left behind.
+            DetectorError: it cannot be built or loaded; no plan is left behind.
         """
         plan = self.folder / f"{onnx.stem}-{recipe.precision}-{recipe.key}.plan"
         self._prepare()
-        with locked(plan.with_suffix(".lock"), self._say_wait):
+        with locked(plan.with_suffix(".lock"), self._log_wait):
             if plan.exists():
                 try:
                     content, manifest = _check(plan, recipe)
                     engine = load(content)
                     if engine is not None:
-                        os.utime(plan)  # `prune` asks when it was last used
+                        os.utime(plan)  # for `prune`
                         return engine, manifest
                     reason = f"{recipe.builder} cannot load it"
                 except _DamagedError as error:
                     reason = str(error)
-                self._set_aside(plan, reason)
-            content, manifest = _make(onnx, recipe, build, self._heartbeat_s)
+                self._quarantine(plan, reason)
+            content, manifest = _build_plan(onnx, recipe, build, self._heartbeat_s)
             engine = load(content)
             if engine is None:
-                raise DetectorError(f"{recipe.builder} built {onnx} and cannot load what it built: see the log above")
+                raise DetectorError(f"{recipe.builder} built {onnx} but cannot load the result: see the log above")
             try:
-                write_whole(plan.with_suffix(".json"), manifest.file)  # a plan without one would be built again
+                write_whole(
+                    plan.with_suffix(".json"), manifest.file
+                )  # first: a plan without a manifest would be rebuilt
                 write_whole(plan, content)
             except OSError as error:
-                engine = None  # which the error's traceback would keep, beyond the context of its memory
+                engine = None  # the traceback must not keep it alive after its device
                 raise DetectorError(
                     f"engine {plan} cannot be written: {error.strerror}; make room, or set model.cache"
                 ) from error
             return engine, manifest
 
     def entries(self) -> list[Entry]:
-        """All engines of the store, the last used first."""
+        """All engines, the last used first."""
         found = [self._entry(plan) for plan in self.folder.glob("*.plan")]
         return sorted(found, key=lambda entry: entry.used_ns, reverse=True)
 
-    def find(self, wish: str) -> Entry:
-        """The one engine whose key, or whose file's name, begins with a wish.
+    def find(self, prefix: str) -> Entry:
+        """The engine whose key or file name starts with a prefix.
 
         Raises:
-            DetectorError: none does, or several do.
+            DetectorError: none or several match.
         """
-        found = [entry for entry in self.entries() if entry.key.startswith(wish) or entry.plan.name.startswith(wish)]
+        found = [
+            entry for entry in self.entries() if entry.key.startswith(prefix) or entry.plan.name.startswith(prefix)
+        ]
         if len(found) == 1:
             return found[0]
         what = "no engine" if not found else f"{len(found)} engines"
-        raise DetectorError(f"{what} in {self.folder} for {wish!r}: `lookout engine list` shows their keys")
+        raise DetectorError(f"{what} in {self.folder} for {prefix!r}: `lookout engine list` shows their keys")
 
     def leftovers(self) -> list[Path]:
-        """Files that no engine needs: set aside, half written, or a manifest whose plan is gone. Locks stay: whoever
-        builds holds one."""
+        """Files without an engine: quarantined, half written, or a manifest without a plan. Lock files stay: a build
+        may hold one."""
         kept = {entry.plan.stem for entry in self.entries()}
         return sorted(
             path
@@ -149,7 +152,7 @@ class EngineStore:
         )
 
     def remove(self, entry: Entry) -> int:
-        """Delete an engine that no process builds; how many bytes that freed."""
+        """Delete an engine once no process builds it; returns the bytes freed."""
         with locked(entry.plan.with_suffix(".lock")):
             freed = 0
             for path in (entry.plan, entry.plan.with_suffix(".json")):
@@ -159,7 +162,7 @@ class EngineStore:
         return freed
 
     def add_accuracy_record(self, record: AccuracyRecord) -> None:
-        """Put a verdict into the manifest of each engine of its model and precision."""
+        """Add a record to the manifests of all engines of its model and precision."""
         for entry in self.entries():
             about = entry.manifest and (entry.manifest.recipe["onnx_sha256"], entry.manifest.recipe["precision"])
             if entry.manifest and about == (record.onnx_sha256, record.precision):
@@ -167,8 +170,8 @@ class EngineStore:
                 with locked(entry.plan.with_suffix(".lock")):
                     write_whole(entry.plan.with_suffix(".json"), manifest.file)
 
-    def _say_wait(self, seconds: float) -> None:
-        if seconds % self._heartbeat_s < _LOOK_S:
+    def _log_wait(self, seconds: float) -> None:
+        if seconds % self._heartbeat_s < _POLL_S:
             log.info("another process builds this engine: waiting for it", seconds=round(seconds))
 
     def _entry(self, plan: Path) -> Entry:
@@ -186,32 +189,32 @@ class EngineStore:
                 f"engines cannot be kept in {self.folder}: {error.strerror}; set model.cache"
             ) from error
 
-    def _set_aside(self, plan: Path, reason: str) -> None:
-        """Out of the way, for whoever wants to know."""
+    def _quarantine(self, plan: Path, reason: str) -> None:
+        """Rename a bad plan, for later inspection."""
         os.replace(plan, plan.with_suffix(".bad"))
-        log.warning("engine set aside, and built again", plan=plan.name, reason=reason)
+        log.warning("engine quarantined, will be built again", plan=plan.name, reason=reason)
 
 
 class _DamagedError(Exception):
-    """A kept plan that must not be loaded."""
+    """A stored plan that must not be loaded."""
 
 
 def _check(plan: Path, recipe: Recipe | None = None) -> tuple[bytes, Manifest]:
-    """A plan that is what its manifest says, made by the recipe."""
+    """A plan that matches its manifest and the recipe."""
     try:
         content = plan.read_bytes()
         manifest = msgspec.json.decode(plan.with_suffix(".json").read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise _DamagedError(f"its manifest cannot be read: {error}") from error
     if hashlib.sha256(content).hexdigest() != manifest.plan_sha256:
-        raise _DamagedError("its content is not what its manifest says")
+        raise _DamagedError("its content does not match its manifest")
     difference = recipe.differs(manifest.recipe) if recipe else ""
     if difference:
-        raise _DamagedError(f"it is for another: {difference}")
+        raise _DamagedError(f"it has another recipe: {difference}")
     return content, manifest
 
 
-def _make(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple[bytes, Manifest]:
+def _build_plan(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple[bytes, Manifest]:
     log.info("building an engine", model=onnx.stem, precision=recipe.precision, gpu=recipe.gpu, level=recipe.level)
     started = monotonic()
     progress = Progress()
@@ -220,28 +223,34 @@ def _make(onnx: Path, recipe: Recipe, build: Build, heartbeat_s: float) -> tuple
     manifest = Manifest(
         model=onnx.name,
         recipe=recipe.plain,
-        road=built.road,
+        precision_mode=built.precision_mode,
         seconds=round(monotonic() - started, 1),
         built_by=f"uid {os.getuid()} on {socket.gethostname()}, lookoutd {_own_version()}",
         accuracy=find_accuracy_record(onnx, recipe.onnx_sha256),
     )
-    log.info("engine built", model=onnx.stem, road=built.road, seconds=manifest.seconds, plan_bytes=len(built.plan))
+    log.info(
+        "engine built",
+        model=onnx.stem,
+        precision_mode=built.precision_mode,
+        seconds=manifest.seconds,
+        plan_bytes=len(built.plan),
+    )
     return built.plan, manifest.sealed(built.plan)
 
 
 def _own_version() -> str:
     try:
         return version("lookoutd")
-    except PackageNotFoundError:  # run from a checkout that is not installed
+    except PackageNotFoundError:  # run from a checkout without installation
         return "not installed"
 
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[float], None] = lambda _: None) -> Iterator[None]:
-    """Held by one process at a time; the lock goes with the process that holds it.
+    """Hold a file lock; the kernel releases it if the process dies.
 
     Args:
-        on_wait: told again and again for how many seconds another has held it.
+        on_wait: called repeatedly with the seconds waited.
     """
     with path.open("w") as file:
         began, pause = monotonic(), threading.Event()
@@ -251,12 +260,12 @@ def locked(path: Path, on_wait: Callable[[float], None] = lambda _: None) -> Ite
                 break
             except BlockingIOError:
                 on_wait(monotonic() - began)
-                pause.wait(_LOOK_S)
+                pause.wait(_POLL_S)
         yield
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """All of it or nothing."""
+    """Write a file atomically."""
     temporary = path.with_suffix(path.suffix + ".new")
     temporary.write_bytes(content)
     os.replace(temporary, path)
@@ -264,7 +273,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def _heartbeat(progress: Progress, started: float, heartbeat_s: float) -> Iterator[None]:
-    """A line in the log now and then: a build takes minutes."""
+    """Log progress now and then: a build takes minutes."""
     done = threading.Event()
 
     def beat() -> None:

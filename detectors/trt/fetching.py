@@ -1,4 +1,4 @@
-"""Pictures on their way from the GPU into host memory, beside the lane's work."""
+"""Copies pictures from the GPU to host memory, beside a lane's inference."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from detectors.trt import kernels
 
 
 class Fetcher:
-    """A lane's own: `fetch` is called by the lane's thread, and what it gives by any.
+    """A lane's copier: the lane's thread calls `fetch`, any thread may call its result.
 
-    Pictures are converted and copied in a stream beside the lane's, into buffers that are kept: freeing memory would
-    wait for all that the GPU does.
+    Pictures are converted and copied in a stream of their own. Buffers are reused, because freeing GPU memory waits for
+    all its work.
 
     Args:
         module: the kernels of preprocess.cu.
@@ -28,7 +28,7 @@ class Fetcher:
         self._device, self._module = device, module
         self._stream: Stream | None = None
         self._slots: list[_Slot] = []
-        self._lent: list[_Slot] = []  # that hold a picture of somebody's
+        self._pending: list[_Slot] = []  # slots with a leased picture
 
     def fetch(self, image: DeviceImage) -> Fetched:
         """See `detectors.port.Lane.fetch`."""
@@ -43,16 +43,16 @@ class Fetcher:
         self._module.launch("to_bgr", *grid, stream, (picture, np.uint64(slot.device.pointer)))
         slot.device.download(slot.rows, stream)
         slot.event.record(stream)
-        self._lent.append(slot)
-        return slot.lend(image, self._device)
+        self._pending.append(slot)
+        return slot.start(image, self._device)
 
     def let_go(self) -> None:
-        """Of pictures that have arrived, whether anybody waits for them or not."""
-        if self._lent:
-            self._lent = [slot for slot in self._lent if not slot.let_go()]
+        """Release the leases of copied pictures."""
+        if self._pending:
+            self._pending = [slot for slot in self._pending if not slot.let_go()]
 
     def close(self) -> None:
-        """What was not waited for by now cannot be had any more."""
+        """Pictures that nobody waited for become unavailable."""
         with ExitStack() as stack:
             if self._stream:
                 stack.callback(self._stream.close)
@@ -71,7 +71,7 @@ class Fetcher:
 
 
 class _Slot:
-    """Where one picture at a time goes."""
+    """Buffers for one picture at a time."""
 
     def __init__(self, size: int) -> None:
         with ExitStack() as undo:
@@ -86,22 +86,22 @@ class _Slot:
         self.lock = threading.Lock()
         self.closed = False
         self._lease: object = None
-        self._lent: weakref.ref[Fetched] | None = None
+        self._pending: weakref.ref[Fetched] | None = None
 
     @property
     def is_free(self) -> bool:
-        """Nobody will ask for the picture that went here last, and it has arrived."""
-        lent = self._lent() if self._lent else None
-        return (lent is None or lent.has_arrived) and self.event.passed
+        """Whether the last picture has arrived and its result was fetched or dropped."""
+        pending = self._pending() if self._pending else None
+        return (pending is None or pending.has_arrived) and self.event.passed
 
-    def lend(self, image: DeviceImage, device: Device) -> Fetched:
+    def start(self, image: DeviceImage, device: Device) -> Fetched:
         self._lease = image.lease
         fetched = Fetched(self, image.width, image.height, device)
-        self._lent = weakref.ref(fetched)
+        self._pending = weakref.ref(fetched)
         return fetched
 
     def let_go(self) -> bool:
-        """Of what keeps the picture as it is, if it has been read; returns whether that is so."""
+        """Release the lease if the picture has been read; returns whether it has."""
         if not self.event.passed:
             return False
         self._lease = None
@@ -114,7 +114,7 @@ class _Slot:
 
 
 class Fetched:
-    """A picture on its way; see `detectors.port.Fetch`."""
+    """A picture being copied; see `detectors.port.Fetch`."""
 
     def __init__(self, slot: _Slot, width: int, height: int, device: Device) -> None:
         self._slot, self._shape, self._device = slot, (height, width, 3), device
@@ -129,7 +129,7 @@ class Fetched:
         with slot.lock:
             if self._picture is None:
                 if slot.closed:
-                    raise DetectorError("the model was changed while the picture was on its way: ask again")
+                    raise DetectorError("the model changed while the picture was being copied: try again")
                 self._device.make_current()
                 slot.event.synchronize()
                 self._picture = HostImage(slot.pinned.view(self._shape, np.uint8).copy())

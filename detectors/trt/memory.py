@@ -1,7 +1,7 @@
-"""What of the GPU's memory a model, its lanes and their batches will take: added up before it is taken.
+"""Plan of the GPU memory of a model, its lanes and batches, made before allocation.
 
-Sizes of what Lookout allocates are exact, and the lanes take theirs from here. What CUDA and TensorRT take for
-themselves was measured, on one H200 with driver 580 and TensorRT 8.6 (`python -m tests.gpu.speed`, "memory").
+Lookout's own allocations are exact, and lanes use these sizes. CUDA's and TensorRT's own use was measured on one H200
+with driver 580 and TensorRT 8.6 (`python -m tests.gpu.speed`, "memory").
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from detectors.letterbox import InputSpec
 from detectors.port import ENGINE
 from detectors.trt import kernels
 
-CAPACITY = 1 << 14  # candidates a picture has room for; only a threshold near zero meets it
-_CONTEXT = 535 << 20  # a CUDA context, its kernels, and what TensorRT keeps for itself
-_GRAPHS = 4 << 20  # a lane's three CUDA graphs and execution context of one batch size
+CAPACITY = 1 << 14  # candidates per picture; reached only with a threshold near zero
+_CONTEXT = 535 << 20  # a CUDA context, its kernels, and TensorRT's own memory
+_GRAPHS = 4 << 20  # three CUDA graphs and the execution context of one batch size in a lane
 
 Rows = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What decides how much memory is taken.
+    """Inputs of the memory plan.
 
     Attributes:
         weights: bytes of the engine.
-        activations: bytes of one execution context, at `largest` pictures a batch.
-        largest: the batch the engine was built for.
+        activations: bytes of one execution context for a batch of `largest`.
+        largest: batch size the engine was built for.
         spec: of the model's input.
         half: whether the input is FP16.
-        outputs: values the model gives for each picture.
-        frame: bytes of the largest picture staged for a copy from host memory.
+        outputs: number of output values per picture.
+        frame: bytes of the largest picture copied from host memory.
     """
 
     weights: int
@@ -51,7 +51,7 @@ class Needs:
         return batch * self.outputs * 4
 
     def rows(self, lanes: int, batch: int) -> Rows:
-        """Bytes by what they are for. An engine for a smaller batch is taken to need as much less."""
+        """Bytes by purpose. Activations are taken as proportional to the batch size."""
         scratch = batch * CAPACITY * kernels.SCRATCH_BYTES
         return (
             ("CUDA and TensorRT themselves", _CONTEXT),
@@ -68,9 +68,9 @@ class Needs:
 
 
 def shrink(lanes: int, batch: int, limit: int, total: Callable[[int, int], int]) -> tuple[int, int] | None:
-    """The most lanes and pictures a batch that stay within a limit, or None if one of each does not.
+    """The largest numbers of lanes and pictures per batch within a limit; None if even one of each does not fit.
 
-    Lanes go first: a second one hides copies behind inference, a larger batch is what the GPU is fast with.
+    Lanes are reduced first: a second lane only hides copies behind inference, a large batch makes the GPU fast.
     """
     while total(lanes, batch) > limit:
         if lanes > 1:
@@ -82,11 +82,11 @@ def shrink(lanes: int, batch: int, limit: int, total: Callable[[int, int], int])
     return lanes, batch
 
 
-def batch_sizes(most: int) -> list[int]:
-    """Batch sizes that get a graph of their own: 1, 2, 3, 4, 6, 8, 12, ... and the largest.
+def batch_sizes(largest: int) -> list[int]:
+    """Batch sizes with graphs of their own: 1, 2, 3, 4, 6, 8, 12, ... and the largest.
 
-    The steps between powers of two save 6 to 20 % of the time of a batch that would be padded (yolov8n FP16 on an H200,
-    `python -m tests.gpu.precisions`), and cost a lane a few hundredths of a second at its start.
+    The sizes between powers of two save 6 to 20 % of the time of a batch that would be padded otherwise (yolov8n FP16
+    on an H200, `python -m tests.gpu.precisions`), and cost a lane a few hundredths of a second at its start.
     """
-    powers = [1 << power for power in range(most.bit_length())]
-    return sorted({size for power in powers for size in (power, power * 3 // 2) if size <= most} | {most})
+    powers = [1 << power for power in range(largest.bit_length())]
+    return sorted({size for power in powers for size in (power, power * 3 // 2) if size <= largest} | {largest})

@@ -1,4 +1,4 @@
-"""What an ONNX file says of itself, and what engine is to be made of it."""
+"""Facts about an ONNX file, and the recipe of its engine."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detectors.trt.recipe import Recipe
 
 
 class ModelFile:
-    """What an ONNX file says of itself.
+    """Facts about an ONNX file.
 
     Attributes:
-        integers: what its quantised layers compute in, None for a float model.
-        precision: what its engine is to compute in.
+        integers: precision of the quantised layers; None for a float model.
+        precision: precision of the engine.
         size: width and height of the input.
-        batch: the one size its graph is for, or None if it is for any.
+        batch: fixed batch size; None if dynamic.
     """
 
     def __init__(self, options: Options) -> None:
@@ -29,12 +29,12 @@ class ModelFile:
             model = onnx.load_model_from_string(content)
             inputs = [node for node in model.graph.input if node.name not in {w.name for w in model.graph.initializer}]
             dims = [dim.dim_value or dim.dim_param or "?" for dim in inputs[0].type.tensor_type.shape.dim]
-        except Exception as error:  # protobuf's own
+        except Exception as error:  # protobuf's exceptions have no common base
             raise DetectorError(f"{options.path} is not a complete ONNX model") from error
         if len(inputs) != 1 or len(dims) != 4:
             seen = ", ".join(node.name for node in inputs)
             raise DetectorError(
-                f"{options.path}: one input of (batch, 3, height, width) is wanted, got {seen} of {dims}"
+                f"{options.path}: needs one input of (batch, 3, height, width), but has {seen} of {dims}"
             )
         self.digest = sha256(content)
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
@@ -44,7 +44,7 @@ class ModelFile:
         self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
 
     def recipe(self, options: Options, device: Device, version: str) -> Recipe:
-        """Of its engine.
+        """The recipe of the file's engine.
 
         Args:
             version: of TensorRT.
@@ -66,6 +66,6 @@ def _precision(options: Options, integers: str | None) -> compat.Precision:
     if options.precision == "auto":
         return cast("compat.Precision", integers or "fp16")
     if options.precision != integers and (integers or options.precision in ("int8", "fp8")):
-        what = f"is quantised to {integers}" if integers else "is not quantised: `lookout calibrate` does that"
-        raise DetectorError(f"precision {options.precision} cannot be had: {options.path} {what}")
+        what = f"is quantised to {integers}" if integers else "is not quantised: run `lookout calibrate`"
+        raise DetectorError(f"precision {options.precision} is not possible: {options.path} {what}")
     return options.precision

@@ -1,4 +1,4 @@
-"""What an engine is made from, and what is known of one that was made."""
+"""The recipe of an engine, and the manifest of a built one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from detectors.accuracy_record import AccuracyRecord
 from detectors.trt import compat
 
 VERSION = 2
-"""Of what Lookout itself makes of a model (`half.py`, `compat.py`, `builder.py`): engines of another are built anew."""
+"""Version of `half.py`, `compat.py` and `builder.py`; engines of another version are built again."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an engine is made from; another recipe is another engine.
+    """All inputs of a build; another recipe gives another engine.
 
     Attributes:
-        onnx_sha256: of the whole file.
+        onnx_sha256: of the complete file.
         builder: such as "TensorRT 8.6.0", the full version.
         gpu: name.
         architecture: such as "sm_90".
-        input_size: width and height, pixels.
+        input_size: width and height in pixels.
         level: TensorRT's builder_optimization_level: 3 finds faster tactics, 1 builds faster.
-        dynamic: batches from 1 to max_batch; otherwise the graph has one size, max_batch.
+        dynamic: batches from 1 to max_batch; otherwise max_batch only.
         lookout: `VERSION`.
     """
 
@@ -47,12 +47,12 @@ class Recipe:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As a manifest holds it."""
+        """The fields as a manifest stores them."""
         fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(self)))
         return fields
 
     def differs(self, other: dict[str, Any]) -> str:
-        """In what another recipe, as a manifest has it, is not this one; empty if in nothing."""
+        """The fields in which a manifest's recipe differs; empty if none."""
         return ", ".join(
             f"{name} {other.get(name)!r} is not {mine!r}"
             for name, mine in self.plain.items()
@@ -61,13 +61,13 @@ class Recipe:
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts of a built engine; a JSON file beside it.
+    """Facts about a built engine; a JSON file beside it.
 
     Attributes:
         model: name of the ONNX file.
         recipe: a `Recipe`'s fields.
-        road: how its precision was reached.
-        seconds: that it took to build.
+        precision_mode: how the precision was set; the key is `road`.
+        seconds: build time.
         built_by: user id, machine, and Lookout's version.
         accuracy: the record of its precision, if measured; the key is `verdict`.
         plan_sha256, plan_bytes: of the plan.
@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     recipe: dict[str, Any]
-    road: str
+    precision_mode: str = msgspec.field(name="road")
     seconds: float
     built_by: str = ""
     accuracy: AccuracyRecord | None = msgspec.field(default=None, name="verdict")
@@ -83,10 +83,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     plan_bytes: int = 0
 
     def sealed(self, plan: bytes) -> Manifest:
-        """The same, for a plan."""
+        """The manifest with a plan's hash and size."""
         return msgspec.structs.replace(self, plan_sha256=hashlib.sha256(plan).hexdigest(), plan_bytes=len(plan))
 
     @property
     def file(self) -> bytes:
-        """As it is kept beside the plan."""
+        """The content of the manifest's file."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2)

@@ -1,6 +1,6 @@
-"""What an engine computes between its input and its output: for a look at where it goes wrong.
+"""Intermediate tensors of an engine, to find where its values go wrong.
 
-The tensors that are to be seen are outputs of the engine, which is another one therefore: what is fused ends at them.
+They are outputs of a separate engine, because layers are not fused across an output.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from detectors.trt.model_file import ModelFile
 
 
 def tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
-    """What an engine for one picture makes of it.
+    """The named tensors of an engine run on one picture.
 
     Args:
-        names: of tensors of the graph; the outputs are given in any case.
-        pixels: (1, 3, height, width), as the model reads them.
+        names: tensors of the graph, in addition to the outputs.
+        pixels: (1, 3, height, width) float32, preprocessed.
 
     Raises:
-        DetectorError: no GPU, or the engine cannot be built, or it fails.
+        DetectorError: no GPU, or the engine cannot be built or run.
     """
     with TemporaryDirectory() as folder, ExitStack() as undo:
         path = Path(folder) / f"{options.path.stem}.compared.onnx"
@@ -58,7 +58,7 @@ def _with_outputs(options: Options, names: Sequence[str]) -> bytes:
 
 
 class _Engine:
-    """The only place that has the engine and its context: an error's traceback must not keep them beyond the device."""
+    """The only owner of engine and context: an error's traceback must not keep them alive after the device."""
 
     def __init__(self) -> None:
         self._context: Any = None

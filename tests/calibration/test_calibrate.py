@@ -35,7 +35,7 @@ from daemon.sources.scene import Scene
 from detectors.accuracy_record import find, path_of
 from detectors.detections import Detections
 from detectors.factory import open_detector
-from detectors.half import kept_of, to_half
+from detectors.half import fp32_nodes, to_half
 from detectors.port import Detector, DetectorError, Options, PostprocessParams, Precision
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
@@ -533,7 +533,7 @@ def test_a_converting_backend_reads_fp32_nodes_from_the_file(few_streets: tuple[
     assert outcome.trials[1].ruling == "accepted"
     made = onnx.load(tmp_path / "out" / "planted.fp16.onnx")
     assert made.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-    assert "scaling" in kept_of(made)
+    assert "scaling" in fp32_nodes(made)
 
 
 # --- the parts ------------------------------------------------------------------------------------------

@@ -91,9 +91,7 @@ def test_the_service_and_its_clients_mean_the_same_gpu(
         mps.close()
 
 
-def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_unusable_gpu_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Where TensorRT is installed, too; the CPU is taken where it is asked for."""
     gpus = tmp_path / "gpus"
     (gpus / "0000:01:00.0").mkdir(parents=True)
@@ -102,7 +100,7 @@ def test_a_gpu_that_cannot_be_used_is_not_passed_over_in_silence(
         pytest.fail("a stand-in is to be used by processes that are started from here alone")
     assert factory.best_backend() == "cpu"  # without TensorRT nobody expects the GPU to be used
     _install_broken_tensorrt(tmp_path, monkeypatch)
-    with pytest.raises(BackendUnavailableError, match=r"cannot be used: .*libnvinfer.*; mend that, or ask for the CPU"):
+    with pytest.raises(BackendUnavailableError, match=r"cannot be used: .*libnvinfer.*; fix that, or choose the CPU"):
         factory.best_backend()
     (gpus / "0000:01:00.0").rmdir()
     assert factory.best_backend() == "cpu"

@@ -54,7 +54,7 @@ _SEEN = "drop +0.0037 (95 %: -0.0090 to +0.0230) over 32 photos, 0.0100 allowed"
         ("undecided", None, "undecided, too close to the budget for more data to decide"),
     ],
 )
-def test_a_finding_says_the_drop_its_bounds_and_what_follows(
+def test_a_finding_has_the_drop_its_interval_and_the_ruling(
     model: Path, ruling: str, more: int | None, text: str
 ) -> None:
     record = _record(model, ruling, more)
@@ -62,7 +62,7 @@ def test_a_finding_says_the_drop_its_bounds_and_what_follows(
     assert record.line == f"AP 0.3324, {_SEEN}: {text}; cpu, 2026-01-02T03:04:05Z"
 
 
-def test_who_runs_a_file_is_told_unless_it_was_accepted(model: Path) -> None:
+def test_users_of_a_file_get_a_note_unless_it_was_accepted(model: Path) -> None:
     assert note(model, "int8") == (
         "model.int8.onnx is INT8 and has no accuracy record: run `lookout calibrate` to measure it",
     )
@@ -102,7 +102,7 @@ def test_files_of_version_1_are_read(model: Path, accepted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(1, 1), (99, 99), (100, 100), (344, 340), (346, 350), (12_345, 12_000), (0, 0)]
+    ("count", "expected"), [(1, 1), (99, 99), (100, 100), (344, 340), (346, 350), (12_345, 12_000), (0, 0)]
 )
-def test_an_estimate_has_two_digits(count: int, told: int) -> None:
-    assert rounded(count) == told
+def test_an_estimate_has_two_digits(count: int, expected: int) -> None:
+    assert rounded(count) == expected

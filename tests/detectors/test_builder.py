@@ -1,4 +1,4 @@
-"""The process that builds, where there is no TensorRT: what it says comes back as one line, whatever became of it."""
+"""The build process without TensorRT: every outcome is reported in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
 
-# Enough of TensorRT for the file to be imported; what it does next is the test's.
+# Enough of TensorRT to import the file; the test decides how it fails.
 PACKAGE = """
 import os, sys
 __version__ = "8.6.0"
@@ -39,7 +39,7 @@ except DetectorError as error:
 
 
 @pytest.mark.parametrize(
-    ("fate", "said"),
+    ("fate", "expected"),
     [
         ("no GPU", "no NVIDIA driver that works"),
         ("crash", "TensorRT 8.6.0 ended with 1 while building"),
@@ -47,7 +47,7 @@ except DetectorError as error:
         ("killed", "TensorRT 8.6.0 ended with -9 while building"),
     ],
 )
-def test_a_build_that_fails_is_one_line(tmp_path: Path, fate: str, said: str) -> None:
+def test_a_failed_build_is_one_line(tmp_path: Path, fate: str, expected: str) -> None:
     (tmp_path / "tensorrt.py").write_text(PACKAGE.format(fate=fate))
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     command = [sys.executable, "-c", SCRIPT]
@@ -56,4 +56,4 @@ def test_a_build_that_fails_is_one_line(tmp_path: Path, fate: str, said: str) ->
     )
     assert done.stderr == ""
     assert done.stdout.count("\n") == 1
-    assert said in done.stdout
+    assert expected in done.stdout

@@ -1,4 +1,4 @@
-"""Boxes that no picture has."""
+"""Removal of impossible boxes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _boxes(*rows: tuple[float, float, float, float, float, int]) -> Detections:
     return Detections(table[:, :4].astype(np.float32), table[:, 4].astype(np.float32), table[:, 5].astype(np.int32))
 
 
-def test_the_good_ones_of_each_picture_are_kept_in_their_order() -> None:
+def test_good_boxes_keep_their_order() -> None:
     good, other = (1, 2, 3, 4, 0.9, 1), (0, 0, 0, 0, 1.0, 0)
     bad = [
         (nan, 0, 1, 1, 0.5, 0),
@@ -30,6 +30,6 @@ def test_the_good_ones_of_each_picture_are_kept_in_their_order() -> None:
     assert left_out == 5
 
 
-def test_where_all_are_good_nothing_is_copied() -> None:
+def test_good_boxes_are_not_copied() -> None:
     found = [_boxes((1, 2, 3, 4, 0.9, 1)), nothing()]
     assert plausible(found, 2) == (found, 0)

@@ -1,4 +1,4 @@
-"""The store of engines: built once, checked when loaded, and never half there."""
+"""The engine store: engines are built once, checked when loaded, and written atomically."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MODEL = Path("model.onnx")
 
 
 class Maker:
-    """A builder and a loader that count; plans that begin with `refuses` cannot be loaded."""
+    """A builder and a loader that count calls; plans that begin with `refuses` cannot be loaded."""
 
     def __init__(self, folder: Path) -> None:
         self.store = EngineStore(folder)
@@ -80,7 +80,7 @@ def test_another_recipe_is_another_engine(maker: Maker, change: dict[str, object
 
 
 @pytest.mark.parametrize("damage", ["truncated", "tampered", "no manifest", "broken manifest"])
-def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_engine_is_quarantined_and_built_again(maker: Maker, tmp_path: Path, damage: str) -> None:
     good = maker.get_or_build().encode()
     plan, manifest = _only(tmp_path, ".plan"), _only(tmp_path, ".json")
     if damage == "truncated":
@@ -99,8 +99,8 @@ def test_a_damaged_engine_is_set_aside_and_built_again(maker: Maker, tmp_path: P
     assert maker.built == 2
 
 
-def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path: Path) -> None:
-    """Somebody copied the folder of another machine, and renamed what did not fit."""
+def test_an_engine_of_another_gpu_is_named_and_quarantined(maker: Maker, tmp_path: Path) -> None:
+    """As after copying another machine's folder and renaming its files."""
     other = replace(RECIPE, gpu="NVIDIA L4", builder="TensorRT 8.6.1")
     maker.get_or_build(other)
     for path in list(tmp_path.glob(f"*{other.key}*")):
@@ -108,27 +108,27 @@ def test_an_engine_of_another_gpu_is_named_and_set_aside(maker: Maker, tmp_path:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with capture_logs() as logs:
         assert maker.get_or_build().startswith("plan 2")
-    (reason,) = (line["reason"] for line in logs if "set aside" in line["event"])
+    (reason,) = (line["reason"] for line in logs if "quarantined" in line["event"])
     assert "'NVIDIA L4' is not 'NVIDIA H200'" in reason
     assert "'TensorRT 8.6.1' is not 'TensorRT 8.6.0'" in reason
 
 
-def test_an_engine_that_cannot_be_loaded_is_set_aside_and_built_again(maker: Maker, tmp_path: Path) -> None:
+def test_an_unloadable_engine_is_quarantined_and_built_again(maker: Maker, tmp_path: Path) -> None:
     maker.get_or_build()
     maker.refuses = b"plan 1"
     assert maker.get_or_build().startswith("plan 2")
     assert _only(tmp_path, ".bad").exists()
 
 
-def test_an_engine_that_can_never_be_loaded_is_an_error_and_not_kept(maker: Maker, tmp_path: Path) -> None:
+def test_an_unloadable_build_is_an_error_and_not_stored(maker: Maker, tmp_path: Path) -> None:
     maker.refuses = b"plan"
-    with pytest.raises(DetectorError, match="cannot load what it built"):
+    with pytest.raises(DetectorError, match="cannot load the result"):
         maker.get_or_build()
     assert list(tmp_path.glob("*.plan")) == []
 
 
-def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
-    """Eight at once build once."""
+def test_concurrent_requests_build_once(maker: Maker) -> None:
+    """Eight concurrent requests build once."""
     threads = [threading.Thread(target=maker.get_or_build) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -137,8 +137,8 @@ def test_whoever_comes_second_waits_and_loads(maker: Maker) -> None:
     assert maker.built == 1
 
 
-def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) -> None:
-    """G11: while it does; when it has, its engine is loaded."""
+def test_a_build_of_another_process_is_logged(maker: Maker, tmp_path: Path) -> None:
+    """G11: logged while waiting; afterwards the other's engine is loaded."""
     maker.get_or_build()
     maker.store = EngineStore(tmp_path, heartbeat_s=0.2)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
@@ -146,15 +146,15 @@ def test_it_is_said_that_another_process_builds(maker: Maker, tmp_path: Path) ->
         fcntl.flock(lock, fcntl.LOCK_EX)
         waiting = threading.Thread(target=maker.get_or_build)
         waiting.start()
-        wait_until(lambda: [row for row in logs if "another process builds this engine" in row["event"]], "it is said")
+        wait_until(lambda: [row for row in logs if "another process builds this engine" in row["event"]], "a log line")
         fcntl.flock(lock, fcntl.LOCK_UN)
         waiting.join(60)
     assert not waiting.is_alive()
     assert maker.built == 1
 
 
-def test_after_a_crash_between_the_two_files_it_is_built_anew(maker: Maker, tmp_path: Path) -> None:
-    """The manifest comes first: alone it is a leftover. A plan alone, which nobody vouches for, never comes to be."""
+def test_a_crash_between_the_two_files_leads_to_a_new_build(maker: Maker, tmp_path: Path) -> None:
+    """The manifest is written first: alone it is a leftover. A plan without a manifest cannot occur."""
     maker.get_or_build()
     _only(tmp_path, ".plan").unlink()
     assert [path.suffix for path in maker.store.leftovers()] == [".json"]
@@ -162,18 +162,18 @@ def test_after_a_crash_between_the_two_files_it_is_built_anew(maker: Maker, tmp_
     assert list(tmp_path.glob("*.bad")) == []
 
 
-# What Lookout makes of a model. A change of these files may make other engines, which their version has to say.
+# Files that define how engines are built. A change may give other engines and then needs a new VERSION.
 _MADE_BY = ("half.py", "trt/compat.py", "trt/builder.py")
-_KNOWN = {2: "71cb04750af02839"}
+_KNOWN = {2: "710fd86b0f6e1bf2"}
 
 
-def test_another_way_to_make_engines_is_another_version() -> None:
-    """G7: if this fails, and engines are others now, raise VERSION in detectors/trt/recipe.py; then note the digest."""
+def test_a_change_of_the_build_needs_a_new_version() -> None:
+    """G7: if this fails and engines now differ, raise VERSION in detectors/trt/recipe.py; then update the digest."""
     digest = hashlib.sha256(b"".join((ROOT / "detectors" / name).read_bytes() for name in _MADE_BY)).hexdigest()
     assert {VERSION: digest[:16]} == _KNOWN
 
 
-def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     def fails(*_: object) -> Built:
         raise DetectorError("unsupported layer")
 
@@ -182,7 +182,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert [path.suffix for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_leftovers_are_what_no_engine_needs(maker: Maker, tmp_path: Path) -> None:
+def test_leftovers_belong_to_no_engine(maker: Maker, tmp_path: Path) -> None:
     maker.get_or_build()
     for name in ("a.bad", "b.plan.new", "gone-fp16-0123.json"):
         (tmp_path / name).touch()
@@ -190,7 +190,7 @@ def test_leftovers_are_what_no_engine_needs(maker: Maker, tmp_path: Path) -> Non
     assert [path.name for path in maker.store.leftovers()] == ["a.bad", "b.plan.new", "gone-fp16-0123.json"]
 
 
-def test_an_engine_is_found_by_the_beginning_of_its_key(maker: Maker) -> None:
+def test_an_engine_is_found_by_a_prefix_of_its_key(maker: Maker) -> None:
     maker.get_or_build()
     maker.get_or_build(replace(RECIPE, level=1))
     assert maker.store.find(RECIPE.key[:8]).manifest is not None

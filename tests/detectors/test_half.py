@@ -1,4 +1,4 @@
-"""FP16 written into a graph: what TensorRT 10 and 11 are given, run here by onnxruntime."""
+"""Conversion of graphs to FP16, as TensorRT 10 and 11 get them; run here by onnxruntime."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import onnxruntime as ort
 import pytest
 
 from daemon.sources.scene import Scene
-from detectors.half import keep_in_fp32, kept_of, tail, to_half
+from detectors.half import fp32_nodes, keep_in_fp32, tail, to_half
 from detectors.heads import recognise
 from detectors.letterbox import fit, preprocess
 from detectors.matching import match
@@ -35,8 +35,8 @@ def test_input_and_weights_are_fp16_and_the_output_is_fp32(half: onnx.ModelProto
     assert {weights[node.input[1]] for node in convolutions} == {HALF}
 
 
-def test_the_boxes_are_those_of_the_model(half: onnx.ModelProto) -> None:
-    """Half the precision loses no box, and moves none by a hundredth of its area."""
+def test_boxes_agree_with_fp32(half: onnx.ModelProto) -> None:
+    """FP16 loses no box, and moves none by a hundredth of its area."""
     original = ort.InferenceSession(str(DEMO_MODEL), providers=["CPUExecutionProvider"])
     converted = ort.InferenceSession(half.SerializeToString(), providers=["CPUExecutionProvider"])
     name, (_, _, height, width) = original.get_inputs()[0].name, original.get_inputs()[0].shape
@@ -56,8 +56,8 @@ def test_the_boxes_are_those_of_the_model(half: onnx.ModelProto) -> None:
 
 @pytest.mark.needs("data")
 @pytest.mark.parametrize("name", ["yolov5n", "yolov8n", "yolox_nano"])
-def test_what_computes_pixels_stays_fp32(data: Path, name: str) -> None:
-    """The last layers of real models, and no convolution: 85 % of their nodes become FP16."""
+def test_layers_that_compute_pixels_stay_fp32(data: Path, name: str) -> None:
+    """The last layers of real models, but no convolution: 85 % of their nodes become FP16."""
     model = onnx.load(data / "models" / f"{name}.onnx")
     kept = [model.graph.node[number].op_type for number in tail(model.graph)]
     assert kept
@@ -69,8 +69,8 @@ def test_what_computes_pixels_stays_fp32(data: Path, name: str) -> None:
     assert output.type.tensor_type.elem_type == FLOAT
 
 
-def test_an_output_that_is_read_inside_too() -> None:
-    """Of a convolution that is an output itself, and feeds what stays FP32 and another convolution."""
+def test_an_output_that_other_nodes_read() -> None:
+    """A convolution's output that is also a model output, read by an FP32 node and by a convolution."""
     weights = onnx.numpy_helper.from_array(np.full((1, 1, 1, 1), 2, np.float32), "w")
     nodes = [
         onnx.helper.make_node("Conv", ["x", "w"], ["a"]),
@@ -89,7 +89,7 @@ def test_an_output_that_is_read_inside_too() -> None:
 
 
 def _chain(*operations: tuple[str, float]) -> onnx.ModelProto:
-    """Operations with one constant each, in a row, a convolution by 1 at the end; x to y."""
+    """A chain of operations with one constant each and a final convolution by 1, from x to y."""
     nodes, constants, name = [], [], "x"
     for number, (operation, value) in enumerate([*operations, ("Conv", 1.0)]):
         shape = (1, 1, 1, 1) if operation == "Conv" else ()
@@ -116,8 +116,8 @@ def _types(model: onnx.ModelProto) -> dict[str, int]:
     return {row.name: row.type.tensor_type.elem_type for row in (*inferred.value_info, *inferred.output)}
 
 
-def test_nodes_that_are_kept_compute_in_fp32() -> None:
-    """With a cast where FP16 begins and where it ends, and none between two of them."""
+def test_kept_nodes_compute_in_fp32() -> None:
+    """Casts only where FP16 begins and ends."""
     operations = (("Mul", 2.0), ("Add", 4096.0), ("Sub", 4096.0), ("Mul", 3.0))
     kept = to_half(_chain(*operations), frozenset({"Add1", "Sub2"}))
     types = _types(kept)
@@ -127,8 +127,8 @@ def test_nodes_that_are_kept_compute_in_fp32() -> None:
     assert [_types(to_half(_chain(*operations)))[name] for name in ("t1", "t2")] == [HALF, HALF]
 
 
-def test_weights_beyond_half_keep_their_node_in_fp32() -> None:
-    """They are not cut down to 65504. A bound of the same size is: it bounds nothing either way."""
+def test_nodes_with_weights_beyond_fp16_stay_fp32() -> None:
+    """Such weights are not clipped to 65504. A bound of that size is clipped: it has no effect either way."""
     kept = to_half(_chain(("Mul", 1e6), ("Mul", 1e-6), ("Min", 1e30)))
     types = _types(kept)
     assert [types[name] for name in ("t0", "t1", "t2")] == [FLOAT, HALF, HALF]
@@ -137,10 +137,10 @@ def test_weights_beyond_half_keep_their_node_in_fp32() -> None:
     assert _run(kept, 0.01) == pytest.approx(0.01, rel=0.05)
 
 
-def test_a_file_says_what_to_keep() -> None:
+def test_a_file_lists_nodes_to_keep() -> None:
     model = _chain(("Add", 4096.0), ("Sub", 4096.0))
     keep_in_fp32(model, frozenset({"Sub1", "Add0"}))
-    assert kept_of(model) == {"Add0", "Sub1"}
+    assert fp32_nodes(model) == {"Add0", "Sub1"}
     assert [_types(to_half(model))[name] for name in ("t0", "t1")] == [FLOAT, FLOAT]
     keep_in_fp32(model, frozenset({"gone"}))
     with pytest.raises(DetectorError, match="has no node 'gone'"):

@@ -1,4 +1,4 @@
-"""Heads: recognised by shape, decoded to the same boxes, NMS as defined."""
+"""Heads: recognition by shape, equal boxes from all layouts, NMS by its definition."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CELLS = 12 * 12 + 6 * 6 + 3 * 3
         ((1, 300, 6), "end2end", None),
         ((1, 3 * CELLS, 6), "yolov5", 1),
         ((1, CELLS, 6), "yolox", 1),
-        ((1, 84, CELLS + 1), "yolov8", 80),  # with stride 64 as well: one cell more
+        ((1, 84, CELLS + 1), "yolov8", 80),  # one cell more for stride 64
     ],
 )
 def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | None) -> None:
@@ -44,23 +44,23 @@ def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | N
         ([("output0", (1, 56, CELLS))], {"task": "pose"}, "pose"),
     ],
 )
-def test_an_unknown_head_says_what_was_seen_and_what_is_supported(
+def test_an_unknown_head_names_outputs_and_supported_layouts(
     outputs: list[tuple[str, tuple[int, ...]]], metadata: dict[str, str], says: str
 ) -> None:
     with pytest.raises(DetectorError, match=says):
         recognise(outputs, SIZE, metadata)
 
 
-def test_an_override_must_exist_and_fit() -> None:
+def test_an_override_must_exist_and_match() -> None:
     assert recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov8").name == "yolov8"
     with pytest.raises(DetectorError, match="not recognised"):
         recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov5")
-    with pytest.raises(DetectorError, match="known are auto, yolov5"):
+    with pytest.raises(DetectorError, match="supported are auto, yolov5"):
         recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov99")
 
 
 def _same_box_in_every_layout() -> dict[str, np.ndarray]:
-    """One box of class 1 with score 0.72, centre (20, 28), size 16x8, as each head would put it out."""
+    """One box of class 1 with score 0.72, centre (20, 28), size 16x8, as raw output of each head."""
     row = np.zeros((3 * CELLS, 7), np.float32)
     row[5] = [20, 28, 16, 8, 0.9, 0.1, 0.8]
     column = np.zeros((6, CELLS), np.float32)
@@ -85,7 +85,7 @@ def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
 
 
 def _reference_nms(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, iou: float, limit: int) -> list[int]:
-    """The definition, box by box."""
+    """NMS by its definition, box by box."""
     kept: list[int] = []
     overlaps = iou_matrix(boxes, boxes)
     for index in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
@@ -100,11 +100,11 @@ def _reference_nms(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, i
     st.sampled_from([0.0, 0.3, 0.5, 1.0]),
     st.integers(1, 30),
 )
-def test_nms_is_its_definition(corners: np.ndarray, seed: int, iou: float, limit: int) -> None:
+def test_nms_agrees_with_its_definition(corners: np.ndarray, seed: int, iou: float, limit: int) -> None:
     rng = np.random.default_rng(seed)
     low, size = corners[:, :2].astype(np.float32), corners[:, 2:].astype(np.float32)
     boxes = np.concatenate((low, low + size), axis=1)
-    scores = rng.integers(1, 5, len(boxes)).astype(np.float32) / 4  # many equal ones
+    scores = rng.integers(1, 5, len(boxes)).astype(np.float32) / 4  # many ties
     classes = rng.integers(0, 2, len(boxes))
     assert nms(boxes, scores.astype(np.float32), classes, iou, limit).tolist() == _reference_nms(
         boxes, scores, classes, iou, limit
@@ -113,8 +113,8 @@ def test_nms_is_its_definition(corners: np.ndarray, seed: int, iou: float, limit
 
 @pytest.mark.parametrize("size", [(1, 1), (640, 360), (360, 640), (1920, 1080), (7680, 4320), (3000, 1)])
 @pytest.mark.parametrize("centred", [True, False])
-def test_letterbox_there_and_back(size: tuple[int, int], centred: bool) -> None:
-    """The corners of the picture come back to its corners, and nothing comes back outside of it."""
+def test_letterbox_round_trip(size: tuple[int, int], centred: bool) -> None:
+    """Corners of the picture map back to its corners; no box lies outside."""
     box = fit(*size, InputSpec(320, 320, centred=centred))
     assert 0 < box.width <= 320
     assert 0 < box.height <= 320
@@ -134,21 +134,21 @@ def test_resample_keeps_a_constant_and_a_ramp() -> None:
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 40), st.integers(1, 40), st.data())
 def test_no_pixel_is_skipped(width: int, height: int, to_width: int, to_height: int, data: st.DataObject) -> None:
-    """However small a picture becomes, each of its pixels is seen in it."""
+    """Every source pixel affects the result at any scale."""
     x, y = data.draw(st.integers(0, width - 1)), data.draw(st.integers(0, height - 1))
     picture = np.zeros((height, width, 3), np.uint8)
     picture[y, x] = 255
     assert resample(picture, to_width, to_height).max() > 0
 
 
-def test_a_pixel_is_the_mean_of_what_it_covers() -> None:
-    """Shrunk by four each looks at two places, between its pixels: the mean of all sixteen."""
+def test_a_pixel_is_the_mean_of_its_area() -> None:
+    """Shrunk by four, each pixel takes two samples between pixels per axis: the mean of all sixteen."""
     picture = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
     wanted = picture.reshape(2, 4, 3, 4, 3).mean(axis=(1, 3))
     np.testing.assert_allclose(resample(picture, 3, 2), wanted, rtol=1e-6)
 
 
-def test_preprocess_pads_and_orders_as_the_family_wants() -> None:
+def test_preprocess_pads_and_orders_channels_by_family() -> None:
     image = np.zeros((32, 64, 3), np.uint8)
     image[..., 0] = 255  # blue
     yolo = preprocess(image, InputSpec(64, 64))

@@ -1,4 +1,4 @@
-"""The GPU's kernels without a GPU: compiled for the CPU and compared, and compiled for every architecture."""
+"""The GPU kernels, compiled for the CPU and compared with the reference, and compiled for every architecture."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def runner() -> CpuRunner:
 @pytest.mark.parametrize(
     "spec", [InputSpec(320, 320), InputSpec(160, 96), InputSpec(416, 416, centred=False, rgb=False, scale=1.0)]
 )
-def test_preprocess_is_the_reference(runner: CpuRunner, spec: InputSpec, half: bool) -> None:
-    """A mix of sizes in one launch; to a twentieth of a grey level, on noise, or to what FP16 can hold."""
+def test_preprocess_agrees_with_the_reference(runner: CpuRunner, spec: InputSpec, half: bool) -> None:
+    """Several sizes in one launch; within a twentieth of a grey level on noise, or within FP16's resolution."""
     assert check_bgr(runner, spec, half=half) < (0.15 if half else 0.05)
 
 
@@ -44,21 +44,21 @@ def test_preprocess_is_the_reference(runner: CpuRunner, spec: InputSpec, half: b
 @pytest.mark.parametrize("bt709", [False, True])
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_nv12_is_the_same_picture(runner: CpuRunner, bt709: bool, full_range: bool, turns: int) -> None:
-    """Turned upright; of noise, so that each sample counts, of odd sizes, and of planes with a pitch."""
+def test_nv12_agrees_with_bgr(runner: CpuRunner, bt709: bool, full_range: bool, turns: int) -> None:
+    """On rotated noise, so that each sample counts, with odd sizes and a pitch."""
     assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05
 
 
 @pytest.mark.needs("g++")
-def test_nv12_of_another_size_is_the_same_picture(runner: CpuRunner) -> None:
-    """Within what rounding to 8 bits costs."""
+def test_resized_nv12_agrees_with_bgr(runner: CpuRunner) -> None:
+    """Within the rounding to 8 bits."""
     assert check_small_nv12(runner) < 0.5
 
 
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_nv12_that_shrinks_is_what_each_pixel_covers(runner: CpuRunner, turns: int) -> None:
-    """To a twentieth of a grey level, on noise."""
+def test_shrunk_nv12_is_the_mean_of_each_area(runner: CpuRunner, turns: int) -> None:
+    """Within a twentieth of a grey level on noise."""
     assert check_shrunk_nv12(runner, turns) < 0.05
 
 
@@ -66,7 +66,7 @@ def test_nv12_that_shrinks_is_what_each_pixel_covers(runner: CpuRunner, turns: i
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
 @pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(("wanted", "of"), WANTED)
-def test_postprocess_is_the_reference(
+def test_postprocess_agrees_with_the_reference(
     runner: CpuRunner,
     head: str,
     wanted: PostprocessParams,
@@ -74,7 +74,7 @@ def test_postprocess_is_the_reference(
     order: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same boxes in the same order, down to the order of equal scores, in whichever order threads run."""
+    """Equal boxes in equal order, including ties, for any order of threads."""
     monkeypatch.setenv("LOOKOUT_TEST_ORDER", order)
     assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
 
@@ -86,7 +86,7 @@ def test_boxes_that_no_picture_has_are_marked(runner: CpuRunner) -> None:
 
 @pytest.mark.needs("g++")
 def test_the_strongest_of_too_many_are_kept(runner: CpuRunner) -> None:
-    """G2: 50,400 candidates, and the objects in the last rows, which come last."""
+    """G2: 50,400 candidates, with the objects in the last rows."""
     raw = np.zeros((1, 3 * 8400, 85), np.float32)
     raw[..., 4], raw[..., 5:7] = 1.0, 0.002
     raw[..., :4] = (320, 320, 8, 8)

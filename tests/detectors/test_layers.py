@@ -1,4 +1,4 @@
-"""What engines say of their layers, in the words of 8.6 and of 11, and of one that was built without details."""
+"""Layer reports of 8.6 and 11, with and without details."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EIGHT = {
     ],
     "Bindings": ["images", "output0"],
 }
-# As an engine for batches of any size says it, with a control character in its JSON.
+# The report of an engine with dynamic batches, with a control character in its JSON.
 _ANY_BATCH = {
     "Layers": [
         {
@@ -71,12 +71,13 @@ times = Times()
 for took in (1.0, 3.0):
     times.report_layer_time("b_QuantizeLinear", took)
 rows = with_times(read(sys.stdin.read()), {name: max(row) for name, row in times.rows.items()})
-print(json.dumps([[row.kind, len(row.parts), row.precision, row.output, row.loose, row.milliseconds] for row in rows]))
+fields = [(row.kind, len(row.parts), row.precision, row.output, row.unfused, row.milliseconds) for row in rows]
+print(json.dumps(fields))
 """
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    (("report", "expected")),
     [
         (_EIGHT, [["CaskConvolution", 2, "int8", "fp16", False, None], ["Scale", 1, "fp32", "int8", True, 3.0]]),
         (_ANY_BATCH, [["CaskConvolution", 3, "int8", "fp16", False, None]]),
@@ -85,10 +86,10 @@ print(json.dumps([[row.kind, len(row.parts), row.precision, row.output, row.loos
     ],
     ids=["8.6", "8.6, any batch", "11", "without details"],
 )
-def test_layers(said: dict[str, object], expected: list[list[object]]) -> None:
+def test_layers(report: dict[str, object], expected: list[list[object]]) -> None:
     subprocess.run([sys.executable, str(ROOT / "tests/support/tensorrt_api.py"), str(BINDINGS / "11"), "11"],
                    check=True, capture_output=True)  # fmt: skip
     run = [sys.executable, "-c", _READ, str(BINDINGS / "11")]
-    words = json.dumps(said).replace("\\u001e", "\x1e")
+    words = json.dumps(report).replace("\\u001e", "\x1e")
     done = subprocess.run(run, input=words, text=True, check=True, capture_output=True, cwd=ROOT)
     assert json.loads(done.stdout) == expected

@@ -1,4 +1,4 @@
-"""The plan of the GPU's memory: what shrinks, in which order, and when it is refused."""
+"""The plan of GPU memory: order of reductions, and refusal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEEDS = Needs(
 )
 
 
-def test_what_fits_is_left_alone() -> None:
+def test_a_plan_that_fits_is_unchanged() -> None:
     assert shrink(4, 32, NEEDS.total(4, 32), NEEDS.total) == (4, 32)
 
 
@@ -30,12 +30,12 @@ def test_lanes_go_before_batches() -> None:
     assert shrink(1, 24, NEEDS.total(1, 24) - 1, NEEDS.total) == (1, 16)
 
 
-def test_less_than_the_least_is_refused() -> None:
+def test_too_little_memory_is_refused() -> None:
     assert shrink(4, 32, NEEDS.total(1, 1) - 1, NEEDS.total) is None
 
 
 @given(st.integers(1, 16), st.integers(1, 256), st.integers(0, 1 << 36))
-def test_what_comes_out_fits(lanes: int, batch: int, limit: int) -> None:
+def test_the_shrunk_plan_fits(lanes: int, batch: int, limit: int) -> None:
     found = shrink(lanes, batch, limit, NEEDS.total)
     if found is None:
         assert NEEDS.total(1, 1) > limit
@@ -49,7 +49,7 @@ def test_the_rows_are_the_total() -> None:
 
 
 @given(st.integers(1, 256))
-def test_every_count_has_a_graph_less_than_half_as_large_again(most: int) -> None:
+def test_padding_is_less_than_half_of_a_batch(most: int) -> None:
     sizes = batch_sizes(most)
     assert sizes[0] == 1
     assert sizes[-1] == most

@@ -1,4 +1,4 @@
-"""Every call the backend makes on TensorRT exists in the real bindings of 8.6, 10 and 11, or is asked for first.
+"""Every TensorRT call of the backend exists in the real bindings of 8.6, 10 and 11, or is checked before use.
 
 `.ci/run` fetches the bindings; no GPU and no TensorRT are needed.
 """
@@ -20,7 +20,7 @@ FILES = [
     ROOT / "detectors" / "trt" / name for name in ("compat.py", "builder.py", "detector.py", "lane.py", "layers.py")
 ]
 
-# What a name in those files is; `x.name` must then be something that TensorRT's class has.
+# Types of names in those files; `x.name` must then exist in TensorRT's class.
 CLASSES = {
     "trt": "",
     "builder": "Builder",
@@ -37,7 +37,7 @@ CLASSES = {
     "timings": "ITimingCache",
     "others": "ITimingCache",
 }
-# Found by hasattr first, so they may be missing; a test below says what each version has of them.
+# Found by hasattr first, so they may be missing; a test below lists those of each version.
 ASKED = {
     "8": {
         ("BuilderFlag", "FP16"),
@@ -65,7 +65,7 @@ _GIVEN = {("", _STRATEGY), (_STRATEGY, "USER_MANAGED"), ("IExecutionContext", "s
 ASKED["8"] |= {_BARE, ("IExecutionContext", "device_memory")}
 ASKED["10"] |= {_BARE, ("IExecutionContext", "device_memory"), *_GIVEN}
 ASKED["11"] |= _GIVEN
-# By getattr in compat.py: each version must have the one it is given.
+# Found by getattr in compat.py: each version must have its own.
 NAMED = {
     "8": {("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH"), ("ICudaEngine", "device_memory_size")},
     "10": {("NetworkDefinitionCreationFlag", "STRONGLY_TYPED"), ("ICudaEngine", "device_memory_size_v2")},
@@ -90,7 +90,7 @@ def _uses() -> Iterator[tuple[str, str]]:
 
 
 def test_the_uses_are_found() -> None:
-    """The reading of the files sees what is known to be there."""
+    """The search of the files finds known uses."""
     uses = set(_uses())
     assert {("Builder", "create_network"), ("IExecutionContext", "execute_async_v3"), ("", "OnnxParser")} <= uses
     assert ("TensorIOMode", "INPUT") in uses

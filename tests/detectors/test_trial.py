@@ -1,4 +1,4 @@
-"""What is no detector is refused when it is opened, and the likely task is named."""
+"""Models of other tasks are refused when opened, and the likely task is named."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _shown(raw: Floats, precision: str = "fp32") -> None:
 
 
 def _rows(count: int) -> Floats:
-    """Boxes, and scores as an untrained model may give them."""
+    """Boxes and scores of an untrained model."""
     return np.random.default_rng(0).random((count, _CELLS), dtype=np.float32)
 
 
@@ -33,40 +33,40 @@ def test_a_detector_passes() -> None:
 
 
 def test_key_points_are_not_scores() -> None:
-    """G4: 56 rows are a box, one class, and 17 points of pixels and visibility."""
+    """G4: 56 rows are a box, one class, and 17 points with x, y and visibility."""
     rows = _rows(56)
     rows[5:] *= 96
-    with pytest.raises(DetectorError, match=r"go from .* to 9\d\.\d+, .*those of a pose model; Lookout runs detection"):
+    with pytest.raises(DetectorError, match=r"range from .* to 9\d\.\d+, .*56 rows indicate a pose model"):
         _shown(rows)
 
 
 def test_angles_are_not_scores() -> None:
-    """G4: of rotated boxes the last row is an angle, from -pi/4 to 3 pi/4."""
+    """G4: the last row of rotated boxes is an angle, from -pi/4 to 3 pi/4."""
     rows = _rows(20)
     rows[-1] = rows[-1] * 3 - 0.78
-    with pytest.raises(DetectorError, match="a last row that is no score is that of rotated boxes"):
+    with pytest.raises(DetectorError, match="a last row without scores indicates rotated boxes"):
         _shown(rows)
 
 
-def test_scores_that_are_not_activated_are_told() -> None:
+def test_scores_that_are_not_activated_are_refused() -> None:
     with pytest.raises(DetectorError, match="its scores are not activated"):
         _shown(_rows(84) * 20 - 10)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize(
-    ("precision", "remedy"), [("fp16", "set model.precision: fp32"), ("fp32", "is the file whole")]
+    ("precision", "remedy"), [("fp16", "set model.precision: fp32"), ("fp32", "check that the file is complete")]
 )
-def test_what_is_no_number_is_told_with_the_remedy(value: float, precision: str, remedy: str) -> None:
-    """G13: such as what overflows in FP16."""
+def test_nan_and_infinity_are_refused_with_a_remedy(value: float, precision: str, remedy: str) -> None:
+    """G13: such as an overflow in FP16."""
     rows = _rows(84)
     rows[40, 3] = value
-    with pytest.raises(DetectorError, match=f"what is no number for a grey picture in {precision}: {remedy}"):
+    with pytest.raises(DetectorError, match=f"NaN or infinity for a grey picture in {precision}: {remedy}"):
         _shown(rows, precision)
 
 
-def test_noise_is_shown_as_well() -> None:
-    """What overflows may do so on noise alone."""
+def test_the_trial_includes_noise() -> None:
+    """Some models overflow on noise only."""
     seen: list[HostImage] = []
     head = recognise([("output", (1, 84, _CELLS))], _SIZE, {})
 
@@ -79,9 +79,9 @@ def test_noise_is_shown_as_well() -> None:
     assert [picture.bgr.std() > 50 for picture in seen] == [False, True]
 
 
-def test_a_file_of_one_batch_size_says_so_on_the_cpu_as_well(tmp_path: Path) -> None:
-    """G12: whoever tries it here runs it on a GPU next."""
+def test_a_fixed_batch_size_gives_a_note_on_the_cpu_too(tmp_path: Path) -> None:
+    """G12: such a file would be slow on a GPU later."""
     fixed = CpuDetector(Options(toy_model(tmp_path / "fixed.onnx", batch=1), max_batch=8))
-    assert any("made for batches of 1" in line and "dynamic=True" in line for line in fixed.info.notes)
+    assert any("batch size of 1" in line and "dynamic=True" in line for line in fixed.info.notes)
     free = CpuDetector(Options(toy_model(tmp_path / "free.onnx"), max_batch=8))
     assert not any("batches of" in line for line in free.info.notes)

@@ -1,4 +1,4 @@
-"""What is said where TensorRT, its libraries or the driver are missing: one clear line each, and never a traceback."""
+"""A missing TensorRT, library or driver is reported in one line, without a traceback."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
 
-# Packages named tensorrt, as far as their import goes.
+# Packages named tensorrt that end or survive their import.
 BROKEN = 'raise ImportError("libnvinfer.so.11: cannot open shared object file: No such file or directory")'
 LOADS = "__version__ = {version!r}\nclass ILogger: pass\n"
 
 
 @pytest.mark.parametrize(
-    ("package", "said"),
+    ("package", "expected"),
     [
         (None, "tensorrt is not installed: pip install"),
         (BROKEN, "TensorRT does not load: libnvinfer.so.11: cannot open shared object file"),
@@ -28,7 +28,7 @@ LOADS = "__version__ = {version!r}\nclass ILogger: pass\n"
         (LOADS.format(version="11.4.0.106"), "no NVIDIA driver that works"),
     ],
 )
-def test_what_is_missing_is_named(tmp_path: Path, package: str | None, said: str) -> None:
+def test_a_missing_part_is_named(tmp_path: Path, package: str | None, expected: str) -> None:
     if package is not None:
         (tmp_path / "tensorrt.py").write_text(package)
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
@@ -42,5 +42,5 @@ def test_what_is_missing_is_named(tmp_path: Path, package: str | None, said: str
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if line]
     assert len(lines) == 1, done.stderr
-    assert said in lines[0]
+    assert expected in lines[0]
     assert "model.backend" in lines[0]

@@ -238,7 +238,7 @@ def _shares(layers: Sequence[Layer]) -> list[str]:
     """Milliseconds by what kernels are."""
     sums: dict[str, tuple[int, float]] = {}
     for layer in layers:
-        kind = f"{'loose quantise' if layer.loose else layer.kind}, {layer.precision} to {layer.output}"
+        kind = f"{'loose quantise' if layer.unfused else layer.kind}, {layer.precision} to {layer.output}"
         count, took = sums.get(kind, (0, 0.0))
         sums[kind] = count + 1, took + (layer.milliseconds or 0.0)
     rows = sorted(sums.items(), key=lambda row: -row[1][1])

@@ -102,7 +102,7 @@ def test_a_label_that_is_no_plain_text_is_refused(label: str, tmp_path: Path) ->
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if "label 1" in line]
-    assert "is not a printable text of up to 128 signs" in line
+    assert "is not printable text of at most 128 characters" in line
     assert "\x1b" not in done.stderr + done.stdout
 
 

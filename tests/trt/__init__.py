@@ -1,2 +1,2 @@
-"""The TensorRT backend over stand-ins for the driver and for TensorRT: run by tests/detectors/test_trt.py, in processes
-that have them."""
+"""The TensorRT backend over stubs of the driver and of TensorRT; tests/detectors/test_trt.py runs it in child processes
+that have the stubs."""

@@ -1,4 +1,4 @@
-"""What holds after each test: nothing is left, nobody has written where it may not, and TensorRT has nothing to say."""
+"""Checks after each test: no leaks, no writes out of bounds, no TensorRT failures."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def _nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of engines for all tests: a build takes longer than any of them."""
+    """A shared folder of engines, because a build takes longer than a test."""
     return tmp_path_factory.mktemp("engines")
 
 
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A detector of 64x64 that is fast, and finds what is bright."""
+    """A fast 64x64 detector of bright areas."""
     return toy_model(tmp_path_factory.mktemp("model") / "toy.onnx")

@@ -1,4 +1,4 @@
-"""Pictures on the stand-in for a GPU, and detectors that are fast."""
+"""Pictures on the stub of a GPU, and fast detectors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
 from tests.support.kernels import Nv12
 
-SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures, the last larger than memory is set aside for
+SIZES = ((64, 48), (63, 47), (1, 1), (200, 120))  # of host pictures; the last exceeds the reserved memory
 
 
 def options_of(model: Path, folder: Path, **more: Any) -> Options:
@@ -41,7 +41,7 @@ def host_pictures(count: int, sizes: tuple[tuple[int, int], ...] = SIZES[:3]) ->
 
 @contextmanager
 def on_device(picture: Nv12) -> Iterator[DeviceImage]:
-    """As a decoder leaves it: its copy is under way, and an event says when it is whole."""
+    """A decoder's picture: its copy is under way, and an event marks its end."""
     pitch = picture.luma.strides[0]
     rows = np.zeros((picture.luma.shape[0] + picture.chroma.shape[0], pitch), np.uint8)
     rows[: len(picture.luma), : picture.luma.shape[1]] = picture.luma

@@ -1,4 +1,4 @@
-"""Engines that are built by a process of their own: libraries that print, another that builds already, a full disk."""
+"""Builds in child processes: libraries that print, concurrent builds, a full disk."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ with closing(TrtDetector(options_of(Path(sys.argv[1]), Path(sys.argv[2])))) as d
 """
 
 
-def test_what_a_library_prints_is_not_what_the_builder_says(
+def test_printed_output_does_not_disturb_the_builders_events(
     toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """G10: past Python, on its standard output, with and without a line's end."""
+    """G10: printed past Python to standard output, with and without a final newline."""
     monkeypatch.setenv("LOOKOUT_TEST_NOISE", "1")
     with closing(TrtDetector(options_of(toy, tmp_path))) as detector:
-        assert detector.manifest.road
+        assert detector.manifest.precision_mode
 
 
-def test_a_build_that_fails_has_tensorrts_reason(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_build_has_tensorrts_reason(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOKOUT_TEST_NO_BUILD", "1")
     with pytest.raises(DetectorError, match=r"cannot build .*: Could not find any implementation for node Conv_0"):
         TrtDetector(options_of(toy, tmp_path))
@@ -49,13 +49,13 @@ def test_two_processes_build_one_engine(toy: Path, tmp_path: Path) -> None:
     assert [*(tmp_path / "engines").glob("*.bad")] == []
 
 
-def test_an_engine_that_cannot_be_written_is_told_in_a_line(toy: Path, tmp_path: Path) -> None:
-    """Such as on a full disk; nothing is left that would be taken for one."""
+def test_an_unwritable_engine_is_a_one_line_error(toy: Path, tmp_path: Path) -> None:
+    """Such as on a full disk; no partial engine is left."""
     with closing(TrtDetector(options_of(toy, tmp_path))):
         pass
     (plan,) = (tmp_path / "engines").glob("*.plan")
     plan.unlink()
-    plan.with_suffix(".plan.new").mkdir()  # as good as no room: it cannot be written
+    plan.with_suffix(".plan.new").mkdir()  # makes writing fail
     with pytest.raises(DetectorError, match=r"engine .*toy.* cannot be written: .*; make room, or set model\.cache"):
         TrtDetector(options_of(toy, tmp_path))
     assert not plan.exists()

@@ -1,4 +1,4 @@
-"""`lookout engine compare`: what an engine computes beside onnxruntime, told as a person reads it."""
+"""`lookout engine compare`: an engine's tensors compared with onnxruntime's."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def _compare(folder: Path, *arguments: str) -> int:
 
 def test_an_engine_that_agrees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _compare(tmp_path) == 0
-    said = capsys.readouterr().out
-    assert "0 of 38 tensors differ by more than 0.05 of their size; the greatest error is" in said
+    output = capsys.readouterr().out
+    assert "0 of 38 tensors differ by more than 0.05 of their size; the greatest error is" in output
 
 
-def test_the_first_that_differs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The engine's input is in half precision, so that already the first layer reads something else."""
+def test_the_first_different_tensor_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The engine's input is FP16, so the first layer differs already."""
     assert _compare(tmp_path, "--tolerance", "1e-7") == 1
-    said = capsys.readouterr().out
-    assert "the first: " in said
-    assert ", of Mul " in said.rpartition("the first: ")[2]
+    output = capsys.readouterr().out
+    assert "the first: " in output
+    assert ", of Mul " in output.rpartition("the first: ")[2]
 
 
-def test_all_tensors_of_a_picture_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_tensors_of_a_given_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cv2.imwrite(str(tmp_path / "grey.png"), np.full((20, 30, 3), 90, np.uint8))
     assert _compare(tmp_path, "--all", "--picture", str(tmp_path / "grey.png")) == 0
     assert re.search(r"0 of [12]\d\d tensors", capsys.readouterr().out)

@@ -1,4 +1,4 @@
-"""Whatever fails, once: one clear line, nothing left, no memory touched that is not ours; and then it works again."""
+"""Every call fails once: one clear line, no leaks, no writes out of bounds; then everything works again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.trt.parts import SIZES, host_pictures, on_device, opened
 
 _OUT_OF_MEMORY, _LAUNCH_FAILED = 2, 719
 _SOME = int(os.environ.get("LOOKOUT_FAULTS", "4"))
-# All that the backend calls. One that is missing here has no test below, and test_the_list_is_whole fails.
+# All calls of the backend; test_the_list_is_complete fails if one is missing.
 _CALLS = (
     "cuCtxSetCurrent", "cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount", "cuDeviceGetName",
     "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventElapsedTime",
@@ -25,13 +25,13 @@ _CALLS = (
     "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuStreamBeginCapture",
     "cuStreamCreate", "cuStreamDestroy", "cuStreamEndCapture", "cuStreamSynchronize", "cuStreamWaitEvent",
 )  # fmt: skip
-# What was captured is in the executable graph by then.
+# Captured work is in the executable graph by then.
 _QUIET = {"cuGraphDestroy"}
 _OF_TENSORRT = ("deserialize", "create_execution_context", "set_input_shape", "set_tensor_address", "execute_async_v3")
 
 
 def _live(model: Path, folder: Path) -> None:
-    """Every phase: opened, tried, a lane, batches of all kinds and sizes, a larger picture, snapshots, closed."""
+    """Every phase: open, trial, a lane, batches of all kinds and sizes, a larger picture, snapshots, close."""
     picture = noise_nv12((63, 47), bt709=True, full_range=False)
     with opened(model, folder, lanes=2) as (detector, lane), on_device(picture) as image:
         for count in (1, 3, 4):
@@ -42,7 +42,7 @@ def _live(model: Path, folder: Path) -> None:
         lane.fetch(image)()
 
 
-def test_the_list_is_whole(toy: Path, engines: Path) -> None:
+def test_the_list_is_complete(toy: Path, engines: Path) -> None:
     _live(toy, engines)  # builds the engine
     cuda.calm()
     _live(toy, engines)
@@ -60,28 +60,28 @@ def test_each_call_fails_once(toy: Path, engines: Path, name: str) -> None:
         cuda.fail(name, number, _LAUNCH_FAILED if name == "cuLaunchKernel" else _OUT_OF_MEMORY)
         try:
             _live(toy, engines)
-            told = None
+            message = None
         except DetectorError as error:
-            told = str(error)
-            assert told.count("\n") == 0
-            assert "CUDA_ERROR_" in told or name in ("cuLaunchHostFunc", "cuMemAlloc")  # TensorRT's own, which it logs
-            assert cuda.alive() == {}, f"{name} {number}: {told}"  # while the error is still looked at
-        came = cuda.calls().get(name, 0) >= number  # as many threads copy as are free, and each asks for the context
+            message = str(error)
+            assert message.count("\n") == 0
+            assert "CUDA_ERROR_" in message or name in ("cuLaunchHostFunc", "cuMemAlloc")  # logged by TensorRT
+            assert cuda.alive() == {}, f"{name} {number}: {message}"  # while the error is still referenced
+        came = cuda.calls().get(name, 0) >= number  # idle copy threads vary, and each sets the context
         cuda.calm()
-        # TensorRT's own: an engine that cannot be loaded is built again; one that cannot be freed does not say so.
+        # TensorRT's own: an unloadable engine is built again; one that cannot be freed is not reported.
         is_its_own = (name, number) == ("cuMemAlloc", 1) or (name == "cuMemFree" and len(tensorrt.failures) == 1)
-        assert told is not None or not came or name in _QUIET or is_its_own, f"{name} {number} is not told"
+        assert message is not None or not came or name in _QUIET or is_its_own, f"{name} {number} is not reported"
         if name == "cuMemFree":
             tensorrt.failures.clear()
-        assert cuda.alive() == {}, f"{name} {number}: {told}"
-        assert cuda.trespasses() == 0, f"{name} {number}: {told}"
+        assert cuda.alive() == {}, f"{name} {number}: {message}"
+        assert cuda.trespasses() == 0, f"{name} {number}: {message}"
         assert tensorrt.failures == []
     _live(toy, engines)
 
 
 @pytest.mark.parametrize("name", _OF_TENSORRT)
 def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str) -> None:
-    """An engine that cannot be loaded is built again; whatever else fails is told."""
+    """An unloadable engine is built again; every other failure is reported."""
     tensorrt.calm()
     _live(toy, engines)
     count = tensorrt.called[name]
@@ -89,13 +89,13 @@ def test_each_call_of_tensorrt_fails_once(toy: Path, engines: Path, name: str) -
     for number in range(1, count + 1):
         tensorrt.calm()
         tensorrt.fail_nth(name, number)
-        told = None
+        message = None
         try:
             _live(toy, engines)
         except DetectorError as error:
-            told = str(error)
-            assert told.count("\n") == 0
-            assert cuda.alive() == {}, told
-        assert (told is None) == (name == "deserialize"), f"{name} {number}"
+            message = str(error)
+            assert message.count("\n") == 0
+            assert cuda.alive() == {}, message
+        assert (message is None) == (name == "deserialize"), f"{name} {number}"
     tensorrt.calm()
     _live(toy, engines)

@@ -1,4 +1,4 @@
-"""Lanes: any batch after any other, pictures wherever they lie, and what is refused when a model is opened."""
+"""Lanes: batches in any order, pictures in any memory, and models refused when opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _same(one: Detections, other: Detections) -> None:
 
 
 def test_any_batch_after_any_other(toy: Path, engines: Path) -> None:
-    """G1: a graph is as it was captured, whatever other sizes have run since; all have run before the first picture."""
+    """G1: graphs work after any other sizes have run; all have run before the first picture."""
     chance = random.Random(1)
     with closing(TrtDetector(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
         assert cuda.unlaunched() == 0
@@ -41,7 +41,7 @@ def test_any_batch_after_any_other(toy: Path, engines: Path) -> None:
 
 
 def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: Path) -> None:
-    """Of any size, turned or not, larger than memory was set aside for: as the CPU sees them."""
+    """Any size and rotation, larger than the reserved memory: results agree with the CPU."""
     options = options_of(toy, engines)
     with ExitStack() as stack:
         detector = stack.enter_context(closing(TrtDetector(options)))
@@ -59,8 +59,8 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
             np.testing.assert_allclose(lane.raw(image), expected[0], atol=0.02)
 
 
-def test_as_many_boxes_as_are_wanted(toy: Path, engines: Path) -> None:
-    """What NMS has looked at, and nobody wants, is not left out for want of room."""
+def test_max_detections_limits_the_boxes(toy: Path, engines: Path) -> None:
+    """Candidates beyond `max_detections` are not reported as left out."""
     options = options_of(toy, engines, wanted=PostprocessParams(0.0, 0.99, 5, multi_label=True))
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for one in lane.detect(host_pictures(3))[0]:
@@ -68,8 +68,8 @@ def test_as_many_boxes_as_are_wanted(toy: Path, engines: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [(64, 48), (63, 47), (1, 1)])
-def test_a_sample_is_a_whole_picture_and_kept(toy: Path, engines: Path, size: tuple[int, int]) -> None:
-    """G20: of an odd width too; asked for again it takes no more memory."""
+def test_a_sample_is_a_complete_picture_and_reused(toy: Path, engines: Path, size: tuple[int, int]) -> None:
+    """G20: odd widths too; a second request allocates nothing."""
     with closing(TrtDetector(options_of(toy, engines))) as detector, closing(detector.lane()) as lane:
         sample = detector.sample(*size)
         taken = cuda.device_bytes()
@@ -79,8 +79,8 @@ def test_a_sample_is_a_whole_picture_and_kept(toy: Path, engines: Path, size: tu
         lane.detect([sample])
 
 
-def test_a_picture_is_placed_as_a_decoder_would(toy: Path, engines: Path) -> None:
-    """For races between models: what is not copied from the host is not in the figure."""
+def test_an_uploaded_picture_is_like_a_decoded_one(toy: Path, engines: Path) -> None:
+    """For speed comparisons: they exclude copies from host memory."""
     y, x = np.mgrid[0:49, 0:65]
     smooth = np.stack((x * 3, y * 4, 200 - x), axis=2).astype(np.uint8)
     with opened(toy, engines) as (detector, lane):
@@ -90,17 +90,17 @@ def test_a_picture_is_placed_as_a_decoder_would(toy: Path, engines: Path) -> Non
         lane.detect([placed])
 
 
-def test_a_file_of_one_batch_size_says_what_that_costs(tmp_path: Path) -> None:
+def test_a_fixed_batch_size_gives_a_note(tmp_path: Path) -> None:
     """G12."""
     fixed = toy_model(tmp_path / "fixed.onnx", batch=2)
     with closing(TrtDetector(options_of(fixed, tmp_path))) as detector, closing(detector.lane()) as lane:
         assert detector.info.max_batch == 2
-        assert any("batches of 2" in line and "dynamic=True" in line for line in detector.info.notes)
+        assert any("batch size of 2" in line and "dynamic=True" in line for line in detector.info.notes)
         assert len(lane.detect(host_pictures(1))[0]) == 1
 
 
-def test_a_file_in_half_precision_is_taken(toy: Path, tmp_path: Path) -> None:
-    """G17: with what it gives in FP32."""
+def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path) -> None:
+    """G17: outputs become FP32."""
     half = toy_model(tmp_path / "half.onnx", kind=TensorProto.FLOAT16)
     pictures = host_pictures(3)
     with closing(TrtDetector(options_of(half, tmp_path))) as detector, closing(detector.lane()) as lane:
@@ -116,25 +116,25 @@ def test_a_file_in_half_precision_is_taken(toy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_model_that_gives_no_numbers_is_refused(tmp_path: Path, precision: str) -> None:
-    """G13: with the remedy, where there is one."""
+def test_a_model_that_computes_nan_is_refused(tmp_path: Path, precision: str) -> None:
+    """G13: with a remedy if there is one."""
     broken = constant_model(tmp_path / "broken.onnx", (1, 1, 9, 9, float("nan"), 0))
     with pytest.raises(DetectorError) as caught:
         TrtDetector(options_of(broken, tmp_path, precision=precision))
-    assert "gives what is no number for a grey picture" in str(caught.value)
+    assert "computes NaN or infinity for a grey picture" in str(caught.value)
     assert ("set model.precision: fp32" in str(caught.value)) == (precision == "fp16")
     assert "\n" not in str(caught.value)
 
 
-def test_bytes_are_not_taken_for_an_input(tmp_path: Path) -> None:
+def test_an_input_of_bytes_is_refused(tmp_path: Path) -> None:
     """G17."""
     odd = toy_model(tmp_path / "bytes.onnx", kind=TensorProto.UINT8)
     with pytest.raises(DetectorError, match="export it with floating-point tensors"):
         TrtDetector(options_of(odd, tmp_path, precision="fp32"))
 
 
-def test_what_nobody_has_run_is_said() -> None:
-    """Where a user sees which backend there is: `check`, the log, and what refuses a backend."""
+def test_an_untested_version_is_reported() -> None:
+    """In `available`, which `check`, the log and refusals show."""
     import tensorrt
 
     assert ("never run: 8.6 was" in available()) == (not tensorrt.__version__.startswith("8.6"))

@@ -1,4 +1,4 @@
-"""The plan of the GPU's memory: what is taken is what was planned, and what does not fit leaves nothing."""
+"""The plan of GPU memory: allocations match the plan, and failures leave nothing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from detectors.trt.memory import batch_sizes
 from tests.support import stubbed_cuda as cuda
 from tests.trt.parts import host_pictures, on_device, opened, options_of
 
-_TABLE = 64 + 24  # bytes that describe a picture
-_COUNTS = 4  # and its candidates
-_NOT_OURS = {"CUDA and TensorRT themselves", "CUDA graphs", "engine"}  # the driver's, and TensorRT's
+_TABLE = 64 + 24  # bytes of a picture's structs
+_COUNTS = 4  # bytes of its number of candidates
+_NOT_OURS = {"CUDA and TensorRT themselves", "CUDA graphs", "engine"}  # allocated by driver and TensorRT
 
 
-def test_lanes_take_what_was_planned(toy: Path, engines: Path) -> None:
-    """To the byte, and no more with time."""
+def test_lanes_allocate_the_planned_memory(toy: Path, engines: Path) -> None:
+    """To the byte, and without growth."""
     with ExitStack() as stack:
         detector = stack.enter_context(closing(TrtDetector(options_of(toy, engines, lanes=3))))
         before = cuda.device_bytes()
@@ -32,13 +32,13 @@ def test_lanes_take_what_was_planned(toy: Path, engines: Path) -> None:
         assert cuda.device_bytes() - before == taken
 
 
-def test_a_lane_has_as_many_graphs_as_sizes(toy: Path, engines: Path) -> None:
+def test_a_lane_has_a_graph_per_size(toy: Path, engines: Path) -> None:
     with opened(toy, engines):
         assert cuda.alive()["executable graph"] == 3 * len(batch_sizes(4))
 
 
-def test_what_does_not_fit_leaves_nothing(toy: Path, engines: Path) -> None:
-    """G8: while the error is looked at, too; the engine goes before the context of its memory."""
+def test_a_model_that_does_not_fit_leaves_nothing(toy: Path, engines: Path) -> None:
+    """G8: even while the error is referenced; the engine is freed before its device."""
     with pytest.raises(
         DetectorError, match=r"needs \d+ MiB of GPU memory with one lane and its smallest batch"
     ) as caught:
@@ -47,7 +47,7 @@ def test_what_does_not_fit_leaves_nothing(toy: Path, engines: Path) -> None:
     assert caught.value.__traceback__ is not None
 
 
-def test_lanes_and_then_batches_are_fewer_where_memory_is(toy: Path, engines: Path) -> None:
+def test_little_memory_reduces_lanes_then_batches(toy: Path, engines: Path) -> None:
     with closing(TrtDetector(options_of(toy, engines, lanes=4))) as detector:
         one, all_of_it = detector.needs.total(1, 4), detector.needs.total(4, 4)
     limit = (one + all_of_it) // 2
@@ -60,10 +60,10 @@ def test_lanes_and_then_batches_are_fewer_where_memory_is(toy: Path, engines: Pa
         assert any("batches up to" in line for line in detector.info.notes)
 
 
-def test_an_engine_for_which_there_is_no_room_is_told_and_kept(
+def test_an_engine_without_room_is_an_error_and_stays_stored(
     toy: Path, engines: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a good one: it is not set aside, and not built again, which takes minutes."""
+    """The engine is good: it is not quarantined and rebuilt, which takes minutes."""
     with opened(toy, engines):
         pass
     files = {path: path.stat().st_ino for path in (engines / "engines").iterdir()}
@@ -73,8 +73,8 @@ def test_an_engine_for_which_there_is_no_room_is_told_and_kept(
     assert {path: path.stat().st_ino for path in (engines / "engines").iterdir()} == files
 
 
-def test_a_larger_picture_takes_more_once(toy: Path, engines: Path) -> None:
-    """Than `gpu.frame_size` says; and gives back what it had."""
+def test_a_larger_picture_allocates_once(toy: Path, engines: Path) -> None:
+    """A picture larger than `gpu.frame_size`; the former buffer is freed."""
     with opened(toy, engines) as (_, lane):
         lane.detect(host_pictures(1))
         before, count = cuda.device_bytes(), cuda.alive()
@@ -84,7 +84,7 @@ def test_a_larger_picture_takes_more_once(toy: Path, engines: Path) -> None:
         assert cuda.alive() == count
 
 
-def test_pictures_of_a_decoder_take_nothing(toy: Path, engines: Path) -> None:
+def test_decoded_pictures_allocate_nothing(toy: Path, engines: Path) -> None:
     from tests.support.kernels import noise_nv12
 
     with opened(toy, engines) as (_, lane), on_device(noise_nv12((640, 360), bt709=True, full_range=False)) as image:

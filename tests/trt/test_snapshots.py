@@ -1,4 +1,4 @@
-"""Pictures that a decoder has left on the GPU, brought into host memory: in their colours, and while lanes go on."""
+"""Fetching decoded pictures from the GPU to host memory: colours, and independence of the lane."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _WAITS = {"cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemFreeHost", "cuStrea
 
 
 class _Lease:
-    """Somebody's."""
+    """A decoder's lease."""
 
 
 @pytest.mark.parametrize(("bt709", "full_range"), [*product((False, True), repeat=2)])
-def test_a_picture_has_its_colours(toy: Path, engines: Path, bt709: bool, full_range: bool) -> None:
-    """G5: of every matrix, range and size, turned or not, within what rounding costs."""
+def test_a_fetched_picture_has_its_colours(toy: Path, engines: Path, bt709: bool, full_range: bool) -> None:
+    """G5: every matrix, range, size and rotation, within rounding."""
     with opened(toy, engines) as (_, lane):
         for size, turns in product(NV12_SIZES, range(4)):
             picture = noise_nv12(size, bt709=bt709, full_range=full_range, turns=turns)
@@ -36,10 +36,10 @@ def test_a_picture_has_its_colours(toy: Path, engines: Path, bt709: bool, full_r
             assert np.abs(given - bgr_of(picture)).max() <= 0.55
 
 
-def test_nobody_waits_for_a_picture_but_who_wants_it(toy: Path, engines: Path) -> None:
-    """G5: freeing memory would wait for all that the GPU does."""
+def test_a_fetch_does_not_block_the_lane(toy: Path, engines: Path) -> None:
+    """G5: freeing memory would wait for all work of the GPU."""
     with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
-        lane.fetch(image)()  # takes the memory
+        lane.fetch(image)()  # allocates the buffers
         cuda.calm()
         fetch = lane.fetch(image)
         assert _WAITS & set(cuda.calls()) == set()
@@ -48,8 +48,8 @@ def test_nobody_waits_for_a_picture_but_who_wants_it(toy: Path, engines: Path) -
         assert _WAITS & set(cuda.calls()) == {"cuEventSynchronize"}
 
 
-def test_a_picture_is_kept_as_it_is_until_it_is_read(toy: Path, engines: Path) -> None:
-    """Its decoder gets the place back when the copy is made, whether anybody still waits for it or not."""
+def test_a_lease_is_held_until_the_copy_is_made(toy: Path, engines: Path) -> None:
+    """The lease is released after the copy, even if nobody waits for the picture."""
 
     with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
         lease = _Lease()
@@ -59,13 +59,13 @@ def test_a_picture_is_kept_as_it_is_until_it_is_read(toy: Path, engines: Path) -
         gc.collect()
         assert held() is not None
         del fetch
-        for _ in range(5):  # the stand-in's streams move on when they are asked
+        for _ in range(5):  # the stub's streams advance when queried
             lane.detect(host_pictures(1))
         gc.collect()
         assert held() is None
 
 
-def test_pictures_on_their_way_do_not_take_each_others_place(toy: Path, engines: Path) -> None:
+def test_concurrent_fetches_use_separate_buffers(toy: Path, engines: Path) -> None:
     pictures = [noise_nv12((64, 48), bt709=True, full_range=False, seed=seed) for seed in range(3)]
     with opened(toy, engines) as (_, lane), ExitStack() as stack:
         first, second, third = (stack.enter_context(on_device(picture)) for picture in pictures)
@@ -76,15 +76,15 @@ def test_pictures_on_their_way_do_not_take_each_others_place(toy: Path, engines:
         again = [lane.fetch(image)().bgr for image in (first, second, third)]
         assert cuda.alive() == taken
         for picture, given, fetch in zip(pictures, again, fetches):
-            np.testing.assert_array_equal(given, fetch().bgr)  # what was brought stays
+            np.testing.assert_array_equal(given, fetch().bgr)  # a second call returns the same
             assert np.abs(given - bgr_of(picture)).max() <= 0.55
 
 
-def test_a_lane_that_is_closed_says_so(toy: Path, engines: Path) -> None:
+def test_a_fetch_after_close_is_an_error(toy: Path, engines: Path) -> None:
     with opened(toy, engines) as (_, lane), on_device(_PICTURE) as image:
         arrived, late = lane.fetch(image), lane.fetch(image)
         arrived()
         lane.close()
         assert arrived().bgr.shape == (48, 64, 3)
-        with pytest.raises(DetectorError, match="ask again"):
+        with pytest.raises(DetectorError, match="try again"):
             late()

@@ -1,4 +1,4 @@
-"""The whole daemon on the stand-in for a GPU: one model takes over from another, over and over."""
+"""The daemon on the stub of a GPU: repeated model swaps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.models import toy_model
 _SOURCES, _SWAPS = 6, 2
 
 
-def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path) -> None:
-    """Each frame is published once and in order, and says which model has looked at it; each model's lanes end."""
+def test_a_model_swap_loses_nothing(toy: Path, tmp_path: Path) -> None:
+    """Each frame is published once, in order, with the name of its model; lanes of the old model end."""
     models = [toy, toy_model(tmp_path / "other.onnx", gain=0.5)]
     picture = {"type": "synthetic", "width": 64, "height": 64, "fps": 20}
     config: dict[str, object] = {
@@ -43,7 +43,7 @@ def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path) -> No
                 _receive(subscriber, seen, model.stem)
         code = lookout.stop()
         log = lookout.log()
-    assert code == 5  # a lossless replay that was told to end
+    assert code == 5  # a lossless replay that was stopped
     assert "detector failed" not in log
     for source, messages in seen.items():
         assert [message.seq for message in messages] == list(range(len(messages))), source
@@ -54,7 +54,7 @@ def test_a_model_takes_over_and_nothing_is_lost(toy: Path, tmp_path: Path) -> No
 
 
 def _receive(subscriber: Subscriber, seen: dict[str, list[Detections]], model: str) -> None:
-    """Until each source has had a few frames looked at by this model."""
+    """Receive until each source has a few frames detected by this model."""
 
     def enough(message: Message) -> bool:
         assert isinstance(message, Detections)

@@ -1,4 +1,4 @@
-"""The kernels' side in Python: the structs they read, as numpy dtypes, and how many threads they want."""
+"""The kernels' interface: their structs as numpy dtypes, their grids, their arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detectors.letterbox import PAD, InputSpec, Letterbox
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
 
-# Each as the struct of the same name in the .cu files; align=True lays them out as C does.
+# Structs of the same names in the .cu files; align=True gives C's layout.
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
@@ -38,7 +38,7 @@ OUTPUT = np.dtype(
     align=True,
 )
 RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out", "implausible")], align=True)
-SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # for each candidate there is room for
+SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # per candidate
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
 _TILE = (32, 4)
@@ -79,22 +79,22 @@ def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[float, ...]:
 def nv12_picture(
     luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool, turns: int = 0
 ) -> tuple[float, ...]:
-    """A PICTURE of NV12: both planes with rows of `pitch` bytes, and how to turn it upright."""
+    """A PICTURE of NV12: planes with rows of `pitch` bytes, and the rotation to upright."""
     return (luma, chroma, pitch, *_geometry(box), 1, int(bt709), int(full_range), turns)
 
 
 def _geometry(box: Letterbox) -> tuple[float, ...]:
-    """From a PICTURE's width to its scale."""
+    """The fields of a PICTURE from width to scale."""
     return (*box.source, box.left, box.top, box.width, box.height, *_scale(box))
 
 
 def _scale(box: Letterbox) -> tuple[float, float]:
-    """Pixels of the source to one of the input, across and down."""
+    """Source pixels per input pixel, horizontally and vertically."""
     return box.source[0] / box.width, box.source[1] / box.height
 
 
 def placements(boxes: Sequence[Letterbox]) -> npt.NDArray[np.void]:
-    """PLACEMENT of each picture: what `Letterbox.to_source` does."""
+    """The PLACEMENT of each picture, equivalent to `Letterbox.to_source`."""
     return np.array(
         [(box.left, box.top, *_scale(box), *box.source) for box in boxes],
         dtype=PLACEMENT,
