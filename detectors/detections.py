@@ -59,8 +59,8 @@ def plausible(found: Sequence[Detections], classes: int) -> tuple[Sequence[Detec
     """Pictures' boxes without the impossible ones, and how many were removed.
 
     A damaged model, an overflow or a model of another task gives NaN corners or confidences, confidences outside 0 to
-    1, inverted corners, or class ids without a label. The GPU checks its
-    boxes itself: numpy releases the GIL for arrays of this size, and a lane waits to get it back.
+    1, inverted corners, or class ids without a label. The GPU checks its boxes itself: numpy releases the GIL for
+    arrays of this size, and a lane waits to get it back.
 
     Args:
         classes: number of the model's labels.

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from detectors.port import DetectorError
+from detectors.trt import kernels
 from detectors.trt.detector import TrtDetector
 from detectors.trt.memory import batch_sizes
 from tests.support import stubbed_cuda as cuda
 from tests.trt.parts import host_pictures, on_device, opened, options_of
 
-_TABLE = 64 + 24  # bytes of a picture's structs
+_TABLE = kernels.PICTURE.itemsize + kernels.PLACEMENT.itemsize  # bytes of a picture's structs
 _COUNTS = 4  # bytes of its number of candidates
 _NOT_OURS = {"CUDA and TensorRT themselves", "CUDA graphs", "engine"}  # allocated by driver and TensorRT
 
