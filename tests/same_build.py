@@ -47,10 +47,10 @@ def main() -> int:
     rows: list[list[Change]] = [compare_reports(old, new) for old, new in pairwise(reports)]
     table = Table("", *("better", "worse", "unknown", "same"))
     for name in [change.metric for change in rows[0]]:
-        counts = Counter(change.verdict for row in rows for change in row if change.metric == name)
+        counts = Counter(change.result for row in rows for change in row if change.metric == name)
         table.add_row(name, *(str(counts[verdict]) for verdict in ("better", "worse", "unknown", "same")))
     console.print(table)
-    same = sum(all(change.verdict == "same" for change in row) for row in rows)
+    same = sum(all(change.result == "same" for change in row) for row in rows)
     console.print(f"all the same in {same} of {len(rows)}")
     return 0 if same >= 0.95 * len(rows) else 1
 

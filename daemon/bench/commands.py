@@ -1,4 +1,4 @@
-"""`lookout bench`: thin commands over the benchmarks."""
+"""The commands of `lookout bench`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def bench() -> None:
 
 @bench.group()
 def part() -> None:
-    """Measure one part alone: what the whole can reach at most."""
+    """Measure one part alone, an upper bound for the whole."""
 
 
 class _Over(click.ParamType):  # type: ignore[type-arg]
-    """A setting and its values, each of which must be one that the option of the same name takes."""
+    """A setting and its values, checked by the option of the same name."""
 
     name = "SETTING=V,V,.."
 
@@ -39,13 +39,13 @@ class _Over(click.ParamType):  # type: ignore[type-arg]
 
         name, _, words = value.partition("=")
         if name not in SETTINGS:
-            self.fail(f"{name!r} is no setting; there are {', '.join(SETTINGS)}", param, ctx)
+            self.fail(f"{name!r} is not a setting: choose from {', '.join(SETTINGS)}", param, ctx)
         (option,) = (option for option in search.params if option.name == name)
         return name, [option.type.convert(word, option, ctx) for word in words.split(",")]
 
 
 def _repeats(default: int) -> Callable[[_Command], _Command]:
-    return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Of each run.")
+    return click.option("--repeats", default=default, show_default=True, type=click.IntRange(1), help="Runs per case.")
 
 
 @bench.command()
@@ -53,10 +53,10 @@ def _repeats(default: int) -> Callable[[_Command], _Command]:
 @options.PACED
 @click.option("--until-end", is_flag=True, help="Play each recording once, from its beginning to its end.")
 @_repeats(5)
-@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Daemons at once.")
-@click.option("--limits/--no-limits", default=False, help="First the decoder alone and the engine alone.")
-@click.option("--images", type=click.Path(path_type=Path), help="Photos, to measure the accuracy as well.")
-@click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option("--copies", default=1, show_default=True, type=click.IntRange(1), help="Concurrent daemons.")
+@click.option("--limits/--no-limits", default=False, help="Measure decoder and engine alone first.")
+@click.option("--images", type=click.Path(path_type=Path), help="Photos, to measure accuracy too.")
+@click.option("--annotations", type=click.Path(path_type=Path), help="Their labels: a COCO file.")
 @click.option("--frames-out", type=OutputFile(), help="Record every frame: .jsonl or .parquet.")
 @click.option("--out", type=OutputFolder(), help="Folder for a report: JSON, Markdown and HTML.")
 @JSON_FILE
@@ -69,9 +69,9 @@ def run(
     frames_out: Path | None,
     out: Path | None,
     json_file: Path | None,
-    **wishes: Any,
+    **values: Any,
 ) -> int:
-    """CLIPS or URLs as many sources through the whole daemon: everything there is to measure, and how sure it is."""
+    """Run CLIPS or URLs as sources through the whole daemon, with repeats, and print the figures."""
     from daemon.bench.recording import check_name
     from daemon.bench.repeats import repeated
 
@@ -80,7 +80,7 @@ def run(
     if frames_out:
         check_name(frames_out)
     _check_pages(out)
-    load = options.load_of(wishes)
+    load = options.load_of(values)
     with _progress("repeats", repeats) as advance:
         report = repeated(
             load,
@@ -91,25 +91,25 @@ def run(
             frames_out=frames_out,
             on_repeat=lambda: advance(""),
         )
-    return _told(report, out, json_file)
+    return _show_report(report, out, json_file)
 
 
 @bench.command()
 @options.takes_load
 @options.PACED
 @_repeats(3)
-@click.option("--over", type=_Over(), multiple=True, help="Values to combine with all others, as batch=1,2,4.")
-@click.option("--most", type=click.Choice(["sources"]), help="Find how many live ones meet the limits below.")
+@click.option("--over", type=_Over(), multiple=True, help="Values to combine, such as batch=1,2,4.")
+@click.option("--most", "find_most", type=click.Choice(["sources"]), help="The most live ones within the limits below.")
 @click.option("--max-dropped", default=0.1, show_default=True, type=click.FloatRange(0, 100), help="Percent.")
 @click.option("--max-p50", default=15.0, show_default=True, type=click.FloatRange(min=0), help="Due to sent, ms.")
 @click.option("--max-p99", default=40.0, show_default=True, type=click.FloatRange(min=0), help="Likewise.")
-@click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Sources that it may be off.")
+@click.option("--step", default=4, show_default=True, type=click.IntRange(1), help="Resolution, in sources.")
 @click.option(
     "--confirm",
     default=120.0,
     show_default=True,
     type=click.FloatRange(min=0),
-    help="Seconds that the answer must hold; 0 for no more than --seconds.",
+    help="Seconds of the confirming run; 0 for --seconds.",
 )
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True,
               help="Folder of the report: JSON, Markdown and HTML.")  # fmt: skip
@@ -117,7 +117,7 @@ def run(
 def search(
     repeats: int,
     over: tuple[tuple[str, list[Any]], ...],
-    most: str | None,
+    find_most: str | None,
     max_dropped: float,
     max_p50: float,
     max_p99: float,
@@ -125,28 +125,28 @@ def search(
     confirm: float,
     out: Path,
     json_file: Path | None,
-    **wishes: Any,
+    **values: Any,
 ) -> int:
-    """A grid of settings (--over), which goes on where it was interrupted, or --most sources, beginning with
+    """Measure a grid of settings (--over), resuming an interrupted one, or find the --most sources, starting from
     --sources."""
     from daemon.bench.result import Constraints
-    from daemon.bench.search import combinations, grid, held, most_sources
-    from daemon.commands.report.tables import said
+    from daemon.bench.search import combinations, grid, max_met, most_sources
+    from daemon.commands.report.tables import print_line
 
-    if bool(over) == bool(most):
+    if bool(over) == bool(find_most):
         raise click.UsageError("give either --over, such as --over batch=1,2,4, or --most sources")
     _check_pages(out)
-    if most:
+    if find_most:
         constraints = Constraints(max_dropped, max_p50, max_p99, confirm)
-        load = options.load_of({**wishes, "paced": True})
-        report = most_sources(load, constraints, step, on_case=lambda case: said(_words_of(case)))
-        code = _told(report, out, json_file)
-        said(f"{held(report)} sources hold, for {max(confirm, wishes['seconds']):g} s")
+        load = options.load_of({**values, "paced": True})
+        report = most_sources(load, constraints, step, on_case=lambda case: print_line(_summary(case)))
+        code = _show_report(report, out, json_file)
+        print_line(f"{max_met(report)} sources met the limits for {max(confirm, values['seconds']):g} s")
         return code
-    load, values = options.load_of(wishes), dict(over)
-    with _progress("configurations", len(combinations(load, values))) as advance:
-        report = grid(load, values, out / "search.json", repeats=repeats, on_case=lambda case: advance(_words_of(case)))
-    return _told(report, out, json_file)
+    load, axes = options.load_of(values), dict(over)
+    with _progress("configurations", len(combinations(load, axes))) as advance:
+        report = grid(load, axes, out / "search.json", repeats=repeats, on_case=lambda case: advance(_summary(case)))
+    return _show_report(report, out, json_file)
 
 
 @part.command()
@@ -154,19 +154,19 @@ def search(
 @click.option(
     "--sessions", default=[7, 28, 56, 150], show_default=True, multiple=True, type=click.IntRange(1), help="Repeat it."
 )
-@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state, each.")
-@click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="That share them.")
-@click.option("--low-latency", is_flag=True, help="As for live sources: each picture as soon as it can be.")
+@click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state, per number.")
+@click.option("--processes", default=4, show_default=True, type=click.IntRange(1), help="Processes that share them.")
+@click.option("--low-latency", is_flag=True, help="As for live sources: each picture without delay.")
 @options.DEVICE
 @JSON_FILE
-def decode(json_file: Path | None, **wishes: Any) -> int:
-    """The GPU's decoder: pictures a second, its utilisation, CPU and memory, by number of sessions."""
+def decode(json_file: Path | None, **values: Any) -> int:
+    """The GPU's decoder: pictures per second, utilisation, CPU and memory, by number of sessions."""
     from daemon.bench.decode import DecodeOptions
     from daemon.bench.decode import decode as run_decode
     from daemon.bench.tables import decode as table
     from daemon.commands.report.tables import show, write_json
 
-    result = run_decode(DecodeOptions(**wishes))
+    result = run_decode(DecodeOptions(**values))
     show(table(result))
     write_json(json_file, result)
     return 0
@@ -182,14 +182,14 @@ def decode(json_file: Path | None, **wishes: Any) -> int:
 @click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
 @options.DEVICE
 @JSON_FILE
-def engine(json_file: Path | None, **wishes: Any) -> int:
-    """The GPU's engine: images a second with nothing around it."""
+def engine(json_file: Path | None, **values: Any) -> int:
+    """The GPU's engine: images per second of the engine alone."""
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
     from daemon.bench.tables import engine as table
     from daemon.commands.report.tables import show, write_json
 
-    result = run_engine(EngineOptions(**wishes))
+    result = run_engine(EngineOptions(**values))
     show(table(result))
     write_json(json_file, result)
     return 0
@@ -201,23 +201,23 @@ def engine(json_file: Path | None, **wishes: Any) -> int:
 @click.option("--frames", type=click.IntRange(1), help="[default: 60000 of all sources, and 300 of CLIP]")
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
 @click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
-@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Of each frame, without CLIP.")
+@click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Per frame, without CLIP.")
 @options.ENCODING
 @options.MODEL
 @options.LABELS
 @options.THREADS
-@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="Turns of each side, with CLIP.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="With CLIP.")
 @JSON_FILE
-def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **wishes: Any) -> int:
-    """What a frame costs besides being decoded and looked at. With CLIP: the CPU's lossless replay of it beside a bare
-    onnxruntime loop over decoded frames, in turns."""
+def python(clip: Path | None, max_batch: int | None, frames: int | None, json_file: Path | None, **values: Any) -> int:
+    """The cost of a frame without decoding and inference. With CLIP: a lossless replay on the CPU, interleaved with a
+    bare onnxruntime loop over decoded frames."""
     from daemon.bench import tables
     from daemon.bench.efficiency import EfficiencyOptions, efficiency
     from daemon.bench.overhead import OverheadOptions, overhead
     from daemon.commands.report.tables import show, write_json
 
     def some(*names: str) -> dict[str, Any]:
-        return {name: wishes[name] for name in names}
+        return {name: values[name] for name in names}
 
     if clip is None:
         found = overhead(
@@ -240,17 +240,24 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
 @bench.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
-@click.option("--least", default=2.0, show_default=True, type=click.FloatRange(min=0), help="Percent worth a word.")
-@click.option("--iou", default=0.95, show_default=True, type=click.FloatRange(0, 1), help="Of boxes that are the same.")
+@click.option(
+    "--least",
+    "minimum",
+    default=2.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="Percent to report.",
+)
+@click.option("--iou", default=0.95, show_default=True, type=click.FloatRange(0, 1), help="Of matching boxes.")
 @click.option("--agreement", default=1.0, show_default=True, type=click.FloatRange(0, 1), help="Share that must match.")
-def compare(old: Path, new: Path, least: float, iou: float, agreement: float) -> int:
-    """OLD and NEW: two reports (.json), metric by metric, or two recordings of --frames-out (.jsonl, .parquet), box by
-    box. Exit code 1 if a metric is worse, or if boxes agree too little."""
+def compare(old: Path, new: Path, minimum: float, iou: float, agreement: float) -> int:
+    """Compare two reports (.json) metric by metric, or two recordings of --frames-out (.jsonl, .parquet) box by box.
+    Exit code 1 if a metric is worse, or if too few boxes agree."""
     from daemon.bench import tables
     from daemon.bench.compare import compare_reports, too_few
     from daemon.bench.compare_frames import compare_frames
     from daemon.bench.result import read
-    from daemon.commands.report.tables import said, show
+    from daemon.commands.report.tables import print_line, show
 
     recorded = [path.suffix in _FRAMES for path in (old, new)]
     if recorded[0] != recorded[1]:
@@ -260,23 +267,23 @@ def compare(old: Path, new: Path, least: float, iou: float, agreement: float) ->
         show(tables.agreement(found))
         return int(found.share < agreement)
     before, after = read(old), read(new)
-    changes = compare_reports(before, after, least / 100)
+    changes = compare_reports(before, after, minimum / 100)
     show(tables.changes(changes))
     if reason := too_few(before, after):
-        said(reason)
-    return int(any(change.verdict == "worse" for change in changes))
+        print_line(reason)
+    return int(any(change.result == "worse" for change in changes))
 
 
 @bench.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--out", type=OutputFolder(), default=Path("bench-results"), show_default=True)
 def report(files: tuple[Path, ...], out: Path) -> int:
-    """Markdown and HTML, anew, of FILES that `run` and `search` wrote."""
+    """Write Markdown and HTML again from the FILES of `run` and `search`."""
     from daemon.bench.result import read
 
     _check_pages(out)
     for found in [read(file) for file in files]:
-        _told(found, out, None)
+        _show_report(found, out, None)
     return 0
 
 
@@ -316,22 +323,22 @@ def _check_pages(out: Path | None) -> None:
         check_installed()
 
 
-def _told(report: Report, out: Path | None, json_file: Path | None) -> int:
-    """On the terminal, and in the files that were asked for."""
+def _show_report(report: Report, out: Path | None, json_file: Path | None) -> int:
+    """Show a report on the terminal and write the requested files."""
     from daemon.bench.pages import page_of, save
     from daemon.bench.result import write
-    from daemon.commands.report.tables import said, show
+    from daemon.commands.report.tables import print_line, show
 
     show(page_of(report))
     for path in save(report, out) if out else []:
-        said(str(path))
+        print_line(str(path))
     if json_file:
         write(json_file, report)
     return 0
 
 
-def _words_of(case: Case) -> str:
-    """A case in a line, as soon as it is known."""
+def _summary(case: Case) -> str:
+    """A case in one line."""
     from daemon.bench.pages import summary_of
 
     return summary_of(case)
@@ -339,8 +346,8 @@ def _words_of(case: Case) -> str:
 
 @contextmanager
 def _progress(unit: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar with the time that is left; the function within says what is done, and moves it on. A single run has none:
-    this process is the one that is measured."""
+    """A progress bar; the yielded function prints a line and advances it. A single run has none: this process is
+    measured."""
     if total == 1:
         yield lambda _: None
         return
@@ -358,9 +365,9 @@ def _progress(unit: str, total: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total)
 
-        def advance(words: str) -> None:
-            if words:
-                bar.console.print(words, highlight=False, markup=False, soft_wrap=True)
+        def advance(text: str) -> None:
+            if text:
+                bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
             bar.advance(task)
 
         yield advance

@@ -1,6 +1,6 @@
-"""Two reports: whether the new one is better, worse, or the same as far as the repeats can tell.
+"""Comparison of two reports: better, worse, or the same as far as the repeats can tell.
 
-Latencies are compared where sources are paced. Elsewhere they say how many frames wait, and not how long one takes.
+Latencies are compared for paced sources only: without pace they tell how many frames wait, not how long one takes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Literal
 from daemon.bench.result import METRICS, Case, Report
 from daemon.errors import LookoutError
 
-Verdict = Literal["better", "worse", "same", "unknown"]
+Result = Literal["better", "worse", "same", "unknown"]
 _ALPHA = 0.05
 _DRIFT = 3.0
-"""Times the noise that a difference must be. The repeats of a report are made within a minute or two, in which a
-machine changes less than from one report to the next: this bears a change as large as the noise itself."""
+"""Factor of the noise for a significant difference. Repeats are made within minutes, in which a machine varies less
+than between reports; the factor allows for a variation as large as the noise itself."""
 _COMPARED = ("fps", "p50", "p99", "cpu", "rss", "joules")
-_OF_THE_QUEUE = ("p50", "p99")  # in a closed loop
-_FEWEST = 5  # repeats by which six metrics can be told apart
-_MOST = 8  # repeats of each side that are looked at: there are 12,870 ways to part them
+_QUEUE_METRICS = ("p50", "p99")  # of the queue's length, without pace
+MIN_REPEATS = 5  # for significance of six metrics
+_MAX_REPEATS = 8  # of each side that are compared: 12,870 ways to split them
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,8 @@ class Change:
     Attributes:
         old, new: medians of the repeats.
         ratio: new over old; None if the old is 0.
-        chance: that two results of one and the same thing differ by as much, as far as their order tells.
-        noise: from the least to the most of the repeats but the one that is farthest from their median, over that; of
-            the side that has more.
+        chance: probability of a difference as large by chance, by a rank test.
+        noise: range of the repeats over their median, without the farthest repeat; the noisier side's.
     """
 
     case: dict[str, object]
@@ -45,39 +44,41 @@ class Change:
     ratio: float | None
     chance: float
     noise: float
-    verdict: Verdict
+    result: Result
 
 
-def compare_reports(old: Report, new: Report, least: float = 0.02) -> list[Change]:
-    """Metric by metric, for every case that both have.
+def compare_reports(old: Report, new: Report, minimum: float = 0.02) -> list[Change]:
+    """Compare each metric of each case that both reports have.
 
-    A metric differs if ranks say that chance would bring it about in fewer than one of twenty comparisons, all metrics
-    taken together, and if it differs by more than three times the noise, and by more than `least` of the old. With too
-    few repeats, fewer than five of each for six metrics, there is no telling: "unknown".
+    A metric differs if a rank test gives a probability under 0.05, divided by the number of metrics, and if the
+    difference is over three times the noise and over `minimum` of the old value. With fewer than five repeats:
+    "unknown".
 
     Raises:
-        LookoutError: they have no case in common.
+        LookoutError: no case in common.
     """
-    pairs = [(case, other) for case in old.cases for other in new.cases if _alike(case, other)]
+    pairs = [(case, other) for case in old.cases for other in new.cases if _is_same_case(case, other)]
     if not pairs:
-        raise LookoutError("nothing to compare: no configuration is in both files")
+        raise LookoutError("nothing to compare: no case is in both files")
     changes = []
     for case, other in pairs:
-        names = [name for name in _COMPARED if case.load["paced"] or name not in _OF_THE_QUEUE]
+        names = [name for name in _COMPARED if case.load["paced"] or name not in _QUEUE_METRICS]
         both = {name: (case.values(name), other.values(name)) for name in names}
         measured = {name: sides for name, sides in both.items() if all(sides)}
-        changes += [_change(case, name, *sides, len(measured), least) for name, sides in measured.items()]
+        changes += [_change(case, name, *sides, len(measured), minimum) for name, sides in measured.items()]
     return changes
 
 
 def too_few(old: Report, new: Report) -> str | None:
-    """Why there is no telling, None if there may be."""
-    fewest = min(len(case.repeats) for report in (old, new) for case in report.cases)
-    return f"{fewest} repeats of a case: at least {_FEWEST} of each are needed to tell" if fewest < _FEWEST else None
+    """Why there are too few repeats; None if there are enough."""
+    repeats = min(len(case.repeats) for report in (old, new) for case in report.cases)
+    if repeats >= MIN_REPEATS:
+        return None
+    return f"{repeats} repeats of a case: at least {MIN_REPEATS} of each are needed to tell"
 
 
 def chance_of(old: Sequence[float], new: Sequence[float]) -> float:
-    """Two-sided, of the rank sum being as far from its mean (Mann and Whitney), by counting all ways to part them."""
+    """Two-sided Mann-Whitney probability of the rank sum, by counting all splits."""
     everything = [*old, *new]
     ranks = [
         sum(other < value for other in everything) + (sum(other == value for other in everything) + 1) / 2
@@ -89,26 +90,26 @@ def chance_of(old: Sequence[float], new: Sequence[float]) -> float:
     return sum(ways) / len(ways)
 
 
-def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], metrics: int, least: float) -> Change:
-    old, new = old[:_MOST], new[:_MOST]
+def _change(case: Case, name: str, old: Sequence[float], new: Sequence[float], metrics: int, minimum: float) -> Change:
+    old, new = old[:_MAX_REPEATS], new[:_MAX_REPEATS]
     before, after = median(old), median(new)
     ratio = after / before if before else None
     chance = chance_of(old, new)
     level, noise = _ALPHA / metrics, max(_noise(old), _noise(new))
-    verdict: Verdict = "same"
-    if 2 / comb(len(old) + len(new), len(old)) > level:  # the least that chance can be
-        verdict = "unknown"
-    elif chance <= level and abs(after - before) > max(least, _DRIFT * noise) * abs(before):
-        verdict = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
-    return Change(case.load, name, before, after, ratio, round(chance, 4), round(noise, 4), verdict)
+    result: Result = "same"
+    if 2 / comb(len(old) + len(new), len(old)) > level:  # the lowest possible chance
+        result = "unknown"
+    elif chance <= level and abs(after - before) > max(minimum, _DRIFT * noise) * abs(before):
+        result = "better" if (after > before) == (METRICS[name].sign > 0) else "worse"
+    return Change(case.load, name, before, after, ratio, round(chance, 4), round(noise, 4), result)
 
 
-def _alike(case: Case, other: Case) -> bool:
+def _is_same_case(case: Case, other: Case) -> bool:
     return case.copies == other.copies and bool(case.repeats) and bool(other.repeats) and case.load == other.load
 
 
 def _noise(values: Sequence[float]) -> float:
-    """One repeat in which something else happened must not hide what all others tell."""
+    """The range over the median, without the farthest repeat, in which something else may have happened."""
     middle = median(values)
     near = sorted(values, key=lambda value: abs(value - middle))[: max(2, len(values) - 1)]
     return (max(near) - min(near)) / abs(middle) if middle else 0.0

@@ -1,4 +1,4 @@
-"""Two recordings of what was found, frame by frame and box by box."""
+"""Comparison of two recordings of detections, frame by frame and box by box."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Agreement:
-    """What two recordings have in common.
+    """Agreement of two recordings.
 
     Attributes:
-        frames: that both published.
-        only_a, only_b: frames that one published and the other did not.
-        boxes_a, boxes_b: in frames that both published.
-        matched: boxes of the same class with enough overlap.
-        mean_iou, confidence_shift: of those that matched; the second is B less A.
-        differing: the first frames that differ, as source and pts.
+        frames: number published in both.
+        only_a, only_b: numbers published in one only.
+        boxes_a, boxes_b: numbers of boxes in common frames.
+        matched: number of boxes of the same class with enough overlap.
+        mean_iou, confidence_shift: of matched boxes; the shift is B minus A.
+        differing: source and pts of the first frames that differ.
     """
 
     frames: int
@@ -40,20 +40,20 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """Of the boxes of both, those that matched."""
+        """Share of matched boxes."""
         return 2 * self.matched / max(1, self.boxes_a + self.boxes_b) if self.boxes_a + self.boxes_b else 1.0
 
 
 def compare_frames(a: Path, b: Path, iou: float = 0.95) -> Agreement:
-    """Frames are the same where source and pts are, or seq where there is no pts.
+    """Compare frames with equal source and pts, or seq without pts.
 
     Raises:
-        LookoutError: a file cannot be read, or they have no frame in common.
+        LookoutError: a file cannot be read, or no frame is in both.
     """
     left, right = _published(read(a)), _published(read(b))
     common = [key for key in left if key in right]
     if not common:
-        raise LookoutError(f"{a} and {b} have no published frame in common: are they of the same recordings?")
+        raise LookoutError(f"{a} and {b} have no published frame in common: check that the recordings are the same")
     ious: list[float] = []
     shifts: list[float] = []
     differing = []
@@ -85,7 +85,7 @@ def _published(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
 
 
 def _pairs(a: Row, b: Row, iou: float) -> list[tuple[float, float]]:
-    """Overlap and shift of confidence of each box that both have."""
+    """IoU and confidence shift of each matched box."""
     if not a.boxes or not b.boxes:
         return []
     boxes = [np.array([box.box for box in row.boxes], np.float32) for row in (a, b)]

@@ -1,9 +1,8 @@
-"""`lookout bench part decode`: what the GPU's decoder does when nothing else is asked of it, by number of sessions.
+"""`lookout bench part decode`: rate of the GPU's decoder alone, by number of sessions.
 
-Packets are in memory, converted, before the clock starts; each session has a thread and loops them into its decoder,
-which is made once. Pictures are brought out of it, and nothing else happens to them. What a pipeline reaches is to be
-compared with this, so the sessions are spread over processes as the daemon's are: one interpreter is the limit before
-the decoder is.
+Packets are converted and in memory before the measurement. Each session has a thread that loops them through a decoder,
+which is made once; pictures are fetched but not used. Sessions are spread over processes like the daemon's, because one
+interpreter is slower than the decoder. The result is an upper bound for pipelines.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from detectors.port import DetectorError
 if TYPE_CHECKING:
     from daemon.sources.nvdec.session import Engines
 
-_WARM = 30  # packets of each session before the clock starts
+_WARM_UP_PACKETS = 30  # of each session
 _START_TIMEOUT_S = 60
 _SETTLE_S = 0.3
 _SAMPLE_S = 0.25
@@ -42,7 +41,7 @@ _SAMPLE_S = 0.25
 
 @dataclass(frozen=True)
 class DecodeOptions:
-    """What to measure; see `lookout bench part decode --help`."""
+    """Options of the measurement; see `lookout bench part decode --help`."""
 
     clip: Path
     sessions: tuple[int, ...] = (7, 28, 56, 150)
@@ -54,13 +53,13 @@ class DecodeOptions:
 
 @dataclass(frozen=True)
 class DecodeRate:
-    """One number of sessions in steady state.
+    """Rate of one number of sessions in steady state.
 
     Attributes:
-        fps: pictures of all sessions together.
-        decoder_percent: utilisation, mean of samples in the window, None where the card does not tell.
+        fps: sum over all sessions.
+        decoder_percent: mean utilisation; None if unknown.
         cpu_ms_per_frame: of all processes.
-        session_mib: GPU memory for each session.
+        session_mib: GPU memory per session.
     """
 
     codec: str
@@ -82,7 +81,7 @@ class DecodeRates:
 
 @dataclass(frozen=True)
 class _Clip:
-    """A recording as packets that a decoder takes."""
+    """A recording as packets for the decoder."""
 
     codec: str
     size: tuple[int, int]
@@ -93,7 +92,7 @@ def decode(options: DecodeOptions) -> DecodeRates:
     """Run and measure.
 
     Raises:
-        LookoutError: there is no decoder, or it cannot decode this.
+        LookoutError: no decoder, or an unsupported clip.
     """
     clip = _load(options.clip)
     with probing() as probe:
@@ -106,26 +105,26 @@ def decode(options: DecodeOptions) -> DecodeRates:
 
 
 def limit_of(clip: _Clip, sessions: int, options: DecodeOptions, probe: GpuProbe) -> DecodeRate:
-    """Of one number of sessions."""
+    """Measure one number of sessions."""
     processes = min(options.processes, sessions)
     with ExitStack() as undo:
         if processes > 1:
-            undo.callback(Mps().close)  # as the daemon has it; without it they take turns
+            undo.callback(Mps().close)  # as in the daemon; without MPS the processes would be time-sliced
         before, began = _memory(probe, options.device), monotonic()
         shares = [sessions // processes + (number < sessions % processes) for number in range(processes)]
-        members = [_Member(share, options) for share in shares]
-        for member in members:
-            undo.callback(member.close)
-        for member in members:
-            member.begin()
+        children = [_DecodeProcess(share, options) for share in shares]
+        for child in children:
+            undo.callback(child.close)
+        for child in children:
+            child.begin()
         started, after = monotonic() - began, _memory(probe, options.device)
         threading.Event().wait(_SETTLE_S)
-        count, cpu, began, used = *_done(members), monotonic(), []
+        count, cpu, began, used = *_done(children), monotonic(), []
         while monotonic() - began < options.seconds:
             threading.Event().wait(_SAMPLE_S)
             used += [gpu.decoder_utilisation for gpu in (probe.read() or [])[options.device : options.device + 1]]
         seconds = monotonic() - began
-        counted, spent = _done(members)
+        counted, spent = _done(children)
     known = [value for value in used if value is not None]
     return DecodeRate(
         codec=clip.codec,
@@ -139,8 +138,8 @@ def limit_of(clip: _Clip, sessions: int, options: DecodeOptions, probe: GpuProbe
     )
 
 
-class _Member:
-    """A process with some of the sessions."""
+class _DecodeProcess:
+    """A child process with a share of the sessions."""
 
     def __init__(self, sessions: int, options: DecodeOptions) -> None:
         context = get_context("spawn")
@@ -155,37 +154,37 @@ class _Member:
         Raises:
             LookoutError: one does not.
         """
-        if problem := self._told():
+        if problem := self._receive():
             raise LookoutError(problem)
 
     def done(self) -> tuple[int, float]:
-        """Pictures so far, and seconds of CPU."""
+        """Pictures so far, and CPU seconds."""
         self._pipe.send(None)
-        pictures, cpu = self._told()
+        pictures, cpu = self._receive()
         return pictures, cpu
 
     def close(self) -> None:
         self._pipe.close()
         self._process.join()
 
-    def _told(self) -> Any:
+    def _receive(self) -> Any:
         try:
             if self._pipe.poll(2 * _START_TIMEOUT_S):
                 return self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(_SETTLE_S)
-        raise LookoutError(f"a process that decodes hangs, or ended with exit code {self._process.exitcode}")
+        raise LookoutError(f"a decoding process hangs, or ended with exit code {self._process.exitcode}")
 
 
 def _serve(pipe: Connection, sessions: int, options: DecodeOptions) -> None:
-    """What such a process does, until the pipe ends."""
+    """Run the child process until the pipe closes."""
     from daemon.sources.nvdec.session import Engines
 
     ignore_stop_signals()
     try:
         clip, engines = _load(options.clip), Engines(options.device)
     except (LookoutError, DetectorError, OSError) as error:
-        with suppress(OSError):  # another has failed before
+        with suppress(OSError):  # the parent has given up
             pipe.send(str(error))
         return
     workers = [_Worker(engines, clip, options.low_latency) for _ in range(sessions)]
@@ -196,8 +195,8 @@ def _serve(pipe: Connection, sessions: int, options: DecodeOptions) -> None:
         for worker in workers:
             if not worker.ready.wait(_START_TIMEOUT_S) or worker.problem:
                 ready = sum(worker.ready.is_set() and not worker.problem for worker in workers)
-                words = worker.problem or "the decoder does not start"
-                problem = f"{options.clip}: {words}; {ready} of {sessions} sessions of a process were ready"
+                reason = worker.problem or "the decoder does not start"
+                problem = f"{options.clip}: {reason}; {ready} of {sessions} sessions of a process were ready"
                 break
         pipe.send(problem)
         while True:
@@ -235,7 +234,7 @@ class _Worker(threading.Thread):
                     load(True, False)
                     self.done += 1
                 number += 1
-                if number == _WARM:
+                if number == _WARM_UP_PACKETS:
                     self.ready.set()
             session.close()
         except (UnsuitableError, LookoutError, DetectorError) as error:
@@ -261,9 +260,9 @@ def _load(path: Path) -> _Clip:
         raise LookoutError(f"{path} cannot be read: {error}") from error
 
 
-def _done(members: Sequence[_Member]) -> tuple[int, float]:
-    """Of all."""
-    rows = [member.done() for member in members]
+def _done(children: Sequence[_DecodeProcess]) -> tuple[int, float]:
+    """Sums over all processes."""
+    rows = [child.done() for child in children]
     return sum(pictures for pictures, _ in rows), sum(cpu for _, cpu in rows)
 
 

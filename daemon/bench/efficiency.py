@@ -1,8 +1,8 @@
-"""`lookout bench part python CLIP`: what the daemon costs beside the bare inference, on the CPU.
+"""`lookout bench part python CLIP`: the daemon's cost compared with bare inference, on the CPU.
 
-Three sides take turns in one run, so that a machine that slows down slows all of them: the daemon's lossless
-replay (decode, board, lane, NMS, messages, socket), a bare loop that letterboxes already decoded frames and runs
-onnxruntime, and the same loop over inputs already letterboxed.
+Three programs are interleaved, so that a slower machine slows all of them: the daemon's lossless replay (decode, board,
+lane, NMS, messages, socket); a loop that letterboxes decoded frames and runs onnxruntime; and that loop over
+letterboxed input.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EfficiencyOptions:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """Frames a second, the median of the rounds, and the daemon's share of each bare loop."""
+    """Frames per second, medians of the rounds, and the daemon's share of each loop."""
 
     frames: int
     rounds: int
@@ -103,7 +103,7 @@ def _infer(detector: CpuDetector, inputs: npt.NDArray[np.float32], frames: int) 
         detector.run(inputs)
 
 
-def _decode(clip: Path, most: int) -> list[HostImage]:
+def _decode(clip: Path, limit: int) -> list[HostImage]:
     config = AvConfig(id="clip", url=Url(str(clip)))
     with closing(AvSource(config).open()) as reader:
 
@@ -111,7 +111,7 @@ def _decode(clip: Path, most: int) -> list[HostImage]:
             while (picture := next_picture(reader)) is not None:
                 yield on_host(picture.load())
 
-        frames = [image for image, _ in zip(pictures(), range(most))]
+        frames = [image for image, _ in zip(pictures(), range(limit))]
     if not frames:
-        raise LookoutError(f"{clip} holds no picture")
+        raise LookoutError(f"{clip} has no picture")
     return frames

@@ -1,6 +1,6 @@
-"""`lookout bench part engine`: the GPU's engine alone, with which what lanes reach is to be compared.
+"""`lookout bench part engine`: the GPU's engine alone, an upper bound for lanes.
 
-No pictures go in and no boxes come out: the engine's own commands are replayed, one batch after the other.
+The engine's commands are replayed, one batch after the other, without input or output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from daemon.log import logging
 from detectors.factory import open_detector
 from detectors.port import Options, Precision
 
-_SOME = 10  # batches between two looks at the clock
+_BATCHES_PER_CHECK = 10  # of the time
 _TURNS = 5
 
 
@@ -31,7 +31,7 @@ class _Replays(Protocol):
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """What to measure; see `lookout bench part engine --help`."""
+    """Options of the measurement; see `lookout bench part engine --help`."""
 
     model: Path
     labels: str | None = None
@@ -46,7 +46,7 @@ class EngineOptions:
 @dataclass(frozen=True)
 class EngineRate:
     """Attributes:
-    images_per_s: the median of some turns in steady state, and the least and most of them.
+    images_per_s: median of some turns in steady state; `least` and `most` are the lowest and highest.
     """
 
     model: str
@@ -64,7 +64,7 @@ def engine(options: EngineOptions) -> EngineRate:
         LookoutError: the backend has no engine to run alone.
         DetectorError: the model cannot be used.
     """
-    wishes = Options(
+    detector_options = Options(
         options.model,
         labels=options.labels,
         precision=options.precision,
@@ -73,12 +73,15 @@ def engine(options: EngineOptions) -> EngineRate:
         max_batch=options.max_batch,
         device=options.device,
     )
-    with logging(LogConfig(level="error", format="console")), closing(open_detector("trt", wishes)) as detector:
+    with (
+        logging(LogConfig(level="error", format="console")),
+        closing(open_detector("trt", detector_options)) as detector,
+    ):
         info = detector.info
         with closing(detector.lane()) as lane:
             if not isinstance(lane, _Replays):
                 raise LookoutError(f"the {info.backend} backend has no engine to run alone")
-            lane.replay(info.max_batch, _SOME)
+            lane.replay(info.max_batch, _BATCHES_PER_CHECK)
             rates = [_rate(lane, info.max_batch, options.seconds / _TURNS) for _ in range(_TURNS)]
     return EngineRate(
         f"{info.name} {info.digest}",
@@ -93,6 +96,6 @@ def engine(options: EngineOptions) -> EngineRate:
 def _rate(lane: _Replays, size: int, seconds: float) -> float:
     done, taken, until = 0, 0.0, monotonic() + seconds
     while monotonic() < until:
-        taken += lane.replay(size, _SOME)
-        done += size * _SOME
+        taken += lane.replay(size, _BATCHES_PER_CHECK)
+        done += size * _BATCHES_PER_CHECK
     return done / taken

@@ -1,4 +1,4 @@
-"""A running daemon in steady state: the wait for it, and a window of time with what happened in it."""
+"""Waits for the steady state of a running daemon, and measures a window of time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from daemon.monitoring.probes import GpuProbe, open_gpu_probe
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.system.gpus import name_visible_gpus
 
-_FIRST_FRAMES = 5  # of every source, before the rate is looked at
+_FIRST_FRAMES = 5  # of every source, before rates are checked
 _START_TIMEOUT_S = 120.0
 _TICK_S = 0.25
-_LOOK_S = 0.02  # for how each source is decoded, as a short recording is over soon
+_POLL_S = 0.02  # for decoders of sources: a short recording ends soon
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class WarmUp:
     """The time before the window.
 
     Attributes:
-        up: sources of which frames were published.
-        steady: throughput and p99 were, when the window began; otherwise the patience was over.
-        start_s: from the first connect to the first frames of all.
-        warm_s: and from there until all was steady.
+        up: number of sources with published frames.
+        steady: whether throughput and p99 were steady when the window began.
+        start_s: from the first connection to the first frames of all sources.
+        warm_s: from there until all was steady.
     """
 
     up: int
@@ -43,11 +43,11 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Window:
-    """What happened between two moments.
+    """Measurements between two moments.
 
     Attributes:
         begin, end: monotonic ns.
-        formats: of the sources that were connected, by id.
+        formats: of the connected sources, by id.
     """
 
     begin: int
@@ -63,7 +63,7 @@ class Window:
         return (self.end - self.begin) / 1e9
 
     def rates(self, ids: Iterable[str]) -> list[float]:
-        """Published frames a second, by source."""
+        """Published frames per second, by source."""
         return [(self.after[id].published - self.before[id].published) / self.seconds for id in ids]
 
     @property
@@ -76,7 +76,7 @@ class Window:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """By cause."""
+        """Dropped frames by cause."""
         return {
             cause: sum(
                 getattr(self.after[id].dropped, cause) - getattr(self.before[id].dropped, cause) for id in self.after
@@ -86,22 +86,22 @@ class Window:
 
     @property
     def decoders(self) -> dict[str, int]:
-        """How many sources each decoder has."""
+        """Number of sources by decoder."""
         return dict(Counter(format.decoder for format in self.formats.values()))
 
     @property
     def refusals(self) -> dict[str, int]:
-        """Why sources are not decoded on the GPU, and how many."""
+        """Number of sources by reason for not using the GPU's decoder."""
         reasons = [format.decoder_reason for format in self.formats.values()]
         return dict(Counter(reason for reason in reasons if reason))
 
 
 def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> WarmUp:
-    """Wait until every source has published some frames, and then until throughput and p99 are steady.
+    """Wait until every source has published frames, and then until throughput and p99 are steady.
 
     Args:
-        rows: a sink of the daemon.
-        at_most_s: to wait for a steady rate.
+        rows: collects the daemon's rows.
+        at_most_s: limit of the wait for a steady rate.
     """
     began, pause, ids = monotonic(), threading.Event(), list(ids)
     while True:
@@ -118,10 +118,10 @@ def warm_up(app: App, ids: Iterable[str], rows: RowLog, at_most_s: float) -> War
 
 
 def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Window:
-    """Let time pass, or wait for the end of all recordings where `seconds` is None, and say what happened meanwhile.
+    """Measure for some seconds, or until all recordings have ended if `seconds` is None.
 
     Args:
-        device: number of the GPU that is told of.
+        device: number of the GPU.
     """
     pause, formats = threading.Event(), app.sources.formats
     meter = Meter(lambda: app.pids, probe, device)
@@ -130,7 +130,7 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
         left = _TICK_S if seconds is None else seconds - (monotonic_ns() - begin) / 1e9
         if left <= 0 or (seconds is None and app.sources.finished):
             break
-        pause.wait(min(left, _TICK_S if len(formats) == len(before) else _LOOK_S))
+        pause.wait(min(left, _TICK_S if len(formats) == len(before) else _POLL_S))
         formats |= app.sources.formats
         meter.sample()
     after, end = app.ledger.counts(), monotonic_ns()
@@ -140,15 +140,16 @@ def watch(app: App, probe: GpuProbe, device: int, seconds: float | None) -> Wind
 
 @contextmanager
 def probing() -> Iterator[GpuProbe]:
-    """The figures of the GPUs that this process sees. GPUs get their names first: where only some are visible, a number
-    means one GPU to the driver, and another to what tells the figures."""
+    """A probe of this process's visible GPUs. They are named first: with hidden GPUs, driver and probe count
+    differently.
+    """
     name_visible_gpus()
     with closing(open_gpu_probe()) as probe:
         yield probe
 
 
 def ended_well(code: int) -> None:
-    """To be called with the daemon's exit code; benchmarks cut replays short.
+    """Check the daemon's exit code; benchmarks may stop a replay early.
 
     Raises:
         LookoutError: the daemon failed.

@@ -1,10 +1,9 @@
-"""Latency out of the rows of frames that were captured in a window.
+"""Latency of the frames captured in a window.
 
-Captured to sent where recordings go as fast as they can: there is no moment at which a frame was due. Where sources
-have a pace it is counted from when a frame was due. A stall of the source's thread is then in the figure of each frame
-that it held up, and is not hidden because the frames were captured late (coordinated omission).
+Without pace: captured to sent, because frames have no due time. With pace: from when a frame was due, so that a stalled
+capture thread counts for each frame that it delays (no coordinated omission).
 
-Windows are cut by the monotonic clock: a step of the time of day moves no frame in or out.
+Windows use the monotonic clock; a step of the wall clock moves no frame in or out.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SECOND = 1_000_000_000
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts between edges that grow by the same factor; the first and last take what lies beyond.
+    """Counts between geometric edges; the first and last count include values beyond.
 
     Attributes:
         edges_ms: one more than counts.
@@ -41,7 +40,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class SourceFigures:
-    """Of one source in the window; latencies None if nothing of it was published."""
+    """Figures of one source in the window; latencies are None if nothing was published."""
 
     fps: float
     dropped: int
@@ -51,11 +50,11 @@ class SourceFigures:
 
 @dataclass(frozen=True)
 class Second:
-    """One second of the window; None for what nobody tells, and for latencies if nothing was published.
+    """Figures of one second of the window; None if unknown or if nothing was published.
 
     Attributes:
         at_s: its beginning.
-        dropped: after they had been captured; what was left out before has no moment.
+        dropped: only after capture; frames skipped before have no time.
     """
 
     at_s: float
@@ -73,9 +72,9 @@ class Rowset:
     """The rows of one window.
 
     Args:
-        sources: ids, whose places are the rows' numbers.
-        paced: latency is counted from when a frame was due.
-        stamps: when the subscriber received frames.
+        sources: ids, in the order of the rows' numbers.
+        paced: latency counts from when a frame was due.
+        stamps: receive times of frames at the subscriber.
     """
 
     def __init__(
@@ -90,12 +89,12 @@ class Rowset:
         self._second = (self._published["captured_ns"] - window.begin) // _SECOND
 
     def latency(self) -> dict[str, float]:
-        """Mean and ranks, ms; empty if nothing was published."""
+        """Mean and percentiles in ms; empty if nothing was published."""
         return summary(self._total)
 
     def stages(self) -> dict[str, dict[str, float]]:
-        """Mean and ranks of how late a frame was when it was captured, of each stage, of the way until it was sent,
-        and until the subscriber had it. Decode comes before capture."""
+        """Mean and percentiles of the lateness at capture, of each stage, of captured to sent, and until received.
+        Decoding happens before capture."""
         if not len(self._total):
             return {}
         names = ("behind", *(stage for stage in STAGES if stage != "total"))
@@ -105,7 +104,7 @@ class Rowset:
         return {**rows, f"{'due' if self._paced else 'captured'} to received": received} if received else rows
 
     def is_steady(self) -> bool:
-        """Whether throughput and p99 are the same in each third of the window."""
+        """Whether throughput and p99 are equal in each third of the window."""
         seconds = self._window.seconds / WINDOWS
         third = ((self._published["captured_ns"] - self._window.begin) / (seconds * _SECOND)).astype(int)
         paces = [pace_of(self._total[third == number], seconds) for number in range(WINDOWS)]
@@ -123,7 +122,7 @@ class Rowset:
         return Histogram([float(f"{edge:.5g}") for edge in edges], counts.tolist())
 
     def sources(self) -> dict[str, SourceFigures]:
-        """By id."""
+        """Figures of each source, by id."""
         window = self._window
         found = {}
         for number, id in enumerate(self._sources):
@@ -135,7 +134,7 @@ class Rowset:
         return found
 
     def timeline(self) -> list[Second]:
-        """The whole seconds of the window."""
+        """Figures of the whole seconds of the window."""
         lost_in = (self._lost["captured_ns"] - self._window.begin) // _SECOND
         rows = []
         for second in range(int(self._window.seconds)):
@@ -148,7 +147,7 @@ class Rowset:
         return rows
 
     def _received(self) -> Milliseconds:
-        """Due, or captured, to received, of the frames that the subscriber received."""
+        """Due (or captured) to received, of received frames."""
         known = dict(zip(_keys(self._stamps), self._stamps["received_ns"].tolist()))
         at = np.array([known.get(key, 0) for key in _keys(self._published)], np.int64)
         frames = self._published[at != 0]
@@ -158,7 +157,7 @@ class Rowset:
 
 
 def summary(values: Milliseconds) -> dict[str, float]:
-    """Mean and ranks; empty of nothing."""
+    """Mean and percentiles; empty without values."""
     if not len(values):
         return {}
     ranks = np.percentile(values, list(RANKS.values()))
@@ -166,7 +165,7 @@ def summary(values: Milliseconds) -> dict[str, float]:
 
 
 def _keys(frames: Rows) -> list[int]:
-    """One number for source and seq."""
+    """One number per pair of source and seq."""
     keys: list[int] = ((frames["source"].astype(np.int64) << 40) | frames["seq"].astype(np.int64)).tolist()
     return keys
 

@@ -1,6 +1,6 @@
-"""A subscriber in a process of its own, which stamps the detections that arrive.
+"""A subscriber in a process of its own that stamps received detections.
 
-python -m daemon.bench.listener ENDPOINT STAMPS [FILE], which records them, see `daemon.bench.recording`
+python -m daemon.bench.listener ENDPOINT STAMPS [FILE]; FILE records them, see `daemon.bench.recording`
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from daemon.bench.recording import line_of, lines_file
 from daemon.errors import LookoutError
 from daemon.messages import Detections, decode, topic
 
-MESSAGES = 1 << 20  # that may wait on the way to the subscriber: none is to be lost
+MESSAGES = 1 << 20  # high-water mark, so that no message is lost
 STAMP = np.dtype([("source", "<u4"), ("seq", "<u8"), ("received_ns", "<u8")])  # received_ns: CLOCK_MONOTONIC
 Stamps = npt.NDArray[np.void]
 _PACKED = Struct("<IQQ")
@@ -31,7 +31,7 @@ _START_TIMEOUT_S = 120.0
 
 
 class _Frame(msgspec.Struct, gc=False):
-    """What a stamp needs of a message."""
+    """The fields of a message that a stamp needs."""
 
     source: str
     seq: int
@@ -41,17 +41,17 @@ _JSON, _MSGPACK = msgspec.json.Decoder(_Frame), msgspec.msgpack.Decoder(_Frame)
 
 
 class Listener:
-    """The process."""
+    """A subscriber process."""
 
     def __init__(self, process: subprocess.Popen[str], stamps: Path) -> None:
         self._process, self._stamps = process, stamps
 
     def stamps(self, sources: Sequence[str]) -> Stamps:
-        """An array of STAMP, one for each message received. It waits for the process to end, which it does when the
-        publisher has closed its socket.
+        """An array of STAMP, one per received message. Waits for the process, which ends when the publisher's socket
+        closes.
 
         Args:
-            sources: ids, whose places are the numbers in the stamps.
+            sources: ids; their indices become the numbers in the stamps.
 
         Raises:
             LookoutError: the process failed.
@@ -67,7 +67,7 @@ class Listener:
 
 @contextmanager
 def listening(endpoint: str, record: Path | None = None) -> Iterator[Listener]:
-    """Within, every detection published is received, and recorded if there is a file for it."""
+    """Receive all published detections inside the context, and record them if a file is given."""
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder) / "stamps"
         command = [sys.executable, "-m", __spec__.name, endpoint, str(stamps)]
@@ -91,7 +91,7 @@ def _listen(endpoint: str, note: Callable[[list[bytes]], None]) -> None:
     poller.register(end, zmq.POLLIN)
     is_over = False
     while not is_over:
-        is_over = end in dict(poller.poll())  # what came before that is here already
+        is_over = end in dict(poller.poll())  # earlier messages have arrived by then
         while True:
             try:
                 note(socket.recv_multipart(zmq.NOBLOCK))

@@ -1,4 +1,4 @@
-"""The load of a benchmark: clips or URLs, taken in turn, as many sources of the whole daemon."""
+"""The load of a benchmark: clips or URLs, assigned to sources in turn."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from daemon.system.paths import demo_model
 from detectors.factory import Backend
 from detectors.port import Precision
 
-_DEPTH = 8  # frames that may wait of each source, or more where few sources must fill two batches
+_DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0
 
 
@@ -71,7 +71,7 @@ class Load:
 
     @property
     def recordings(self) -> list[Path]:
-        """The clips, for what needs recordings.
+        """The clips, if all are recordings.
 
         Raises:
             LookoutError: one of them is a URL.
@@ -83,24 +83,24 @@ class Load:
 
 
 def check_playable(load: Load) -> None:
-    """To be called before many sources try a clip over and over, as they would a camera.
+    """Check clips once, before many sources would retry them like cameras.
 
     Raises:
-        LookoutError: a clip has no picture, or cannot be played as is asked.
+        LookoutError: a clip has no picture, or cannot be played as required.
     """
     clips = load.clips if load.paced and not load.until_end else load.recordings
     for clip in dict.fromkeys(clips):
         url = _url(clip)
         with closing(AvSource(AvConfig(id="clip", url=url, decode="cpu")).open()) as reader:
             while True:
-                with suppress(DecodeError):  # one that is damaged, of many
+                with suppress(DecodeError):  # a damaged picture among others
                     if next_picture(reader) is None:
-                        raise LookoutError(f"{url} has no picture that can be decoded: name another recording")
+                        raise LookoutError(f"{url} has no decodable picture: name another recording")
                     break
 
 
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
-    """The daemon's configuration. Its monitor hands on rows every second, and reports seldom: a report costs."""
+    """The daemon's configuration. Its monitor drains rows every second but rarely reports, which costs time."""
     depth = max(_DEPTH, -(-2 * (load.batch or load.max_batch) // load.sources))
     return check(
         Config(
@@ -143,12 +143,11 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
 
 
 class PhasedSources:
-    """Makes the sources of a load, of which those that loop begin at random moments of their clips' first `phase`
-    seconds: key pictures of the same clip do not come together, as those of cameras do not. Capture processes get it
-    pickled."""
+    """Makes a load's sources. Looped clips start at random offsets in their first `phase` seconds, because key frames
+    of real cameras do not coincide. Picklable, for capture processes."""
 
     def __init__(self, config: Config, load: Load) -> None:
-        chance = random.Random(load.seed)  # noqa: S311 - the same every time
+        chance = random.Random(load.seed)  # noqa: S311 - reproducible
         offsets = {source.id: chance.uniform(0, load.phase) for source in config.active}
         self.offsets: Mapping[str, float] = {} if load.until_end else offsets
 
@@ -159,7 +158,7 @@ class PhasedSources:
 
 
 class _Phased:
-    """A looped recording that begins some seconds into its clip."""
+    """A looped recording that starts at an offset."""
 
     plays_once = False
 

@@ -1,4 +1,4 @@
-"""Options that commands of `lookout bench` share."""
+"""Options shared by commands of `lookout bench`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _clip(named: str) -> Path | Url:
 
 
 SECONDS = click.FloatRange(min=0.1)
-LANES = click.IntRange(1, 16)  # as the configuration has it, and the next
+LANES = click.IntRange(1, 16)  # as in the configuration, like the next
 BATCHES = click.IntRange(1, 256)
 PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 LEVEL = click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
@@ -30,23 +30,23 @@ CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Folder of
 LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
 MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
 DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
-THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
+THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0: all.")
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
 PACED = click.option(
     "--paced/--lossless",
     default=False,
-    help="At the clips' own pace and live, or every frame as fast as possible.  [default: lossless]",
+    help="Live at the clips' own pace, or every frame as fast as possible.  [default: lossless]",
 )
 _LOAD = [
     click.argument("clips", nargs=-1, type=_clip),
     click.option("--sources", type=click.IntRange(1),
-                 help="Taking the clips in turn.  [default: 28, or one a clip with --until-end]"),
+                 help="Clips are assigned in turn.  [default: 28, or one per clip with --until-end]"),
     click.option("--seconds", default=20.0, show_default=True, type=SECONDS, help="In steady state."),
     click.option("--warm-up", default=12.0, show_default=True, type=click.FloatRange(min=0),
-                 help="Seconds at most, until throughput and p99 are steady."),
+                 help="Maximum seconds until throughput and p99 are steady."),
     click.option("--phase", default=2.0, show_default=True, type=click.FloatRange(min=0),
-                 help="Each source begins at a random moment of so many first seconds of its clip."),
-    click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those moments."),
+                 help="Each source starts at a random offset in its clip, up to this many seconds."),
+    click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those offsets."),
     MODEL,
     LABELS,
     click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
@@ -55,15 +55,15 @@ _LOAD = [
     CACHE,
     THREADS,
     click.option("--lanes", default=2, show_default=True, type=LANES),
-    click.option("--max-batch", default=32, show_default=True, type=BATCHES, help="That the engine is made for."),
-    click.option("--batch", type=BATCHES, help="That a lane takes at most.  [default: --max-batch]"),
+    click.option("--max-batch", default=32, show_default=True, type=BATCHES, help="Largest batch of the engine."),
+    click.option("--batch", type=BATCHES, help="Largest batch of a lane.  [default: --max-batch]"),
     click.option("--decode", default="auto", show_default=True, type=click.Choice(["auto", "nvdec", "cpu"])),
-    click.option("--processes", type=click.IntRange(0, 16), help="That capture.  [default: as many as suits]"),
+    click.option("--processes", type=click.IntRange(0, 16), help="Capture processes.  [default: chosen automatically]"),
     ENCODING,
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     DEVICE,
-    click.option("--memory-limit", type=click.IntRange(1), help="MiB of the GPU's memory.  [default: what is free]"),
+    click.option("--memory-limit", type=click.IntRange(1), help="MiB of GPU memory.  [default: all free memory]"),
 ]  # fmt: skip
 
 
@@ -73,17 +73,17 @@ def takes_load(command: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-def load_of(wishes: Mapping[str, Any]) -> Load:
-    """Of the options of `takes_load`; a drawn street where no clip is named.
+def load_of(values: Mapping[str, Any]) -> Load:
+    """The load from the options of `takes_load`; a synthetic clip if none is named.
 
     Raises:
-        LookoutError: what is named has no picture or does not answer, or none can be drawn.
+        LookoutError: a clip has no picture, a URL does not answer, or the synthetic clip cannot be made.
     """
     from daemon.bench.load import Load, check_playable
     from daemon.bench.synthetic_clip import synthetic_clip
 
-    clips = wishes["clips"] or (synthetic_clip(),)
-    sources = wishes["sources"] or (len(clips) if wishes.get("until_end") else 28)
-    load = Load(**{**wishes, "clips": clips, "sources": sources})
+    clips = values["clips"] or (synthetic_clip(),)
+    sources = values["sources"] or (len(clips) if values.get("until_end") else 28)
+    load = Load(**{**values, "clips": clips, "sources": sources})
     check_playable(load)
     return load

@@ -1,8 +1,8 @@
-"""`lookout bench part python`: what a frame costs Python besides being decoded and looked at.
+"""`lookout bench part python`: the cost of a frame in Python, without decoding and inference.
 
-The real capture threads, board, lanes, outbox, publisher and socket, with a subscriber in a process of its own;
-pictures that are there already, and a detector that finds ten boxes without looking. What is left is Lookout's own, and
-bounds the rate that one process can reach on any GPU.
+Capture threads, board, lanes, outbox, publisher and socket are real, with a subscriber in a process of its own.
+Pictures are constant, and the detector returns ten constant boxes. The rest is Lookout's own cost, which bounds the
+rate of a process on any GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LABELS = tuple(f"label_{number}" for number in range(80))
 
 @dataclass(frozen=True)
 class OverheadOptions:
-    """What to measure; see `lookout bench part python --help`."""
+    """Options of the measurement; see `lookout bench part python --help`."""
 
     sources: int = 150
     frames: int = 60_000
@@ -40,13 +40,13 @@ class OverheadOptions:
 
 @dataclass(frozen=True)
 class Overhead:
-    """One run.
+    """The figures of one run.
 
     Attributes:
-        fps: frames published over the time from the first frame to the last.
-        cpu_us_per_frame: of the whole process, ZeroMQ's own thread included.
-        wall_us_per_frame: of the clock: 1e6 / fps.
-        received: messages that the subscriber's process has got.
+        fps: published frames over the time from the first to the last.
+        cpu_us_per_frame: of the whole process, including ZeroMQ's thread.
+        wall_us_per_frame: wall time, 1e6 / fps.
+        received: messages received by the subscriber.
     """
 
     sources: int
@@ -76,7 +76,7 @@ def overhead(options: OverheadOptions) -> Overhead:
     with logging(LogConfig(level="error", format="console")):
         app = App(
             config,
-            open_detector=lambda _, wishes: _Detector(wishes, options.boxes),
+            open_detector=lambda _, detector_options: _Detector(detector_options, options.boxes),
             make_source=lambda source, _: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
         )
         with listening(app.endpoint) as listener:
@@ -98,7 +98,7 @@ def overhead(options: OverheadOptions) -> Overhead:
 
 
 class _Source:
-    """A recording of one picture over and over, that costs nothing to read."""
+    """A recording of one repeated picture, free to read."""
 
     plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
 
@@ -121,18 +121,18 @@ class _Reader:
         return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
     def _load(self) -> Image:
         return self._image
 
 
 class _Detector:
-    """Finds the same boxes in every picture."""
+    """Returns the same boxes for every picture."""
 
     def __init__(self, options: Options, boxes: int) -> None:
-        most, lanes = options.max_batch, options.lanes
-        self.info = ModelInfo("none", "0" * 12, "none", "none", "none", (1, 1), _LABELS, most, lanes=lanes)
+        batch, lanes = options.max_batch, options.lanes
+        self.info = ModelInfo("none", "0" * 12, "none", "none", "none", (1, 1), _LABELS, batch, lanes=lanes)
         corners = np.linspace(0.5, 60, boxes * 4, dtype=np.float32).reshape(-1, 4)
         confidence, classes = np.linspace(0.9, 0.3, boxes, dtype=np.float32), np.arange(boxes, dtype=np.int32)
         self._found = Detections(corners, confidence, classes, checked=True)  # as the GPU's detector gives them
@@ -150,4 +150,4 @@ class _Detector:
         return HostImage(np.zeros((height, width, 3), np.uint8))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""

@@ -1,4 +1,4 @@
-"""Reports and figures as pages and tables, which the terminal, HTML and Markdown all show."""
+"""Pages of reports, shown on the terminal, in HTML and in Markdown."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from statistics import median
 
 from daemon.bench.result import METRICS, Case, Constraints, Report, name_of, write
 from daemon.bench.run import Run
-from daemon.bench.search import SETTINGS, batch_of, held, knee
+from daemon.bench.search import SETTINGS, batch_of, knee, max_met
 from daemon.commands.report import Page, Table, check_pages, filled, number, write_pages
 from daemon.errors import LookoutError
 
 
 def save(report: Report, folder: Path) -> list[Path]:
-    """KIND.json, KIND.md and KIND.html.
+    """Write KIND.json, KIND.md and KIND.html.
 
     Raises:
-        LookoutError: they cannot be written, or what draws them is not installed.
+        LookoutError: they cannot be written, or the plotting library is missing.
     """
     stem = folder / report.kind
     figures = stem.with_suffix(".json")
@@ -29,10 +29,10 @@ def save(report: Report, folder: Path) -> list[Path]:
 
 
 def check_installed() -> None:
-    """Before something is measured that is to be drawn. Nothing is imported: this may be the process that is measured.
+    """Check for the plotting library before measuring, without importing it: this process may be measured.
 
     Raises:
-        LookoutError: says what is missing.
+        LookoutError: it is missing.
     """
     if find_spec("matplotlib") is None:
         raise LookoutError("reports need matplotlib: pip install '.[bench]'")
@@ -40,19 +40,19 @@ def check_installed() -> None:
 
 
 def page_of(report: Report) -> Page:
-    """Without plots."""
+    """The page of a report, without plots."""
     if report.kind == "run":
         return _run_page(report)
-    return _most_page(report, report.constraints) if report.constraints else _grid_page(report)
+    return _source_search_page(report, report.constraints) if report.constraints else _grid_page(report)
 
 
 def summary_of(case: Case) -> str:
-    """A case in a line."""
+    """A case in one line."""
     if case.failed:
         return f"{name_of(case.load)}: {case.failed}"
     figures = f"{number(case.value('fps'))} frames/s, p50 / p99 {_percentiles(case, 'p50', 'p99')} ms"
-    verdict = "" if case.kept is None else ", holds" if case.kept else ", does not hold"
-    return f"{name_of(case.load)}, {case.load['seconds']:g} s: {figures}{verdict}"
+    outcome = "" if case.kept is None else ", holds" if case.kept else ", does not hold"
+    return f"{name_of(case.load)}, {case.load['seconds']:g} s: {figures}{outcome}"
 
 
 def _run_page(report: Report) -> Page:
@@ -80,7 +80,7 @@ def _run_page(report: Report) -> Page:
 def _grid_page(report: Report) -> Page:
     done = [case for case in report.cases if case.repeats]
     names = [name for name in SETTINGS if len({case.load[name] for case in done}) > 1 or name == "batch"]
-    head = (*names, "frames/s", "spread", "p50 / p99, ms", "GPU, MiB", "J a frame", "CPU, ms a frame")
+    head = (*names, "frames/s", "spread", "p50 / p99, ms", "GPU, MiB", "J/frame", "CPU, ms/frame")
     rows = [
         (
             *(str(batch_of(case) if name == "batch" else case.load[name]) for name in names),
@@ -103,11 +103,11 @@ def _grid_page(report: Report) -> Page:
         ]
     headline = f"{len(done)} configurations, {max((len(case.repeats) for case in done), default=0)} repeats each"
     if done:
-        headline += f"; {_load(done[0])}, unless told otherwise. {_loop(_runs(done[0])[0])}"
+        headline += f"; {_load(done[0])}, unless noted. {_loop(_runs(done[0])[0])}"
     return Page("Search", headline, tiles, _few(report), filled([_narrow(Table("Configurations", head, rows))]))
 
 
-def _most_page(report: Report, wanted: Constraints) -> Page:
+def _source_search_page(report: Report, wanted: Constraints) -> Page:
     head = ("sources", "seconds", "", "frames/s", "p50 / p99, ms", "slowest source", "decoder, %", "W")
     rows = [
         (
@@ -123,15 +123,15 @@ def _most_page(report: Report, wanted: Constraints) -> Page:
         for case in sorted(report.cases, key=lambda case: (int(case.load["sources"]), case.load["seconds"]))
     ]
     first = report.cases[0]
-    words = f"at most {wanted.dropped_percent:g} % dropped, p50 {wanted.p50_ms:g} ms and p99 {wanted.p99_ms:g} ms"
+    limits = f"at most {wanted.dropped_percent:g} % dropped, p50 {wanted.p50_ms:g} ms and p99 {wanted.p99_ms:g} ms"
     seconds = max(wanted.confirm_s, first.load["seconds"])
-    tiles = [("held", str(held(report)), f"live sources: {words}, for {seconds:g} s")]
+    tiles = [("met", str(max_met(report)), f"live sources: {limits}, for {seconds:g} s")]
     headline = f"{_load(first, sources=False)}. {_loop(_runs(first)[0])}"
     return Page("Most sources", headline, tiles, _few(report), [_narrow(Table("Numbers tried", head, rows))])
 
 
 def _plots(report: Report) -> list[tuple[str, str]]:
-    """Names and SVGs; empty of what has nothing to show."""
+    """Names and SVGs; empty if there is nothing to plot."""
     from daemon.bench import plots
 
     if report.kind == "run":
@@ -140,7 +140,7 @@ def _plots(report: Report) -> list[tuple[str, str]]:
         beside = plots.bars(report.cases[0].value("fps") or 0.0, report.peers) if report.peers else ""
         return [("peers", beside), *own]
     if report.constraints:
-        return [("most", plots.most(report.cases, report.constraints))]
+        return [("most", plots.source_search(report.cases, report.constraints))]
     if not any(case.repeats for case in report.cases):
         return []
     return [("knee", plots.grid(report.cases)), ("tradeoff", plots.tradeoff(report.cases))]
@@ -160,7 +160,7 @@ def _peers(case: Case, report: Report) -> Table:
         )
         for peer in report.peers
     ]
-    return Table("In turns", ("", "", "frames/s", "spread", "Lookout is so many times it", ""), rows, notes=True)
+    return Table("Interleaved", ("", "", "frames/s", "spread", "Lookout's multiple", ""), rows, notes=True)
 
 
 def _tiles(case: Case) -> list[tuple[str, str, str]]:
@@ -179,17 +179,17 @@ def _metrics(case: Case) -> Table:
             middle = _percentiles(case, name) if name in ("p50", "p99") else number(median(values))
             figures = (middle, number(min(values)), number(max(values)))
             rows.append((metric.title, metric.unit, *figures, _spread(values)))
-    return Table("Medians of the repeats", ("", "", "median", "least", "most", "spread"), rows)
+    return Table("Medians of the repeats", ("", "", "median", "lowest", "highest", "spread"), rows)
 
 
 def _frames(runs: Sequence[Run]) -> Table:
-    """What became of frames, of all runs together, and who decoded them."""
+    """Fates and decoders of frames, all runs together."""
     total = {name: sum(getattr(run, name) for run in runs) for name in ("captured", "published", "unaccounted")}
     causes = {cause: sum(run.dropped.get(cause, 0) for run in runs) for cause in runs[0].dropped}
     rows = [(name, str(count)) for name, count in total.items()]
     rows += [(f"dropped: {cause}", str(count)) for cause, count in causes.items() if count]
-    rows.append(("received, of what was published", f"{min(run.received_share for run in runs):.4%}"))
-    rows.append(("sources of which frames came", f"{min(run.up for run in runs)} of {runs[0].sources}"))
+    rows.append(("received, of published", f"{min(run.received_share for run in runs):.4%}"))
+    rows.append(("sources with frames", f"{min(run.up for run in runs)} of {runs[0].sources}"))
     rows += [(f"decoded by {decoder}", f"{count} sources") for decoder, count in runs[0].decoders.items()]
     rows += [(f"not by the GPU: {reason}", f"{count} sources") for reason, count in runs[0].refusals.items()]
     return Table("Frames, all runs", ("", ""), rows)
@@ -236,12 +236,12 @@ def _gpu(runs: Sequence[Run], copies: int) -> Table:
 def _cpu(runs: Sequence[Run]) -> Table:
     kinds = sorted({kind for run in runs for kind, spent in run.usage.cpu_us_by_thread.items() if spent})
     named: dict[str, list[float | None]] = {
-        "CPU, ms a frame": [run.usage.cpu_ms_per_frame for run in runs],
-        **{f"of which {kind}, us": [run.usage.cpu_us_by_thread.get(kind) for run in runs] for kind in kinds},
-        "the measuring itself, beside that": [run.usage.bench_cpu_ms_per_frame for run in runs],
+        "CPU, ms/frame": [run.usage.cpu_ms_per_frame for run in runs],
+        **{f"{kind}, us": [run.usage.cpu_us_by_thread.get(kind) for run in runs] for kind in kinds},
+        "measuring thread, ms/frame": [run.usage.bench_cpu_ms_per_frame for run in runs],
         "threads": [run.usage.threads for run in runs],
-        "context switches a second": [run.usage.context_switches_per_s for run in runs],
-        "waiting for input and output, % of the machine": [run.usage.io_wait_percent for run in runs],
+        "context switches/s": [run.usage.context_switches_per_s for run in runs],
+        "I/O wait, % of the machine": [run.usage.io_wait_percent for run in runs],
         "read, MiB/s": [run.usage.read_mib_per_s for run in runs],
         "RSS, MiB": [run.usage.rss_mib for run in runs],
         "open files": [run.usage.open_files for run in runs],
@@ -251,7 +251,7 @@ def _cpu(runs: Sequence[Run]) -> Table:
 
 def _start(runs: Sequence[Run]) -> Table:
     named = {
-        "everything made, the model opened": [run.start_up.daemon_s for run in runs],
+        "daemon built, model opened": [run.start_up.daemon_s for run in runs],
         "lanes ready": [run.start_up.lanes_s for run in runs],
         "first detections of all sources": [run.start_up.first_detections_s for run in runs],
         **{f"of the model: {name}": [run.start_up.parts[name] for run in runs if name in run.start_up.parts]
@@ -280,8 +280,8 @@ def _load(case: Case, *, sources: bool = True) -> str:
 
 def _loop(run: Run) -> str:
     if run.loop == "open":
-        return "Open loop: frames come when they are due, and latency counts from then."
-    return "Closed loop: each source's next frame comes when there is room; latency says how many wait."
+        return "Open loop: frames come when due, and latency counts from then."
+    return "Closed loop: a source's next frame comes when there is room; latency tells how many wait."
 
 
 def _runs(case: Case) -> list[Run]:
@@ -293,14 +293,14 @@ def _same_but_batch(case: Case, other: Case) -> bool:
 
 
 def _few(report: Report) -> list[str]:
-    """Remarks, those on repeats said once."""
+    """Remarks; those on repeats only once."""
     rows = [remark for remark in report.remarks if "fewer than 5 repeats" not in remark]
     few = ["fewer than 5 repeats: the spread says little"] if len(rows) < len(report.remarks) else []
     return [*dict.fromkeys(rows), *few]
 
 
 def _percentiles(case: Case, *names: str) -> str:
-    """With the share of frames that have no latency, because they were never published."""
+    """Percentiles, with the share of frames without latency, which were never published."""
     values, never = " / ".join(number(case.value(name)) for name in names), _never(case)
     return f"{values} of published; {never}" if never else values
 
@@ -311,19 +311,19 @@ def _never(case: Case) -> str:
 
 
 def _narrow(table: Table) -> Table:
-    """Without the columns of which nothing is known."""
+    """The table without empty columns."""
     kept = [place for place in range(len(table.head)) if any(row[place] for row in table.rows)]
     rows = [[row[place] for place in kept] for row in table.rows]
     return Table(table.title, [table.head[place] for place in kept], rows)
 
 
 def _medians(named: Mapping[str, Sequence[float | None]]) -> list[tuple[str, str]]:
-    """Of what is known."""
+    """Medians of known values."""
     known = {name: [value for value in values if value is not None] for name, values in named.items()}
     return [(name, number(median(values))) for name, values in known.items() if values]
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Half the range, over the median."""
+    """Half the range over the median."""
     middle = median(values) if values else 0.0
     return f"± {100 * (max(values) - min(values)) / 2 / middle:.1f} %" if len(values) > 1 and middle else ""

@@ -27,7 +27,7 @@ from daemon.commands.report.draw import (
 
 
 def latency(runs: Sequence[Run]) -> str:
-    """The distribution, all runs together, on a logarithmic axis."""
+    """Distribution of latency over all runs, on a logarithmic axis."""
     counts = np.sum([run.histogram.counts for run in runs], axis=0)
     edges = np.array(runs[0].histogram.edges_ms)
     if not counts.sum():
@@ -69,8 +69,8 @@ def stages(runs: Sequence[Run]) -> str:
                           color=SOFT, fontsize=9)  # fmt: skip
         axes.set_yticks(range(len(names)), [*reversed(names)], color=INK)
         axes.set_xscale("log")
-        low, most = axes.get_xlim()
-        axes.set_xlim(low, most * 6)
+        low, high = axes.get_xlim()
+        axes.set_xlim(low, high * 6)
         plain_numbers(axes.xaxis)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("ms")
@@ -80,7 +80,7 @@ def stages(runs: Sequence[Run]) -> str:
 
 
 def timeline(run: Run) -> str:
-    """Second by second, what the run did and what it took."""
+    """Throughput and usage over time."""
     at = [second.at_s for second in run.timeline]
     rows: list[tuple[str, list[tuple[str, list[float | None], str]]]] = [
         ("frames/s", [("", [second.fps for second in run.timeline], BLUE)]),
@@ -104,7 +104,7 @@ def timeline(run: Run) -> str:
             axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
             if any(name for name, _, _ in series):
                 axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
-        grid[0].set_title("Second by second, first run")
+        grid[0].set_title("Over time, first run")
         grid[-1].set_xlabel("s")
         figure.align_ylabels()
         figure.tight_layout()
@@ -112,7 +112,7 @@ def timeline(run: Run) -> str:
 
 
 def grid(cases: Sequence[Case]) -> str:
-    """Throughput by batch, a line for each of the other settings; the knee is ringed."""
+    """Throughput by batch, a line per combination of other settings; the knee is ringed."""
     with figure_of("grid", 7.2, 3.6) as (figure, out):
         axes = figure.subplots()
         for colour, (name, group) in zip(_cycle(), _groups(cases).items()):
@@ -128,7 +128,7 @@ def grid(cases: Sequence[Case]) -> str:
         axes.set_xticks(batches, [str(batch) for batch in batches])
         axes.minorticks_off()
         axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
-        axes.set_xlabel("frames that a lane takes at once, at most")
+        axes.set_xlabel("largest batch of a lane")
         axes.set_ylabel("frames/s")
         axes.set_title("Throughput by batch; ringed: the smallest batch within 5 % of the best")
         _name_lines(axes)
@@ -159,8 +159,8 @@ def tradeoff(cases: Sequence[Case]) -> str:
     return out[0]
 
 
-def most(cases: Sequence[Case], wanted: Constraints) -> str:
-    """What each number of sources did, and the constraints."""
+def source_search(cases: Sequence[Case], wanted: Constraints) -> str:
+    """Latency and drops by number of sources, with the constraints."""
     ordered = sorted(cases, key=lambda case: int(case.load["sources"]))
     numbers = [int(case.load["sources"]) for case in ordered]
     colours = [GREEN if case.kept else RED for case in ordered]
@@ -185,7 +185,7 @@ def most(cases: Sequence[Case], wanted: Constraints) -> str:
 
 
 def bars(lookout: float, peers: Sequence[Peer]) -> str:
-    """Lookout beside what was run in turns with it."""
+    """Lookout and programs that were interleaved with it."""
     rows = [("Lookout", lookout, BLUE)]
     rows += [(row.name, float(np.median(row.fps)), ORANGE if row.kind == "peer" else LINE) for row in peers if row.fps]
     rows.sort(key=lambda row: row[1])
@@ -198,13 +198,13 @@ def bars(lookout: float, peers: Sequence[Peer]) -> str:
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", labelcolor=INK)
         axes.set_xlabel("frames/s")
-        axes.set_title("In turns; grey: a limit of the hardware")
+        axes.set_title("Interleaved; grey: a limit of the hardware")
         figure.tight_layout()
     return out[0]
 
 
 def _groups(cases: Sequence[Case]) -> dict[str, list[Case]]:
-    """By the settings that differ, batches apart."""
+    """Cases by the settings that differ, except batch."""
     names = [
         name for name in SETTINGS if name != "batch" and len({case.load[name] for case in cases if case.repeats}) > 1
     ]
@@ -223,7 +223,7 @@ def _words(name: str, value: object) -> str:
 
 
 def _name_lines(axes: Any) -> None:
-    """Beside the plot, where there are several."""
+    """A legend beside the plot, if there are several lines."""
     if len(axes.get_legend_handles_labels()[1]) > 1:
         axes.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 

@@ -1,7 +1,7 @@
-"""What became of every frame, as a file: one JSON object a line, or a Parquet table of the same.
+"""A file with the fate of every frame: JSON lines, or a Parquet table.
 
-A frame that was published has what its message says, times and boxes; one that was dropped has its cause. Sources are
-told apart by `source`, frames of a source by `seq`, and moments of a recording by `pts`.
+A published frame has the times and boxes of its message, a dropped one its cause. `source` and `seq` identify a frame,
+`pts` a moment of a recording.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One frame.
 
     Attributes:
-        dropped: the cause; None if it was published.
+        dropped: the cause; None if published.
     """
 
     source: str
@@ -46,7 +46,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def line_of(message: Detections) -> bytes:
-    """Of a published frame."""
+    """The line of a published frame."""
     boxes = [Box(found.class_id, found.label, found.confidence, found.box) for found in message.detections]
     row = Row(
         source=message.source,
@@ -59,8 +59,8 @@ def line_of(message: Detections) -> bytes:
     return _ENCODER.encode(row) + b"\n"
 
 
-def write_lost(path: Path, rows: Rows, sources: tuple[str, ...]) -> None:
-    """Add the frames that were dropped; and turn the whole into Parquet if the file's name asks for it."""
+def write_dropped(path: Path, rows: Rows, sources: tuple[str, ...]) -> None:
+    """Append the dropped frames; convert to Parquet if the file's name says so."""
     with lines_file(path).open("ab") as file:
         for row in rows[rows["dropped"] != 0]:
             cause = CAUSES[int(row["dropped"]) - 1]
@@ -76,10 +76,10 @@ def write_lost(path: Path, rows: Rows, sources: tuple[str, ...]) -> None:
 
 
 def check_name(path: Path) -> None:
-    """Before a run that is to be recorded.
+    """Check the name of a recording before a run.
 
     Raises:
-        LookoutError: files of that name cannot be made.
+        LookoutError: its format is unknown or unavailable.
     """
     if path.suffix not in (".jsonl", ".parquet"):
         raise LookoutError(f"--frames-out {path}: its name must end in .jsonl or .parquet")
@@ -91,7 +91,7 @@ def read(path: Path) -> Iterator[Row]:
     """The frames of a file.
 
     Raises:
-        LookoutError: it cannot be read, or is something else.
+        LookoutError: it cannot be read, or is not a recording.
     """
     try:
         if path.suffix == ".parquet":
@@ -112,7 +112,7 @@ def read(path: Path) -> Iterator[Row]:
 
 
 def lines_file(path: Path) -> Path:
-    """Where lines go while a run goes on."""
+    """The file of JSON lines during a run."""
     return path if path.suffix == ".jsonl" else path.with_suffix(".parquet.part")
 
 

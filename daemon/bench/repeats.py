@@ -1,4 +1,4 @@
-"""As many runs as a figure needs to be believed, each in a process of its own, with nothing left of the one before."""
+"""Repeated runs, each in a new process."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def repeated(
     frames_out: Path | None = None,
     on_repeat: Callable[[], None] = lambda: None,
 ) -> Report:
-    """Run and measure. A single run of a single daemon is made by this process.
+    """Run and measure. A single run of a single daemon happens in this process.
 
     Args:
-        copies: daemons at once, each with this load, on the one machine.
-        limits: first measure the decoder and the engine, each alone.
-        labelled: photos and their annotations, to measure the accuracy as well.
+        copies: concurrent daemons, each with this load.
+        limits: measure decoder and engine alone first.
+        labelled: photos and annotations, to measure accuracy too.
         frames_out: file to record every frame of the first repeat in.
 
     Raises:
@@ -55,7 +55,7 @@ def repeated(
 
 
 def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> list[Run]:
-    """`lookout bench run --repeats 1`, so many at once.
+    """Concurrent runs of `lookout bench run --repeats 1`.
 
     Raises:
         LookoutError: one of them failed.
@@ -74,14 +74,14 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> l
 
 
 def limits_of(load: Load) -> Limits:
-    """By `lookout bench part decode` and `lookout bench part engine`.
+    """Rates from `lookout bench part decode` and `lookout bench part engine`.
 
     Raises:
         LookoutError: one of them failed.
     """
     clip, *others = load.recordings
     if others:
-        raise LookoutError("--limits needs a single clip: the decoder's depends on what it decodes")
+        raise LookoutError("--limits needs a single clip: the decoder's rate depends on it")
     decoding = {"sessions": load.sources, "device": load.device}
     decoded = _figures(["bench", "part", "decode", str(clip)], decoding)
     names = ("labels", "precision", "builder_level", "cache", "max_batch", "device")
@@ -91,7 +91,7 @@ def limits_of(load: Load) -> Limits:
 
 
 def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
-    """Of the very engine that was measured."""
+    """COCO AP of the measured engine."""
     names = ("labels", "backend", "precision", "max_batch", "cache", "device")
     options = {name: getattr(load, name) for name in names}
     found = _figures(
@@ -108,7 +108,7 @@ def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:
 
 
 def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str, Any]:
-    """What a command writes with --json."""
+    """The --json output of a command."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"
         _command(command, {**options, "json": file})
@@ -117,10 +117,10 @@ def _figures(command: Sequence[str], options: Mapping[str, object]) -> dict[str,
 
 
 def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
-    """Run one of Lookout's commands. Of options, None and False are left out, and True is a flag.
+    """Run a Lookout command. Options None and False are left out; True is a flag.
 
     Raises:
-        LookoutError: it failed; with the last line that it said.
+        LookoutError: it failed; with its last line of output.
     """
     call = [sys.executable, "-m", "daemon", *command]
     for name, value in options.items():
@@ -128,6 +128,6 @@ def _command(command: Sequence[str], options: Mapping[str, object]) -> None:
             call += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     done = subprocess.run(call, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        last = said[-1].removeprefix("lookout: ") if said else f"exit code {done.returncode}"
+        output = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        last = output[-1].removeprefix("lookout: ") if output else f"exit code {done.returncode}"
         raise LookoutError(f"{' '.join(command[:-1] or command)}: {last}")

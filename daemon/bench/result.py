@@ -1,4 +1,4 @@
-"""The report of a benchmark as a file: what was run, on what, and everything that was measured."""
+"""The report file of a benchmark: settings, environment and figures."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from daemon.system.paths import demo_model
 
 Kind = Literal["run", "search"]
 Schema = Literal["lookout.bench/2"]
-_KINDS = {"replay": "run", "peers": "run", "sweep": "search", "capacity": "search"}  # of lookout.bench/1, and ours
+_KINDS = {"replay": "run", "peers": "run", "sweep": "search", "capacity": "search"}  # of lookout.bench/1
 
 
 @dataclass(frozen=True)
 class Case:
-    """One configuration and its repeats.
+    """One configuration and its repeats. Names of fields are keys of the report file.
 
     Attributes:
         load: see `daemon.bench.load.Load`.
-        copies: daemons at once; a repeat has a run of each.
+        copies: concurrent daemons; a repeat has one run of each.
         failed: why there are no runs.
-        kept: of a search for the most sources: whether it met the constraints.
+        kept: whether the constraints were met, in a search for the most sources.
     """
 
     load: dict[str, Any]
@@ -39,22 +39,22 @@ class Case:
     kept: bool | None = None
 
     def values(self, name: str) -> list[float]:
-        """A metric of each repeat, see METRICS; those that have it."""
+        """A metric's values, without repeats that lack it; see METRICS."""
         found = [METRICS[name].of(runs) for runs in self.repeats]
         return [value for value in found if value is not None]
 
     def value(self, name: str) -> float | None:
-        """The median of the repeats."""
+        """The median of a metric."""
         values = self.values(name)
         return median(values) if values else None
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Something else over the same recording; a limit is a part of the hardware by itself.
+    """Another program on the same recording, or a limit of the hardware.
 
     Attributes:
-        note: how it was run, or why it was not.
+        note: how it was run, or why not.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """By `lookout evaluate`, with the same model and backend."""
+    """COCO AP from `lookout evaluate`, with the same model and backend."""
 
     ap: float
     ap50: float
@@ -74,10 +74,10 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the GPU does when one thing is asked of it alone.
+    """Rates of the GPU's parts alone.
 
     Attributes:
-        decode_fps: pictures of the recording, by as many sessions as there are sources.
+        decode_fps: decoded pictures, with a session per source.
         engine_fps: images in full batches.
     """
 
@@ -87,12 +87,12 @@ class Limits:
 
 @dataclass(frozen=True)
 class Constraints:
-    """What a search for the most sources has to meet.
+    """Constraints of a search for the most sources.
 
     Attributes:
-        dropped_percent: of captured frames, at most.
-        p50_ms, p99_ms: from when a frame was due until it was sent, at most.
-        confirm_s: how long the answer is tried for in the end; 0 for no longer than all others.
+        dropped_percent: maximum, of captured frames.
+        p50_ms, p99_ms: maxima, from due to sent.
+        confirm_s: length of the confirming run; 0 for that of all others.
     """
 
     dropped_percent: float = 0.1
@@ -112,7 +112,7 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Report:
-    """One file."""
+    """The content of a report file."""
 
     kind: Kind
     environment: Environment
@@ -125,7 +125,7 @@ class Report:
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader must know before believing a figure."""
+        """Warnings about the figures."""
         return [remark for case in self.cases for remark in _remarks(case)]
 
 
@@ -134,10 +134,10 @@ class Metric:
     """One figure of a repeat.
 
     Attributes:
-        sign: 1 if more is better, -1 if less is.
-        path: where a run has it.
-        copies: of copies at once the worst; or their sum; or, where each has divided what all of them used by its own
-            frames, what that is by the frames of all.
+        sign: 1 if higher is better, -1 if lower is.
+        path: of the field in a run.
+        copies: how to combine concurrent daemons: worst, sum, or share: for a shared total that each divided by its own
+            frames (energy), recomputed over all frames.
     """
 
     title: str
@@ -147,8 +147,8 @@ class Metric:
     copies: Literal["worst", "sum", "share"] = "worst"
 
     def of(self, runs: Sequence[Run]) -> float | None:
-        """None if no run has it."""
-        values = [value for value in (_look(run, self.path) for run in runs) if value is not None]
+        """The repeat's value; None if no run has it."""
+        values = [value for value in (_value_at(run, self.path) for run in runs) if value is not None]
         if not values:
             return None
         if self.copies == "sum":
@@ -163,32 +163,32 @@ METRICS = {
     "p50": Metric("latency p50", "ms", -1, "latency_ms.p50"),
     "p99": Metric("latency p99", "ms", -1, "latency_ms.p99"),
     "dropped": Metric("dropped", "of captured", -1, "dropped_share"),
-    "cpu": Metric("CPU", "ms a frame", -1, "usage.cpu_ms_per_frame"),
+    "cpu": Metric("CPU", "ms/frame", -1, "usage.cpu_ms_per_frame"),
     "rss": Metric("RSS", "MiB", -1, "usage.rss_mib"),
     "gpu_memory": Metric("GPU memory", "MiB", -1, "gpu_mib"),
-    "joules": Metric("energy", "J a frame", -1, "joules_per_frame", "share"),
+    "joules": Metric("energy", "J/frame", -1, "joules_per_frame", "share"),
     "start": Metric("first detections", "s", -1, "start_up.first_detections_s"),
 }
 
 
 def settings_of(load: Load) -> dict[str, Any]:
-    """As it is written: paths by their names, which are the same elsewhere, and URLs without passwords."""
+    """A load's settings for a report: names of files without folders, URLs without passwords."""
     rows = {item.name: getattr(load, item.name) for item in fields(load) if item.name not in ("cache", "warm_up")}
     named = {name: value.name for name, value in rows.items() if isinstance(value, Path)}
     return {**rows, **named, "clips": [clip.name if isinstance(clip, Path) else str(clip) for clip in load.clips]}
 
 
 def environment_of(load: Load) -> Environment:
-    """Found out now."""
+    """The present environment, with hashes of clips and model."""
     clips = [clip for clip in dict.fromkeys(load.clips) if isinstance(clip, Path)]
     return collect_environment([*clips, load.model or demo_model()], load.device)
 
 
 def read(path: Path) -> Report:
-    """A file of `write`, or of the version before.
+    """Read a report file, also of the former version.
 
     Raises:
-        LookoutError: it cannot be read, or is something else.
+        LookoutError: it cannot be read, or is not a report.
     """
     try:
         raw = msgspec.json.decode(path.read_bytes())
@@ -197,13 +197,13 @@ def read(path: Path) -> Report:
         raise LookoutError(f"{path} cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:
         raise LookoutError(f"{path} is not a file of lookout bench ({get_args(Schema)[0]}): {error}") from error
-    # Settings that came later were then as they are by default.
+    # Settings added later have their defaults.
     usual = settings_of(Load(()))
     return replace(report, cases=[replace(case, load={**usual, **case.load}) for case in report.cases])
 
 
 def _upgraded(raw: dict[str, Any]) -> dict[str, Any]:
-    """A file of lookout.bench/1 as one of today; others as they are."""
+    """A lookout.bench/1 file in today's form; other files unchanged."""
     if raw.get("schema") != "lookout.bench/1":
         return raw
     for case in raw["cases"]:
@@ -215,7 +215,7 @@ def _upgraded(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def write(path: Path, report: Report) -> None:
-    """As JSON.
+    """Write a report as JSON.
 
     Raises:
         LookoutError: it cannot be written.
@@ -227,7 +227,7 @@ def write(path: Path, report: Report) -> None:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _look(run: Run, path: str) -> float | None:
+def _value_at(run: Run, path: str) -> float | None:
     value: Any = run
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else getattr(value, name)
@@ -243,17 +243,17 @@ def _remarks(case: Case) -> list[str]:
     runs = [run for repeat in case.repeats for run in repeat]
     found = [f"failed: {case.failed}"] if case.failed else []
     if throttled := sorted({reason for run in runs for reason in run.usage.throttled}):
-        found.append(f"the GPU's clock was held down by {', '.join(throttled)}")
+        found.append(f"the GPU's clock was throttled by {', '.join(throttled)}")
     if any(run.busy_before for run in runs) and case.copies == 1:
         found.append("another process used the GPU")
     if count := sum(not run.warm_up.steady for run in runs):
-        found.append(f"throughput and p99 were not steady when {count} of {len(runs)} runs began")
+        found.append(f"throughput and p99 were not steady at the start of {count} of {len(runs)} runs")
     if count := sum(run.steady is False for run in runs):
         found.append(f"throughput or p99 was not steady during {count} of {len(runs)} runs")
     if any(run.up < run.sources for run in runs):
-        found.append("not every source came up")
+        found.append("not every source published frames")
     if any(run.unaccounted for run in runs):
-        found.append("frames are unaccounted for")
+        found.append("some frames are unaccounted for")
     if any(run.received_share < 1 for run in runs):
         found.append("the subscriber did not receive every message")
     if runs and len(case.repeats) < 5:

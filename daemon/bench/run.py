@@ -1,8 +1,8 @@
-"""One run: many sources through the whole daemon, in steady state, or from the beginning to the end of recordings.
+"""One benchmark run of the whole daemon, in steady state or from the beginning to the end of recordings.
 
-Everything is real: files, decoders, lanes, the socket, and a subscriber in a process of its own. In steady state the
-window begins when every source has published its first frames and throughput and p99 are steady, and ends before the
-daemon does, so that neither start nor end is in the figures. Until the end it has every frame.
+Files, decoders, lanes and the socket are real; the subscriber is a process of its own. In steady state the window
+starts when every source has published frames and throughput and p99 are steady, and ends before the daemon stops.
+Until the end, the window has every frame.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from daemon.bench.harness import WarmUp, Window, ended_well, probing, warm_up, w
 from daemon.bench.latency import Histogram, Rowset, Second, SourceFigures
 from daemon.bench.listener import Stamps, listening
 from daemon.bench.load import Load, PhasedSources, config_of
-from daemon.bench.recording import write_lost
+from daemon.bench.recording import write_dropped
 from daemon.bench.steady import RowLog
 from daemon.bench.usage import Usage
 from daemon.config import Config, LogConfig
@@ -35,13 +35,13 @@ from detectors.factory import open_detector as usual_detector
 
 @dataclass(frozen=True)
 class StartUp:
-    """Seconds.
+    """Seconds of the start.
 
     Attributes:
-        daemon_s: until everything was made, the model opened.
-        lanes_s: until lanes had run once, after that.
+        daemon_s: until all objects were built and the model was opened.
+        lanes_s: from there until the lanes had run once.
         first_detections_s: from the beginning until every source had published frames.
-        parts: of opening the model, by name.
+        parts: steps of opening the model, by name.
     """
 
     daemon_s: float
@@ -52,26 +52,26 @@ class StartUp:
 
 @dataclass(frozen=True)
 class Run:
-    """The figures of one run.
+    """The figures of one run. Names of fields are keys of the report file.
 
     Attributes:
-        loop: "open" if frames came when they were due, "closed" if each came when the one before had gone.
-        decoders: how many sources each decoder has.
-        refusals: why not the GPU's, where that was to be taken if it could, and for how many.
-        asked_fps: of the sources at their own pace together; None if they went as fast as they could.
-        fps: published frames a second.
-        received_share: detections that the subscriber got over those published, of the whole run.
-        unaccounted: frames captured and neither published nor dropped, after the end.
-        dropped_share: of captured frames.
+        loop: "open" if frames come when due, "closed" if a source's next frame waits for the one before.
+        decoders: number of sources by decoder.
+        refusals: number of sources by reason for not using the GPU's decoder.
+        asked_fps: sum of the sources' own rates; None without pace.
+        fps: published frames per second.
+        received_share: detections received by the subscriber over those published, in the whole run.
+        unaccounted: frames captured but neither published nor dropped at the end.
+        dropped_share: share of the captured frames.
         source_fps: lowest, median and highest rate of a source.
-        latency_ms: see `daemon.bench.latency`; mean and ranks.
-        stages_ms: the same of each stage.
+        latency_ms: mean and percentiles, see `daemon.bench.latency`.
+        stages_ms: the same for each stage.
         worst_second_ms: the highest p99 of any second.
-        gpu_mib: of the GPU's memory, more than before the daemon was made.
-        planned_mib: what was planned.
-        busy_before: processes that computed on the GPU before; None where nobody tells.
-        joules_per_frame, watts_per_source: of the GPU's whole power; None where it does not tell.
-        steady: throughput and p99 were the same in each third of the window; None where nobody looked.
+        gpu_mib: increase of used GPU memory since before the daemon was built.
+        planned_mib: planned GPU memory.
+        busy_before: other processes on the GPU before the run; None if unknown.
+        joules_per_frame, watts_per_source: from the GPU's whole power; None if unknown.
+        steady: whether throughput and p99 were equal in each third of the window; None if not checked.
     """
 
     sources: int
@@ -110,17 +110,17 @@ class Run:
 
     @property
     def up(self) -> int:
-        """Sources of which frames were published."""
+        """Number of sources with published frames."""
         return self.warm_up.up
 
 
 @dataclass(frozen=True)
 class _Played:
-    """What the daemon leaves behind, for the figures.
+    """The raw results of a run.
 
     Attributes:
-        gpu: as it was before; None where nobody tells.
-        plan: of the GPU's memory, bytes.
+        gpu: state before the run; None if unknown.
+        plan: GPU memory plan, bytes.
     """
 
     app: App
@@ -140,7 +140,7 @@ def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetect
         frames_out: file to record every frame in.
 
     Raises:
-        LookoutError: the daemon fails, or a recording cannot be played to the end that was asked for.
+        LookoutError: the daemon failed, or a recording cannot be played to its end.
         DetectorError: the model cannot be used.
     """
     config = config_of(load)
@@ -148,7 +148,7 @@ def run(load: Load, *, frames_out: Path | None = None, open_detector: OpenDetect
     with logging(LogConfig(level="error", format="console")), probing() as probe:
         played = _play(config, ids, load, probe, frames_out, open_detector)
     if frames_out:
-        write_lost(frames_out, played.rows, ids)
+        write_dropped(frames_out, played.rows, ids)
     return _figures(played, ids, load)
 
 
@@ -194,7 +194,7 @@ def _play(
 
 
 def _whole(window: Window, app: App, rows: Rows) -> Window:
-    """From the first frame captured to the last one sent, with every frame."""
+    """The window from the first captured frame to the last sent one, with every frame."""
     captured = rows["captured_ns"][rows["captured_ns"] > 0]
     if not len(captured):
         return window
@@ -204,7 +204,7 @@ def _whole(window: Window, app: App, rows: Rows) -> Window:
 
 
 def _first_sent(rows: Rows) -> list[int]:
-    """When the first frame of each source that published any was sent, monotonic ns."""
+    """The time of each source's first sent frame, monotonic ns."""
     published = rows[rows["dropped"] == 0]
     sent = published["captured_ns"] + published["total"]
     return [int(sent[published["source"] == source].min()) for source in np.unique(published["source"])]

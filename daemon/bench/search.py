@@ -1,6 +1,6 @@
-"""Searches: a grid of settings, or the most live sources that meet constraints, found by trying.
+"""Searches: a grid of settings, or the largest number of live sources that meets constraints.
 
-Each try is a run in a process of its own, with nothing left of the one before.
+Each try is a run in a new process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ Measure = Callable[[Load], list[Run]]
 
 
 def combinations(load: Load, over: Mapping[str, Sequence[Any]]) -> list[Load]:
-    """Of the values of some fields of a load; the first field changes fastest."""
+    """All combinations of values of some fields of a load; the first field changes fastest."""
     names = [*over][::-1]
     rows = product(*(over[name] for name in names))
-    return [_settled(replace(load, **dict(zip(names, row)))) for row in rows]
+    return [_with_engine_batch(replace(load, **dict(zip(names, row)))) for row in rows]
 
 
 def grid(
@@ -38,12 +38,12 @@ def grid(
     on_case: Callable[[Case], None] = lambda _: None,
     measure: Measure = runs_of,
 ) -> Report:
-    """Measure what the file does not have yet, and write it after each.
+    """Measure the cases that the file lacks, and write it after each.
 
-    A combination that fails, for lack of memory say, is noted and does not end the search.
+    A failed case, such as one out of memory, is noted and does not end the search.
 
     Raises:
-        LookoutError: the file is of something else, or cannot be written.
+        LookoutError: the file belongs to another search, or cannot be written.
     """
     report = _earlier(file, Report("search", environment_of(load), []), repeats)
     for tried in combinations(load, over):
@@ -60,38 +60,38 @@ def grid(
 
 
 def _earlier(file: Path, report: Report, repeats: int) -> Report:
-    """With the cases that the file has already."""
+    """The report with the file's earlier cases."""
     if not file.exists():
         return report
     earlier = read(file)
-    if (earlier.kind, earlier.constraints) != ("search", None) or _ground(earlier) != _ground(report):
+    if (earlier.kind, earlier.constraints) != ("search", None) or _conditions(earlier) != _conditions(report):
         raise LookoutError(
-            f"{file} is of another recording, model, machine, version or search: take another --out, or remove it"
+            f"{file} is of another recording, model, machine, version or search: use another --out, or remove it"
         )
     kept = [case for case in earlier.cases if case.failed is None and len(case.repeats) >= repeats]
     return replace(report, cases=kept)
 
 
-def _ground(report: Report) -> tuple[object, ...]:
-    """What figures depend on that no setting says."""
+def _conditions(report: Report) -> tuple[object, ...]:
+    """Conditions that figures depend on beside settings."""
     on = report.environment
     return on.files, on.packages, on.gpu
 
 
 def knee(cases: Sequence[Case]) -> Case | None:
-    """The smallest batch whose throughput is within 5 % of the best among cases that differ in nothing else."""
+    """The smallest batch with a throughput within 5 % of the best among cases that differ only in it."""
     known = [case for case in cases if case.value("fps") is not None]
     best = max((case.value("fps") or 0.0 for case in known), default=0.0)
     return min((case for case in known if (case.value("fps") or 0.0) >= _KNEE * best), key=batch_of, default=None)
 
 
 def batch_of(case: Case) -> int:
-    """That lanes take at most."""
+    """The largest batch that lanes use."""
     return int(case.load["batch"] or case.load["max_batch"])
 
 
-def _settled(load: Load) -> Load:
-    """An engine is built for so many at once; only a larger batch needs another one."""
+def _with_engine_batch(load: Load) -> Load:
+    """The load, with an engine large enough for its batch."""
     return replace(load, max_batch=load.batch) if load.batch and load.batch > load.max_batch else load
 
 
@@ -103,9 +103,9 @@ def most_sources(
     on_case: Callable[[Case], None] = lambda _: None,
     measure: Measure = runs_of,
 ) -> Report:
-    """Find the most sources that meet the constraints, to within `step`, beginning with the load's own number.
+    """Find the largest number of sources that meets the constraints, within `step`, starting from the load's number.
 
-    The answer is tried for `confirm_s`, and so are smaller ones, a step less each, until one holds.
+    The result is confirmed for `confirm_s`; if that fails, smaller numbers are tried, a step less each.
 
     Raises:
         LookoutError: a run failed.
@@ -126,15 +126,15 @@ def most_sources(
     return report
 
 
-def held(report: Report) -> int:
-    """The most sources that met the constraints for as long as they were to, 0 if none did."""
-    least = report.constraints.confirm_s if report.constraints else 0.0
+def max_met(report: Report) -> int:
+    """The largest number of sources that met the constraints for the whole confirmation; 0 if none did."""
+    seconds = report.constraints.confirm_s if report.constraints else 0.0
     return max((int(case.load["sources"]) for case in report.cases
-                if case.kept and case.load["seconds"] >= least), default=0)  # fmt: skip
+                if case.kept and case.load["seconds"] >= seconds), default=0)  # fmt: skip
 
 
 def largest(start: int, step: int, holds: Callable[[int], bool]) -> int:
-    """The largest number that holds, to within a step; what holds for one is taken to hold for all below."""
+    """The largest number that passes, within a step; smaller numbers are assumed to pass too."""
     good, bad, number, stride = 0, 0, start, step
     while not bad or bad - good > step:
         if holds(number):

@@ -1,4 +1,4 @@
-"""Whether a daemon is in steady state, by the rows that its monitor hands on about once a second."""
+"""Detection of a steady state, from the rows that the monitor drains about once a second."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from daemon.pipeline.ledger import ROW, Rows
 
 WINDOWS = 3
 _SPREAD = 0.10
-_SLACK_MS = 1.0  # by which a p99 may differ however small it is
-_FEWEST = 100  # frames, of which one is the p99
+_SLACK_MS = 1.0  # allowed difference of a p99, however small it is
+_MIN_FRAMES = 100  # for a p99
 
 Milliseconds = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """One window of time.
+    """Figures of one window of time.
 
     Attributes:
-        fps: published frames a second.
-        p99_ms: None where there are too few frames to tell.
+        fps: published frames per second.
+        p99_ms: None with too few frames.
     """
 
     fps: float
@@ -34,10 +34,10 @@ class Pace:
 
 
 class RowLog:
-    """A sink of the daemon that keeps the rows.
+    """Collects the daemon's rows.
 
     Args:
-        paced: latency is counted from when a frame was due.
+        paced: latency counts from when a frame was due.
     """
 
     def __init__(self, *, paced: bool) -> None:
@@ -54,7 +54,7 @@ class RowLog:
         self._taken = []
 
     def paces(self, since: float) -> list[Pace]:
-        """One for each arrival of rows and the time since the arrival before, from some monotonic time on."""
+        """One for each arrival of rows since a monotonic time, over the time since the previous arrival."""
         taken = [(at, rows) for at, rows in self._taken if at >= since]
         return [
             pace_of(latencies_ms(rows[rows["dropped"] == 0], paced=self._paced), at - before)
@@ -63,22 +63,22 @@ class RowLog:
 
 
 def latencies_ms(published: Rows, *, paced: bool) -> Milliseconds:
-    """Due to sent where frames are paced, else captured to sent."""
+    """Due to sent for paced frames, else captured to sent."""
     total: Milliseconds = (published["total"] + (published["behind"] if paced else 0)) / 1e6
     return total
 
 
 def pace_of(latencies: Milliseconds, seconds: float) -> Pace:
-    """Of the frames published in some time."""
-    p99 = float(np.percentile(latencies, 99)) if len(latencies) >= _FEWEST else None
+    """Figures of the frames published in a time."""
+    p99 = float(np.percentile(latencies, 99)) if len(latencies) >= _MIN_FRAMES else None
     return Pace(len(latencies) / seconds, p99)
 
 
 def is_steady(paces: Sequence[Pace], grain: float) -> bool:
-    """Whether throughput and p99 are within 10 % of their means, over three windows at least.
+    """Whether throughput and p99 are within 10 % of their means over at least three windows.
 
     Args:
-        grain: frames a second by which a rate may differ because frames are whole.
+        grain: allowed difference of a rate in frames per second, because frames are whole.
     """
     known = [pace.p99_ms for pace in paces if pace.p99_ms is not None]
     return (

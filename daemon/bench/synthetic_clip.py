@@ -1,4 +1,4 @@
-"""A recording for those who have none: a drawn street, as H.264."""
+"""A synthetic recording for benchmarks without one: a drawn street, as H.264."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECONDS = 8
 
 
 def synthetic_clip() -> Path:
-    """640x360 at 15 frames a second; drawn once and kept.
+    """The clip's path: 640x360 at 15 frames per second, drawn once and cached.
 
     Raises:
         LookoutError: it cannot be written.
@@ -33,7 +33,7 @@ def synthetic_clip() -> Path:
         part.replace(path)
     except (OSError, av.error.FFmpegError) as error:
         raise LookoutError(
-            f"the recording for benchmarks cannot be made at {path}: {error}; name one of yours"
+            f"the synthetic clip cannot be made at {path}: {error}; name a recording of yours"
         ) from error
     finally:
         part.unlink(missing_ok=True)

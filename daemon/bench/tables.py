@@ -1,4 +1,4 @@
-"""Tables of what is no report: comparisons, and parts that were measured alone."""
+"""Tables of comparisons and of parts measured alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def changes(changes: Sequence[Change]) -> Table:
-    """Of two reports."""
+    """Changes between two reports."""
     rows = [
         (
             str(change.case["sources"]),
@@ -27,7 +27,7 @@ def changes(changes: Sequence[Change]) -> Table:
             f"{change.new:.5g}",
             number(change.ratio),
             f"{change.noise:.1%}",
-            change.verdict,
+            change.result,
         )
         for change in changes
     ]
@@ -35,19 +35,19 @@ def changes(changes: Sequence[Change]) -> Table:
 
 
 def agreement(found: Agreement) -> Table:
-    """Of two recordings."""
+    """Agreement of two recordings."""
     rows = [
         ("frames of both", f"{found.frames}; only the first has {found.only_a}, only the second {found.only_b}"),
-        ("boxes", f"{found.boxes_a} and {found.boxes_b}, of which {found.matched} match"),
-        ("of those that match", f"mean IoU {found.mean_iou:.4f}, confidence {found.confidence_shift:+.4f}"),
+        ("boxes", f"{found.boxes_a} and {found.boxes_b}; {found.matched} match"),
+        ("of the matches", f"mean IoU {found.mean_iou:.4f}, confidence {found.confidence_shift:+.4f}"),
         *(("differs", frame) for frame in found.differing),
     ]
     return Table(f"{found.share:.4%} of the boxes agree", ("", ""), rows)
 
 
 def decode(found: DecodeRates) -> Table:
-    """Of `lookout bench part decode`."""
-    head = ("sessions", "processes", "frames/s", "decoder, %", "CPU, ms a frame", "MiB a session", "start, s")
+    """Result of `lookout bench part decode`."""
+    head = ("sessions", "processes", "frames/s", "decoder, %", "CPU, ms/frame", "MiB/session", "start, s")
     rows = [
         (
             str(rate.sessions),
@@ -64,25 +64,25 @@ def decode(found: DecodeRates) -> Table:
 
 
 def engine(found: EngineRate) -> Table:
-    """Of `lookout bench part engine`."""
+    """Result of `lookout bench part engine`."""
     row = (f"{found.model}, {found.precision}", str(found.batch))
     figures = (number(found.images_per_s), number(found.least), number(found.most))
-    return Table("The engine alone", ("model", "batch", "images/s", "least", "most"), [(*row, *figures)])
+    return Table("The engine alone", ("model", "batch", "images/s", "lowest", "highest"), [(*row, *figures)])
 
 
 def overhead(found: Overhead) -> Table:
-    """Of `lookout bench part python`."""
+    """Result of `lookout bench part python`."""
     rows = [
         ("rate of one process", f"{number(found.fps)} frames/s"),
-        ("a frame, of the process's CPU", f"{number(found.cpu_us_per_frame)} us"),
-        ("a frame, of the clock", f"{number(found.wall_us_per_frame)} us"),
+        ("CPU per frame, whole process", f"{number(found.cpu_us_per_frame)} us"),
+        ("wall time per frame", f"{number(found.wall_us_per_frame)} us"),
     ]
     title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
     return Table(title, ("", ""), rows)
 
 
 def efficiency(found: Efficiency) -> Table:
-    """Of `lookout bench part python CLIP`."""
+    """Result of `lookout bench part python CLIP`."""
     rows = [
         ("Lookout, lossless replay", number(found.lookout_fps), ""),
         ("bare: letterbox and onnxruntime, decoded frames", number(found.bare_fps), f"{found.ratio:.3f}"),

@@ -1,4 +1,4 @@
-"""What some seconds of the daemon cost: CPU, input and output, memory, the GPU, power."""
+"""Resource usage of the daemon in a window: CPU, I/O, memory, GPU, power."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s+(\d+)", re.MULTILIN
 
 @dataclass(frozen=True)
 class Sample:
-    """The GPU at one moment; None for what it does not tell.
+    """State of the GPU at one moment; None where unknown.
 
     Attributes:
         at_s: since the window began.
@@ -39,25 +39,24 @@ class Sample:
 
 @dataclass(frozen=True)
 class Usage:
-    """What was used in a window. What is of a GPU is None where there is none, or where it does not tell.
+    """Resource usage in a window; GPU figures are None without a GPU or if unknown.
 
     Attributes:
-        cpu_ms_per_frame: of the daemon's processes without the thread that measures, over frames captured.
-        cpu_us_by_thread: the same by kind of thread, microseconds; what is not Python's is "others", and capture
-            processes are one kind.
-        bench_cpu_ms_per_frame: of the thread that measures, in one of these processes.
-        rss_mib, threads, open_files: of the processes together.
-        context_switches_per_s: of all their threads.
+        cpu_ms_per_frame: of the daemon's processes, without the measuring thread, per captured frame.
+        cpu_us_by_thread: the same by kind of thread; native threads are "others", capture processes are one kind.
+        bench_cpu_ms_per_frame: of the measuring thread, which runs in one of these processes.
+        rss_mib, threads, open_files: sums over the processes.
+        context_switches_per_s: sum over their threads.
         io_wait_percent: of the whole machine's CPU time.
-        read_mib_per_s: from disks and whatever stands for them; what was in memory already is not in it.
+        read_mib_per_s: from disks, without the page cache.
         gpu_percent, decoder_percent, memory_controller_percent, clock_mhz: means.
-        power_w, peak_power_w: mean, and the highest sample.
-        energy_j: by the card's own counter, of the window.
-        gpu_bytes: of the GPU's memory, by everybody on it; the most seen.
-        throttled: what held its clock down at some moment.
-        gpu_processes: that computed on it, the most seen.
-        gpu_interrupts_per_s: of all GPUs, on the core that had most of them; what they take is in no process's CPU
-            but that of threads which run there.
+        power_w, peak_power_w: mean and highest sample.
+        energy_j: by the card's own counter.
+        gpu_bytes: highest used GPU memory, of all processes.
+        throttled: reasons for a lowered clock.
+        gpu_processes: highest number of processes on the GPU.
+        gpu_interrupts_per_s: of all GPUs, on the core with most of them. Their time counts for the threads on that
+            core.
     """
 
     cpu_ms_per_frame: float
@@ -83,11 +82,11 @@ class Usage:
 
 
 class Meter:
-    """Reads before, meanwhile (`sample`), and after (`usage`).
+    """Measures usage from its construction to `usage`, with calls of `sample` in between.
 
     Args:
-        pids: the daemon's processes now.
-        device: number of the GPU that is told of.
+        pids: the daemon's current processes.
+        device: number of the GPU.
     """
 
     def __init__(self, pids: Callable[[], Iterable[int]], probe: GpuProbe, device: int = 0) -> None:
@@ -115,13 +114,13 @@ class Meter:
             )
 
     def usage(self, captured: int) -> Usage:
-        """Since this was made, in which so many frames were captured."""
+        """Usage since construction, for this many captured frames."""
         self.sample()
         seconds, own = monotonic() - self._began, thread_time() - self._own
         spent, gpus, frames = self._cpu_by_thread(), self._gpus, max(1, captured)
         used = self._processes.read()
         machine, came = psutil.cpu_times(), interrupts() - self._interrupts
-        total = sum(machine[:8]) - sum(self._machine[:8])  # what guests had is in others' already
+        total = sum(machine[:8]) - sum(self._machine[:8])  # guest time is part of other fields
         energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
         powers = [gpu.power_w for gpu in gpus if gpu.power_w is not None]
         return Usage(
@@ -148,7 +147,7 @@ class Meter:
         )
 
     def _cpu_by_thread(self) -> defaultdict[str, float]:
-        """Seconds by the first word of a thread's name; without the thread that asks."""
+        """Seconds by the first word of a thread's name, without the calling thread."""
         names, own = {thread.native_id: thread.name for thread in threading.enumerate()}, threading.get_native_id()
         kinds: defaultdict[str, float] = defaultdict(float)
         for pid in self._pids():
@@ -159,11 +158,11 @@ class Meter:
         return kinds
 
     def _context_switches(self) -> int:
-        """Of all threads; psutil's figure is that of a process's first."""
+        """Sum over all threads; psutil counts a process's first thread only."""
         total = 0
         for pid in self._pids():
             for task in Path(f"/proc/{pid}/task").glob("*/status"):
-                with suppress(OSError):  # it has just ended
+                with suppress(OSError):  # the thread has just ended
                     total += sum(int(count) for count in _SWITCHES.findall(task.read_text()))
         return total
 

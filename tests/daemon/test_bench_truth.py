@@ -201,6 +201,6 @@ def _report(service_s: float, seeds: range) -> dict[str, list[float]]:
 def test_a_lane_that_is_5_percent_slower_is_found() -> None:
     old, new = _report(0.02, range(5)), _report(0.021, range(5, 10))
     changes = compare_reports(report(old, paced=False), report(new, paced=False))
-    assert {change.metric: change.verdict for change in changes} == {"fps": "worse", "cpu": "same", "rss": "same"}
+    assert {change.metric: change.result for change in changes} == {"fps": "worse", "cpu": "same", "rss": "same"}
     same = compare_reports(report(old, paced=False), report(_report(0.02, range(10, 15)), paced=False))
-    assert {change.verdict for change in same} == {"same"}
+    assert {change.result for change in same} == {"same"}

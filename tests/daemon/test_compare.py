@@ -27,15 +27,15 @@ def noisy(rng: np.random.Generator, factor: float = 1.0) -> dict[str, list[float
     return {name: (100 * factor * (1 + 0.03 * rng.standard_normal(5))).tolist() for name in _METRICS}
 
 
-def verdicts(old: Report, new: Report) -> dict[str, str]:
-    return {change.metric: change.verdict for change in compare_reports(old, new)}
+def results(old: Report, new: Report) -> dict[str, str]:
+    return {change.metric: change.result for change in compare_reports(old, new)}
 
 
 def test_the_same_thing_is_the_same_in_19_of_20() -> None:
     """Six metrics with a noise of 3 %, of which none may be called better or worse."""
     rng = np.random.default_rng(5)
     same = [
-        all(change.verdict == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng))))
+        all(change.result == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng))))
         for _ in range(400)
     ]
     assert sum(same) / len(same) >= 0.95
@@ -51,7 +51,7 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
         return report({name: (100 * speeds * (1 + 0.003 * rng.standard_normal(5))).tolist() for name in _METRICS})
 
     def is_same(old: Report, new: Report) -> bool:
-        return all(change.verdict == "same" for change in compare_reports(old, new))
+        return all(change.result == "same" for change in compare_reports(old, new))
 
     assert sum(is_same(drifting(), drifting()) for _ in range(400)) >= 0.95 * 400
     assert sum(is_same(drifting(), drifting(1.3)) for _ in range(100)) <= 5
@@ -60,7 +60,7 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
 def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}
-    assert verdicts(report(old), report(new)) == {
+    assert results(report(old), report(new)) == {
         "fps": "worse",
         "p99": "better",
         "p50": "same",
@@ -73,27 +73,27 @@ def test_one_odd_repeat_does_not_hide_a_difference() -> None:
     """As they were measured of a lane that was made 5 % slower."""
     old = {"p50": [173.1, 174.6, 174.8, 173.9, 174.7]}
     new = {"p50": [183.7, 182.4, 193.5, 183.3, 182.9]}
-    assert verdicts(report(old), report(new))["p50"] == "worse"
+    assert results(report(old), report(new))["p50"] == "worse"
 
 
 def test_a_difference_too_small_to_matter_is_none() -> None:
     old, new = {"fps": [100.0, 100.1, 100.2, 100.3, 100.4]}, {"fps": [101.0, 101.1, 101.2, 101.3, 101.4]}
-    assert compare_reports(report(old), report(new))[0].verdict == "same"
-    assert compare_reports(report(old), report(new), least=0.005)[0].verdict == "better"
+    assert compare_reports(report(old), report(new))[0].result == "same"
+    assert compare_reports(report(old), report(new), minimum=0.005)[0].result == "better"
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(3, "unknown"), (4, "unknown"), (5, "worse")])
-def test_few_repeats_cannot_tell(count: int, verdict: str) -> None:
+@pytest.mark.parametrize(("count", "result"), [(3, "unknown"), (4, "unknown"), (5, "worse")])
+def test_few_repeats_cannot_tell(count: int, result: str) -> None:
     old, new = [100.0, 101, 102, 103, 104][:count], [50.0, 51, 52, 53, 54][:count]
-    assert compare_reports(report({"fps": old}), report({"fps": new}))[0].verdict == verdict
+    assert compare_reports(report({"fps": old}), report({"fps": new}))[0].result == result
 
 
 def test_latency_of_a_closed_loop_is_not_compared() -> None:
     """It says how many frames wait; the machine does not get slower where more may wait."""
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [20, 20.1, 19.9, 20, 20.2]}
-    assert verdicts(report(old), report(new))["p99"] == "worse"
-    found = verdicts(report(old, paced=False), report(new, paced=False))
+    assert results(report(old), report(new))["p99"] == "worse"
+    found = results(report(old, paced=False), report(new, paced=False))
     assert found == {"fps": "same", "cpu": "same", "rss": "same"}
 
 
@@ -118,7 +118,7 @@ def test_what_was_not_steady_is_remarked() -> None:
     early = [replace(runs[0], warm_up=replace(runs[0].warm_up, steady=False)), *runs[1:]]
     drifting = [replace(run, steady=number < 2) for number, run in enumerate(runs)]
     for changed, words in (
-        (early, "throughput and p99 were not steady when 1 of 5 runs began"),
+        (early, "throughput and p99 were not steady at the start of 1 of 5 runs"),
         (drifting, "throughput or p99 was not steady during 3 of 5 runs"),
     ):
         found = Report("run", ON, [replace(case, repeats=[[run] for run in changed])])

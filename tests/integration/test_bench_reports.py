@@ -219,7 +219,7 @@ def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.Capture
         (["search", "--over", "batch=1,x"], "'x' is not a valid integer range"),
         (["search", "--over", "batch=0"], "0 is not in the range 1<=x<=256"),
         (["search", "--over", "precision=int3"], "'int3' is not one of 'auto', 'fp32', 'fp16', 'int8', 'fp8'"),
-        (["search", "--over", "colour=red"], "'colour' is no setting; there are batch, lanes, sources"),
+        (["search", "--over", "colour=red"], "'colour' is not a setting: choose from batch, lanes, sources"),
         (["compare", "gone.jsonl", "gone.jsonl"], "gone.jsonl cannot be read"),
         (["compare", "gone.json", "gone.jsonl"], "give two reports (.json), or two recordings"),
         (["streams", "clip.mp4", "--sources", "3"], "bench streams is now: lookout bench run --repeats 1"),

@@ -22,7 +22,7 @@ from daemon.bench.pages import page_of, save
 from daemon.bench.repeats import limits_of, runs_of
 from daemon.bench.result import Case, Peer, Report, environment_of, settings_of
 from daemon.bench.run import Run
-from daemon.commands.report.tables import said, show
+from daemon.commands.report.tables import print_line, show
 from daemon.errors import LookoutError
 from daemon.system.paths import demo_model
 
@@ -125,7 +125,7 @@ def _rate(command: Sequence[str], cwd: Path, environment: dict[str, str] | None 
     """Frames a second, and how it was run: the last line that a script writes.
 
     Raises:
-        LookoutError: it failed; with the last line that it said.
+        LookoutError: it failed; with the last line that it print_line.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
@@ -168,13 +168,13 @@ def main() -> int:
         if unknown := set(args.only or ()) - set(sides):
             parser.error(f"--only {sorted(unknown)[0]}: there are {', '.join(sides)}")
         chosen = {name: side for name, side in sides.items() if not args.only or name in args.only}
-        report = in_turns(load, chosen, args.repeats, on_side=said)
+        report = in_turns(load, chosen, args.repeats, on_side=print_line)
     except LookoutError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     show(page_of(report))
     for path in save(report, args.out):
-        said(str(path))
+        print_line(str(path))
     return 0
 
 

@@ -42,7 +42,7 @@ def show(shown: Page | Table) -> None:
     console = Console()
     if isinstance(shown, Page):
         for line in (shown.headline, *shown.remarks):
-            said(line)
+            print_line(line)
         for row in shown.tables:
             show(row)
         return
@@ -53,10 +53,10 @@ def show(shown: Page | Table) -> None:
         table.add_row(*(rich.text.Text(cell) for cell in cells), style=_COLOURS.get(cells[-1]))
     console.print(table)
     if len(shown.rows) > _MOST_ROWS:
-        said(f"and {len(shown.rows) - _MOST_ROWS} more: see the report")
+        print_line(f"and {len(shown.rows) - _MOST_ROWS} more: see the report")
 
 
-def said(line: str) -> None:
+def print_line(line: str) -> None:
     """A line by itself."""
     Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
