@@ -25,7 +25,6 @@ NOT_YET = (
     "daemon/publish/",
     "daemon/sources/",
     "daemon/system/",
-    "daemon/commands/",
     "detectors/cuda.py",
     "detectors/trt/lane.py",
     "detectors/trt/staging.py",

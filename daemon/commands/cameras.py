@@ -1,4 +1,4 @@
-"""`lookout cameras`: what there is to look through, on this machine and in its network."""
+"""`lookout cameras`: finds cameras on this machine and in its network."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from daemon.errors import LookoutError
 _V4L2 = Path("/sys/class/video4linux")
 _QUERYCAP, _CAPABILITY = 0x80685600, struct.Struct("16s32s32sIII12x")  # VIDIOC_QUERYCAP, of linux/videodev2.h
 _VIDEO_CAPTURE = 1
-_ANSWER_S = 20.0  # a camera has for all that it is asked; reading the protocol's own description takes some
+_ANSWER_TIMEOUT_S = 20.0  # for all requests to one camera; parsing the protocol's own description takes some of it
 
 
 @dataclass(frozen=True)
 class Stream:
-    """One picture that a camera sends.
+    """One video stream of a camera.
 
     Attributes:
-        profile: its name at the camera.
-        size: width and height, pixels, where the camera tells; None otherwise.
+        profile: the camera's name for it.
+        size: width and height in pixels; None if unknown.
     """
 
     profile: str
@@ -49,8 +49,8 @@ class Camera:
 
     Attributes:
         where: a device of this machine, or a host in the network.
-        streams: the largest first; of a USB camera none.
-        problem: why there are none, None if there are.
+        streams: the largest first; empty for a USB camera.
+        problem: why there are no streams; None if there are.
     """
 
     name: str
@@ -61,14 +61,14 @@ class Camera:
 
     @property
     def source(self) -> str | None:
-        """The word that `lookout run` takes for it."""
+        """The argument for `lookout run`."""
         if self.usb:
             return None if self.problem else self.where
         return self.streams[0].url if self.streams else None
 
 
 def usb_cameras(folder: Path = _V4L2, devices: Path = Path("/dev")) -> list[Camera]:
-    """V4L2 devices that give pictures; a camera has others, for its controls and metadata."""
+    """V4L2 devices with video; a camera has others for controls and metadata."""
     found = []
     numbered = [path for path in folder.glob("video*") if path.name.removeprefix("video").isdecimal()]
     for entry in sorted(numbered, key=lambda path: int(path.name.removeprefix("video"))):
@@ -77,10 +77,10 @@ def usb_cameras(folder: Path = _V4L2, devices: Path = Path("/dev")) -> list[Came
             name = _plain((entry / "name").read_text().strip())
             gives_pictures = _captures(device)
         except PermissionError:
-            problem = f"{device} may not be read: add yourself to its group, such as `usermod -aG video $USER`"
+            problem = f"{device} is not readable: add yourself to its group, such as `usermod -aG video $USER`"
             found.append(Camera(name, str(device), problem=problem, usb=True))
         except OSError:
-            continue  # unplugged meanwhile
+            continue  # unplugged in the meantime
         else:
             if gives_pictures:
                 found.append(Camera(name, str(device), usb=True))
@@ -95,43 +95,43 @@ def _captures(device: Path) -> bool:
 
 
 def network_cameras(seconds: float, addresses: Iterable[str] = (), user: str = "", password: str = "") -> list[Camera]:
-    """ONVIF cameras: those that answer in the local network, and those at these addresses.
+    """ONVIF cameras that answer in the local network, and those at the given addresses.
 
     Args:
-        seconds: for answers.
-        addresses: HOST or HOST:PORT; of other networks, which discovery does not reach.
+        seconds: to wait for answers.
+        addresses: HOST or HOST:PORT, for other networks, which discovery does not reach.
 
     Raises:
-        LookoutError: what asks them is not installed.
+        LookoutError: the ONVIF client is not installed.
     """
     try:
         import onvif
     except ImportError as error:
-        raise LookoutError("ONVIF cameras need one package more: pip install '.[onvif]'; or --usb") from error
-    logging.getLogger("onvif").setLevel(logging.CRITICAL)  # what matters of it is told as the camera's problem
+        raise LookoutError("ONVIF cameras need another package: pip install '.[onvif]'; or use --usb") from error
+    logging.getLogger("onvif").setLevel(logging.CRITICAL)  # errors are shown as the camera's problem
     asked = [f"http://{address}/onvif/device_service" for address in addresses]
     places = dict.fromkeys([*asked, *(search(seconds) if seconds > 0 else ())])
 
     async def ask_all() -> list[Camera]:
-        return await asyncio.gather(*(_ask(onvif.ONVIFCamera, place, user, password) for place in places))
+        return await asyncio.gather(*(_probe(onvif.ONVIFCamera, place, user, password) for place in places))
 
     return asyncio.run(ask_all())
 
 
-async def _ask(make: Any, place: str, user: str, password: str) -> Camera:
-    """A camera's name and streams, or why it gives none."""
+async def _probe(make: Any, place: str, user: str, password: str) -> Camera:
+    """A camera's name and streams, or its problem."""
     try:
         parts = urlsplit(place)
         host, port = parts.hostname or place, parts.port or 80
     except ValueError as error:
-        return Camera("", place, problem=f"is no address: {error}")
+        return Camera("", place, problem=f"is not an address: {error}")
     camera = make(host, port, user, password)
     try:
-        return await asyncio.wait_for(_described(camera, host), _ANSWER_S)
+        return await asyncio.wait_for(_described(camera, host), _ANSWER_TIMEOUT_S)
     except asyncio.TimeoutError:
-        return Camera("", host, problem=f"no answer within {_ANSWER_S:g} s")
-    except Exception as error:  # noqa: BLE001 - whatever a camera answers, the others are shown
-        return Camera("", host, problem=_words_of(error, user))
+        return Camera("", host, problem=f"no answer within {_ANSWER_TIMEOUT_S:g} s")
+    except Exception as error:  # noqa: BLE001 - one camera's answer must not hide the others
+        return Camera("", host, problem=_message_of(error, user))
     finally:
         with suppress(Exception):
             await camera.close()
@@ -158,35 +158,35 @@ async def _described(camera: Any, host: str) -> Camera:
 
 
 def _plain(text: str) -> str:
-    """As a terminal may show it: nobody in the network moves the cursor."""
+    """Text without control characters, which could move the terminal's cursor."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def _stream_url(url: str) -> str:
-    """A stream's address without the user and password that some cameras put into it.
+    """A stream's address, without the user and password that some cameras put into it.
 
     Raises:
-        LookoutError: it asks for something else of this machine: `${NAME}` would send a secret of ours to the camera.
+        LookoutError: it contains `${NAME}`, which would send a secret of this machine to the camera.
     """
     if "${" in url or _plain(url) != url:
-        raise LookoutError("the address of its stream holds signs that no address has")
+        raise LookoutError("the address of its stream contains invalid characters")
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path}"
 
 
-def _words_of(error: Exception, user: str) -> str:
+def _message_of(error: Exception, user: str) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
-    if any(word in text.lower() for word in ("authori", "401", "password", "sender not")):
-        return "it wants a user and a password" if not user else "it refuses this user or password"
+    if any(sign in text.lower() for sign in ("authori", "401", "password", "sender not")):
+        return "it needs a user and a password" if not user else "it rejects this user or password"
     return _plain(text[:200])
 
 
 def as_yaml(cameras: Iterable[Camera], *, with_user: bool) -> str:
-    """The `sources:` of a configuration. Passwords are left to the environment.
+    """The `sources:` of a configuration; passwords come from the environment.
 
     Args:
-        with_user: the cameras of the network want a user.
+        with_user: network cameras need a user.
     """
     lines = sources_of([camera.source for camera in cameras if camera.source])
     if not with_user:
@@ -200,9 +200,9 @@ def as_yaml(cameras: Iterable[Camera], *, with_user: bool) -> str:
 
 
 def show(cameras: Sequence[Camera], console: Console) -> None:
-    """A row for each stream, with the command that looks through it."""
+    """Print a row per stream, and a command that shows one."""
     if not cameras:
-        console.print("no camera was found; --at HOST asks one that discovery does not reach")
+        console.print("no camera found; --at HOST asks one that discovery does not reach")
         return
     table = Table("camera", "where", "stream", "address")
     for camera in cameras:

@@ -1,7 +1,7 @@
-"""Models that are known to work here, at the addresses of those who made them.
+"""Models that are known to work, with download addresses of their makers.
 
-Nobody's file comes with Lookout but its own demo model: weights have licences of their own. Sizes and digests are those
-of the release files. AP is that of COCO val2017 as its makers give it.
+Lookout ships only its own demo model, because weights have licences of their own. Sizes and digests are those of the
+release files. AP is COCO val2017, as published by the makers.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class CatalogueEntry:
     """One model file.
 
     Attributes:
-        url: at its makers' release.
+        url: of the makers' release.
         size: bytes.
         licence: of the weights, by its SPDX identifier.
         input: width and height, pixels.
-        ap: of COCO val2017, 0.50 to 0.95, percent.
-        labels: as in `model.labels`, for a file that does not hold its own; None otherwise.
+        ap: COCO val2017 AP 0.50:0.95, percent.
+        labels: for `model.labels`, if the file has none; None otherwise.
     """
 
     name: str
@@ -41,7 +41,7 @@ class CatalogueEntry:
 
     @property
     def is_permissive(self) -> bool:
-        """Its licence asks nothing of a service that runs it."""
+        """Whether the licence has no obligations for a service that runs the model."""
         return self.licence in ("Apache-2.0", "MIT", "BSD-3-Clause")
 
 
@@ -54,7 +54,7 @@ CATALOGUE = (
         "Apache-2.0",
         (416, 416),
         25.8,
-        "a first look, and small machines without a GPU",
+        "first steps, and small machines without a GPU",
         "coco",
     ),
     CatalogueEntry(
@@ -93,25 +93,25 @@ CATALOGUE = (
 
 
 def entry_of(name: str) -> CatalogueEntry:
-    """The model of this name.
+    """The catalogue's model with this name.
 
     Raises:
-        LookoutError: the catalogue has none.
+        LookoutError: there is none.
     """
     for entry in CATALOGUE:
         if entry.name == name:
             return entry
     names = ", ".join(entry.name for entry in CATALOGUE)
-    raise LookoutError(f"no model {name!r} in the catalogue: it has {names}; a file of your own needs its path")
+    raise LookoutError(f"no model {name!r} in the catalogue: it has {names}; for your own file give its path")
 
 
 def models_folder() -> Path:
-    """Where downloaded models are kept: $XDG_DATA_HOME/lookout/models."""
+    """The folder of downloaded models: $XDG_DATA_HOME/lookout/models."""
     home = os.environ.get("XDG_DATA_HOME") or ""
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".local" / "share"
     return base / "lookout" / "models"
 
 
 def path_of(entry: CatalogueEntry, folder: Path | None = None) -> Path:
-    """Where it is kept, or will be."""
+    """The path of a downloaded model, whether it exists or not."""
     return (folder or models_folder()) / f"{entry.name}.onnx"

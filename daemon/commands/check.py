@@ -1,4 +1,4 @@
-"""`lookout check`: everything `run` would do first, tried once and told."""
+"""`lookout check`: tries the first steps of `run` and reports the result."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
 
-_MOST_ERRORS = 100
-_ENOUGH = 10  # pictures to know what one costs
-_SLOW_CAMERA_S = 1.0  # with a slow camera
+_MAX_DECODE_ERRORS = 100
+_PICTURES = 10  # to measure the decoding time
+_SLOW_CAMERA_S = 1.0  # limit of that measurement
 
 
 @dataclass(frozen=True)
 class Opened:
-    """One source, opened once.
+    """A source that was opened once.
 
     Attributes:
-        first_frame_s: from connecting to the first picture in hand.
-        decode_s: of one core for a picture, median of the first few.
-        image: the first.
-        problem: None if there is none.
+        first_frame_s: from connecting to the first picture.
+        decode_s: CPU seconds per picture, median of the first few.
+        image: the first picture.
+        problem: None if the source works.
     """
 
     source: SourceConfig
@@ -59,14 +59,14 @@ class Opened:
 
 
 def check(config: Config, *, ports: bool = True) -> int:
-    """Print what would happen; the exit code is 0 only if all of it would go well.
+    """Print the result of all checks; the exit code is 0 only if all succeed.
 
     Args:
-        ports: try those that are published and served on, which a daemon that runs with this configuration has.
+        ports: also try to bind the endpoints; a running daemon with this configuration holds them.
     """
     console = Console()
     if gpus():
-        name_visible_gpus()  # before one is used
+        name_visible_gpus()  # before a GPU is used
     with ExitStack() as stack:
         problems = [*_unusable(config, ports=ports)]
         for problem in problems:
@@ -74,10 +74,10 @@ def check(config: Config, *, ports: bool = True) -> int:
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
-        offer = (
+        backend = (
             decoder_backend_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
         )
-        hardware = offer.open()
+        hardware = backend.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
             opened = list(pool.map(lambda source: open_once(source, hardware), config.active))
@@ -89,14 +89,14 @@ def check(config: Config, *, ports: bool = True) -> int:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
-            _check_load(config, detector, offer, opened, console)
+            _check_load(config, detector, backend, opened, console)
         failed = bool(problems) or any(row.problem for row in opened)
-        opened.clear()  # pictures on the GPU, before what they lie in is released
+        opened.clear()  # pictures on the GPU, before their memory is released
     return 0 if detector and not failed else 2
 
 
 def _unusable(config: Config, *, ports: bool) -> Iterator[str]:
-    """Why `run` could not begin, model and sources apart."""
+    """Obstacles for `run` other than model and sources."""
     parts: list[Callable[[], object]] = [
         lambda: _append_to(config.log.file, "log.file"),
         lambda: _append_to(config.monitor.frames_file, "monitor.frames_file"),
@@ -132,7 +132,7 @@ def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
             image, decode_s = _picture(reader)
             first_frame_s = monotonic() - started
             times = [decode_s]
-            while len(times) < _ENOUGH and monotonic() - started - first_frame_s < _SLOW_CAMERA_S:
+            while len(times) < _PICTURES and monotonic() - started - first_frame_s < _SLOW_CAMERA_S:
                 with suppress(DecodeError):
                     times.append(_picture(reader, at_end=decode_s)[1])
             return Opened(config, reader.format, first_frame_s, median(times), image)
@@ -141,45 +141,45 @@ def open_once(config: SourceConfig, hardware: DecoderPool) -> Opened:
 
 
 def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None, float]:
-    """The next picture that can be decoded, and the seconds that took; at the end of a recording `at_end`, if given."""
-    for _ in range(_MOST_ERRORS):
+    """The next decodable picture and the seconds it took; at the end of a recording `at_end`, if given."""
+    for _ in range(_MAX_DECODE_ERRORS):
         try:
             picture = next_picture(reader)
             if picture is None:
                 if at_end is None:
-                    raise SourceError("it holds no picture")
+                    raise SourceError("it has no picture")
                 return None, at_end
             began = perf_counter()
             image = picture.load()
             return image, picture.decode / 1e9 + perf_counter() - began
         except DecodeError as error:
             last = str(error)
-    raise SourceError(f"none of the first {_MOST_ERRORS} pictures could be decoded: {last}")
+    raise SourceError(f"none of the first {_MAX_DECODE_ERRORS} pictures could be decoded: {last}")
 
 
 def _check_load(
     config: Config,
     detector: Detector,
-    offer: DecoderBackend | NoHardwareDecoder,
+    backend: DecoderBackend | NoHardwareDecoder,
     opened: list[Opened],
     console: Console,
 ) -> None:
-    """What the sources ask for, beside what the machine can do."""
+    """Compare the demand of the sources with the machine's limits."""
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
     live = [row for row in asking if not row.source.is_patient]
     if not live:
         return
     on_gpu = detector.info.gpu is not None
-    demands = [_demand(row, offer, on_gpu=on_gpu) for row in live]
+    demands = [_demand(row, backend, on_gpu=on_gpu) for row in live]
     limits = MachineLimits(
         images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
         cores=cores(),
         memory=_gpu_memory(config, detector.info) if on_gpu else None,
         bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
-        sessions=offer.sessions,
+        sessions=backend.sessions,
     )
     rows = loads(demands, limits)
-    title = "Load; the detector measured here just now" if on_gpu else "Load, measured here just now"
+    title = "Load; detector measured just now" if on_gpu else "Load, measured just now"
     table = Table("", "asked for", "can do", "", "full", title=title, title_justify="left")
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
@@ -187,12 +187,12 @@ def _check_load(
     console.print(bottleneck(rows, len(live)), highlight=False, soft_wrap=True)
     if len(live) < len(opened):
         console.print(
-            f"not counted: {len(opened) - len(live)}, whose rate is not known, or that play as fast as they can"
+            f"not counted: {len(opened) - len(live)} sources of unknown rate, or that play as fast as possible"
         )
 
 
-def _demand(row: Opened, offer: DecoderBackend | NoHardwareDecoder, *, on_gpu: bool) -> Demand:
-    """Of a source that was opened."""
+def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu: bool) -> Demand:
+    """The demand of an opened source."""
     form = row.format
     if form is None:
         return Demand(0.0, 0.0, 0.0)
@@ -201,12 +201,12 @@ def _demand(row: Opened, offer: DecoderBackend | NoHardwareDecoder, *, on_gpu: b
     if form.decoder != NVDEC:
         return Demand(fps, wanted, row.decode_s, frame_bytes=form.width * form.height * 3 if on_gpu else 0)
     live = make_source(row.source).live
-    decoder, memory = offer.estimate(form.codec, form.width, form.height, fps, low_latency=live)
+    decoder, memory = backend.estimate(form.codec, form.width, form.height, fps, low_latency=live)
     return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory)
 
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
-    """Bytes that may be used, and those of them that lanes and capture processes take."""
+    """Bytes of GPU memory that may be used, and those planned for lanes and capture processes."""
     fixed = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
     if config.gpu.memory_limit_mib is not None:
         return config.gpu.memory_limit_mib << 20, fixed
@@ -217,7 +217,7 @@ def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
 
 
 def _check_model(config: Config, console: Console) -> Detector | None:
-    """The opened model; None, with the reason told, if it cannot be used."""
+    """The opened model; prints the reason and returns None if it cannot be used."""
     table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
     for row in availability():
         table.add_row(row.backend, "yes" if row.available else "no", escape(row.reason))
@@ -265,7 +265,7 @@ def _memory_table(info: ModelInfo, config: Config) -> Table:
 
 
 def _aspect_of(format: VideoFormat) -> str:
-    """Of its pixels, where they are not square."""
+    """The pixel aspect, if pixels are not square."""
     return "" if format.pixel_aspect == 1 else f", pixels {format.pixel_aspect:g}:1"
 
 

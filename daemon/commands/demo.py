@@ -1,4 +1,4 @@
-"""`lookout demo`: the whole daemon on drawn streets, watched over its real socket and compared with the truth."""
+"""`lookout demo`: the whole daemon on synthetic streets, compared with their ground truth over its socket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from daemon.system.signals import stopping_on_signals
 from detectors.factory import Backend
 from detectors.matching import match
 
-_LEAST = 0.9
+_MIN_SCORE = 0.9
 _IOU = 0.5
 _REFRESH_S = 0.25
 _STREETS = (
@@ -36,11 +36,11 @@ _STREETS = (
 
 @dataclass
 class Tally:
-    """Boxes found, missed and made up."""
+    """Numbers of boxes found, missed and invented."""
 
     found: int = 0
     missed: int = 0
-    made_up: int = 0
+    invented: int = 0
 
     @property
     def recall(self) -> float:
@@ -48,11 +48,11 @@ class Tally:
 
     @property
     def precision(self) -> float:
-        return self.found / max(1, self.found + self.made_up)
+        return self.found / max(1, self.found + self.invented)
 
 
-class Judge:
-    """Compares messages with what the scenes know."""
+class Scorer:
+    """Compares messages with the scenes' ground truth."""
 
     def __init__(self, streets: tuple[SyntheticConfig, ...], labels: tuple[str, ...]) -> None:
         self._scenes = {street.id: (scene_of(street), street.fps) for street in streets}
@@ -69,28 +69,28 @@ class Judge:
         pairs = len(match(seen, seen_kinds, known, kinds, _IOU))
         self.tally.found += pairs
         self.tally.missed += len(known) - pairs
-        self.tally.made_up += len(seen) - pairs
+        self.tally.invented += len(seen) - pairs
 
 
 def demo(seconds: float, backend: Backend = "auto") -> int:
-    """Run for some seconds and print a summary; 0 only if recall and precision are both at least 0.9."""
+    """Run for some seconds and print a summary; 0 only if recall and precision are at least 0.9."""
     console = Console()
     rows: list[Rows] = []
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(logging(LogConfig(level="warning", format="console")))
         app = App(_config(backend), sinks=[rows.append])
-        judge = Judge(_STREETS, app.model.labels)
+        scorer = Scorer(_STREETS, app.model.labels)
         subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
         stack.enter_context(stopping_on_signals(stop.set))
         stack.enter_context(_running(app))
         started = monotonic()
-        received = _follow(app, subscriber, judge, console, started + seconds, stop)
+        received = _follow(app, subscriber, scorer, console, started + seconds, stop)
         took = monotonic() - started
     if received == 0:
         console.print("no detections arrived: run `lookout check -c config.yaml` to see why", style="red")
         return 1
-    return _sum_up(console, judge.tally, rows, received, took, sum(subscriber.lost.values()))
+    return _sum_up(console, scorer.tally, rows, received, took, sum(subscriber.lost.values()))
 
 
 def _config(backend: Backend) -> Config:
@@ -112,9 +112,9 @@ def _running(app: App) -> Iterator[None]:
 
 
 def _follow(
-    app: App, subscriber: Subscriber, judge: Judge, console: Console, until: float, stop: threading.Event
+    app: App, subscriber: Subscriber, scorer: Scorer, console: Console, until: float, stop: threading.Event
 ) -> int:
-    """Show and judge what arrives until the time is over; how many detections messages that were."""
+    """Show and score messages until the time is over; returns the number of detections messages."""
     view, received, due = View(app.endpoint), 0, 0.0
     with Live(console=console, auto_refresh=False) as live:
         while monotonic() < until and not stop.is_set():
@@ -122,7 +122,7 @@ def _follow(
             if message is not None:
                 view.add(message)
             if isinstance(message, Detections):
-                judge.add(message)
+                scorer.add(message)
                 received += 1
             if monotonic() >= due:
                 due = monotonic() + _REFRESH_S
@@ -141,9 +141,9 @@ def _sum_up(console: Console, tally: Tally, rows: list[Rows], received: int, too
         highlight=False,
         soft_wrap=True,
     )
-    good = tally.recall >= _LEAST and tally.precision >= _LEAST
-    verdict = "It works. Next: point a source of config.yaml at your camera, then `make run`."
+    good = tally.recall >= _MIN_SCORE and tally.precision >= _MIN_SCORE
+    summary = "It works. Next: point a source of config.yaml at your camera, then `make run`."
     console.print(
-        verdict if good else f"recall and precision should both be at least {_LEAST}", style="" if good else "red"
+        summary if good else f"recall and precision should both be at least {_MIN_SCORE}", style="" if good else "red"
     )
     return 0 if good else 1

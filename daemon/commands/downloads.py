@@ -1,4 +1,4 @@
-"""A file from the network: resumed where it broke off, and checked before anybody sees it."""
+"""Downloads with resume and checksum."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from daemon.errors import LookoutError
 _TIMEOUT_S = 30.0  # without a byte
 _PIECE = 1 << 16
 Progress = Callable[[int], None]
-"""Told how many bytes are there by now."""
+"""Called with the number of bytes so far."""
 
 
 def download(url: str, path: Path, size: int, sha256: str, progress: Progress = lambda _: None) -> None:
-    """Fetch a file of known content. Proxies are those of the environment (HTTPS_PROXY, NO_PROXY).
+    """Fetch a file of known content. Proxies come from the environment (HTTPS_PROXY, NO_PROXY).
 
-    What came before it broke off stays beside it, and is used the next time. Two that fetch the same file at once take
-    turns: the second finds it there.
+    A partial download is kept and resumed next time. Concurrent downloads of a file are serialised: the second finds it
+    complete.
 
     Raises:
-        LookoutError: it cannot be fetched or written, or is another file; says what to do.
+        LookoutError: it cannot be fetched or written, or has other content; says what to do.
     """
     shown = without_secrets(url)
     try:
@@ -43,8 +43,8 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
             if not is_whole(part, size, sha256):
                 part.unlink()
                 raise LookoutError(
-                    f"{shown} is not the file that is known ({size:,} bytes, SHA-256 {sha256[:12]}...): something on "
-                    "the way has changed it, or its makers have; nothing was kept"
+                    f"{shown} has unexpected content (expected {size:,} bytes, SHA-256 {sha256[:12]}...): it was "
+                    "changed on the way or by its makers; nothing was kept"
                 )
             part.replace(path)
     except OSError as error:
@@ -52,7 +52,7 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
 
 
 def is_whole(path: Path, size: int, sha256: str) -> bool:
-    """A file has this size and digest."""
+    """Whether a file has this size and digest."""
     if path.stat().st_size != size:
         return False
     digest = hashlib.sha256()
@@ -63,7 +63,7 @@ def is_whole(path: Path, size: int, sha256: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """A URL as it may be shown: without user, password and query, where mirrors have their tokens."""
+    """A URL for display: without user, password and query, where mirrors have tokens."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -73,13 +73,13 @@ def without_secrets(url: str) -> str:
 
 def _fetch(url: str, part: Path, size: int, progress: Progress) -> None:
     have = part.stat().st_size if part.exists() else 0
-    if have > size:  # of another version
+    if have > size:  # a part of another version
         have = 0
     if have == size:
         return
     shown = without_secrets(url)
     if not url.lower().startswith(("http://", "https://")):
-        raise LookoutError(f"{shown}: models come over http or https; a file needs no download")
+        raise LookoutError(f"{shown}: only http and https URLs can be downloaded")
     request = urllib.request.Request(url, headers={"User-Agent": f"lookout/{__version__}"})  # noqa: S310
     if have:
         request.add_header("Range", f"bytes={have}-")
@@ -95,7 +95,7 @@ def _fetch(url: str, part: Path, size: int, progress: Progress) -> None:
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise LookoutError(
-            f"cannot fetch {shown}: {reason}; try again, what came is kept. Behind a proxy, set HTTPS_PROXY; without a "
+            f"cannot fetch {shown}: {reason}; try again to resume. Behind a proxy, set HTTPS_PROXY; without a "
             "network, fetch it elsewhere and pass its path"
         ) from error
 
@@ -105,7 +105,7 @@ def _copy(answer: http.client.HTTPResponse, file: BinaryIO, have: int, size: int
     while piece := answer.read(_PIECE):
         have += len(piece)
         if have > size:
-            raise LookoutError(f"more than the {size:,} bytes that the file has came: it is another one")
+            raise LookoutError(f"the server sent more than the expected {size:,} bytes: it is another file")
         file.write(piece)
         progress(have)
     file.flush()

@@ -1,4 +1,4 @@
-"""`lookout engine compare`: what an engine computes beside what onnxruntime does."""
+"""`lookout engine compare`: compares an engine's tensors with onnxruntime's."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from detectors.heads import Floats
 from detectors.model import read
 from detectors.port import DetectorError, HostImage, Options, Prepares
 
-_MOST_ROWS = 30
+_MAX_ROWS = 30
 
 
 def compare(options: Options, picture: Path | None, tolerance: float, *, everything: bool) -> bool:
-    """What an engine computes beside what onnxruntime does, tensor by tensor; whether they agree.
+    """Compare an engine with onnxruntime, tensor by tensor; returns whether they agree.
 
     Args:
-        options: of the model, and how its engine is to be built.
-        picture: a file; None for a drawn street.
-        tolerance: of a tensor's error over its size.
-        everything: not only what layers with weights read.
+        options: for opening the model and building its engine.
+        picture: a file; None for a synthetic street.
+        tolerance: of a tensor's error relative to its norm.
+        everything: compare all tensors, not only inputs of weighted layers.
 
     Raises:
-        DetectorError: the model or the picture cannot be read, or the engine not be built.
+        DetectorError: the model or the picture cannot be read, or the engine cannot be built.
     """
     model, pixels = onnx.load_model_from_string(read(options.path)), _pixels(options, picture)
     names = comparison.compared_tensors(model, everything=everything)
     exact = comparison.exact_values(model, names, pixels)
     rows = comparison.compare(model, exact, engine_tensors(options, list(exact), pixels))
-    apart = [row for row in rows if row.error > tolerance]
+    different = [row for row in rows if row.error > tolerance]
     first = f"the greatest error is {max((row.error for row in rows), default=0.0):.2g}"
     console = Console()
-    if apart:
-        console.print(_table(apart[:_MOST_ROWS]))
-        first = f"the first: {apart[0].name}, of {apart[0].made_by}"
-    words = f"{len(apart)} of {len(rows)} tensors differ by more than {tolerance:g} of their size; {first}"
-    console.print(words, highlight=False, soft_wrap=True, markup=False)
-    return not apart
+    if different:
+        console.print(_table(different[:_MAX_ROWS]))
+        first = f"the first: {different[0].name}, of {different[0].made_by}"
+    summary = f"{len(different)} of {len(rows)} tensors differ by more than {tolerance:g} of their size; {first}"
+    console.print(summary, highlight=False, soft_wrap=True, markup=False)
+    return not different
 
 
 def _table(rows: list[TensorDifference]) -> Table:
@@ -61,7 +61,7 @@ def _table(rows: list[TensorDifference]) -> Table:
 
 
 def _pixels(options: Options, picture: Path | None) -> Floats:
-    """As the model reads them."""
+    """The picture as model input."""
     options = replace(options, precision="auto", max_batch=1)
     with closing(open_detector("cpu", options)) as detector, closing(detector.lane()) as lane:
         pixels: Floats = cast("Prepares", lane).preprocess([_picture(picture)]).copy()
@@ -73,5 +73,5 @@ def _picture(file: Path | None) -> HostImage:
         return HostImage(Scene(1280, 720).draw(7))
     picture = cv2.imread(str(file))
     if picture is None:
-        raise DetectorError(f"{file} is not a picture that can be read")
+        raise DetectorError(f"{file} is not a readable picture")
     return HostImage(np.asarray(picture, np.uint8))

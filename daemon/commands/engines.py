@@ -1,4 +1,4 @@
-"""`lookout engine`: what has been built from models for this machine's GPU, as tables."""
+"""`lookout engine`: builds, lists, shows and removes engines."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _DAY_NS = 86_400 * 10**9
 
 
 def build(options: Options) -> None:
-    """Build what the options ask for, unless it is there; load it, and show it.
+    """Build an engine unless it exists, load it, and show it.
 
     Raises:
         DetectorError: it cannot be built here.
     """
     with closing(open_detector("trt", options)) as detector:
-        _say_notes(detector.info.notes)
+        _print_notes(detector.info.notes)
     _print(engine_store(options.cache).entries()[0])
 
 
 def show(prefix: str, cache: Path | None) -> None:
-    """Everything known of one engine.
+    """Print all facts about one engine.
 
     Raises:
-        DetectorError: no one engine begins with that.
+        DetectorError: none or several match.
     """
     _print(engine_store(cache).find(prefix))
 
 
 def layers(prefix: str, model: Path, cache: Path | None) -> None:
-    """What an engine's layers are and take, the slowest first; and those that quantise and were fused with nothing.
+    """Print an engine's layers with their times, the slowest first, and unfused Q/DQ nodes.
 
     Args:
         model: the ONNX file it was built from.
 
     Raises:
-        DetectorError: there is no such engine, or it is another model's; or it cannot be run here.
+        DetectorError: there is no such engine, it is of another model, or it cannot run here.
     """
     entry = engine_store(cache).find(prefix)
     recipe = entry.manifest.recipe if entry.manifest else {}
@@ -75,16 +75,14 @@ def layers(prefix: str, model: Path, cache: Path | None) -> None:
     console.print(table)
     counts = ", ".join(f"{count} {name}" for name, count in by_type.most_common())
     console.print(
-        f"{len(rows)} layers, by what they read: {counts}; {total:.3f} ms of a batch of {recipe['max_batch']}"
+        f"{len(rows)} layers, by input precision: {counts}; {total:.3f} ms per batch of {recipe['max_batch']}"
     )
     unfused = [row.name for row in rows if row.unfused]
-    console.print(
-        f"{len(unfused)} that quantise or dequantise were fused with nothing{': ' * bool(unfused)}{', '.join(unfused)}"
-    )
+    console.print(f"{len(unfused)} unfused Q/DQ nodes{': ' * bool(unfused)}{', '.join(unfused)}")
 
 
 def listing(cache: Path | None) -> None:
-    """A line for each engine, the last used first."""
+    """Print a line per engine, the last used first."""
     store = engine_store(cache)
     table = Table("key", "model", "precision", "batches", "GPU", "built with", "MiB", "last used (UTC)")
     for entry in store.entries():
@@ -100,12 +98,12 @@ def listing(cache: Path | None) -> None:
     console.print(f"in {store.folder}", highlight=False, soft_wrap=True)
 
 
-def prune(cache: Path | None, unused_days: float, now_ns: int, dry_run: bool, say: Callable[[str], None]) -> None:
-    """Remove what no engine needs, engines that are damaged, and those not loaded for some days.
+def prune(cache: Path | None, unused_days: float, now_ns: int, dry_run: bool, report: Callable[[str], None]) -> None:
+    """Remove leftover files, damaged engines, and engines not loaded for some days.
 
     Args:
         now_ns: UTC.
-        dry_run: only say what would go.
+        dry_run: only report what would go.
     """
     store = engine_store(cache)
     freed = 0
@@ -114,13 +112,13 @@ def prune(cache: Path | None, unused_days: float, now_ns: int, dry_run: bool, sa
         unused = (now_ns - entry.used_ns) / _DAY_NS
         if entry.problem or unused >= unused_days:
             freed += entry.plan.stat().st_size if dry_run else store.remove(entry)
-            say(f"{verb} {entry.plan.name}: {entry.problem or f'not used for {unused:.0f} days'}")
+            report(f"{verb} {entry.plan.name}: {entry.problem or f'not used for {unused:.0f} days'}")
     for path in store.leftovers():
         freed += path.stat().st_size
         if not dry_run:
             path.unlink(missing_ok=True)
-        say(f"{verb} {path.name}: no engine needs it")
-    say(f"{freed / (1 << 20):.1f} MiB in {store.folder} {'would be' if dry_run else 'are'} free again")
+        report(f"{verb} {path.name}: belongs to no engine")
+    report(f"{freed / (1 << 20):.1f} MiB in {store.folder} {'would be' if dry_run else 'are'} free again")
 
 
 def _print(entry: Any) -> None:
@@ -143,7 +141,7 @@ def _print(entry: Any) -> None:
     console.print(str(entry.plan), highlight=False, soft_wrap=True)
 
 
-def _say_notes(notes: tuple[str, ...]) -> None:
+def _print_notes(notes: tuple[str, ...]) -> None:
     for note in notes:
         Console(stderr=True).print(note, highlight=False, soft_wrap=True, markup=False)
 

@@ -1,4 +1,4 @@
-"""A configuration from the command line: `lookout run SOURCE ... --model MODEL` needs no file."""
+"""A configuration from command-line arguments: `lookout run SOURCE ... --model MODEL`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from daemon.config import Config, parse
 from daemon.errors import ConfigError, LookoutError
 
 _FIRST = """\
-# Written by `lookout run --save`. What is not here has its default; Lookout's own config.yaml has every key, explained.
+# Written by `lookout run --save`. Missing keys have their defaults; Lookout's own config.yaml explains every key.
 """
 
 
-def sources_of(words: Sequence[str]) -> list[str]:
-    """The lines of the configuration that describe these sources.
+def sources_of(arguments: Sequence[str]) -> list[str]:
+    """Lines of the configuration for these sources.
 
     Args:
-        words: a URL, a file, a folder, a pattern, or the number of a USB camera each.
+        arguments: URLs, files, folders, patterns, or numbers of USB cameras.
 
     Raises:
-        LookoutError: one is nothing that could be a source.
+        LookoutError: an argument is not a source.
     """
     lines, taken = ["sources:"], set[str]()
-    for word in words:
-        id, body = _source(word)
+    for argument in arguments:
+        id, body = _source(argument)
         lines += [f"  - id: {_unique(id, taken)}  # the topic is detections/<id>/", *(f"    {line}" for line in body)]
     return lines
 
@@ -38,13 +38,13 @@ def yaml_of(sources: Sequence[str], model: Path, labels: str | None = None, endp
     """A configuration as a commented file.
 
     Args:
-        sources: as `sources_of` gives them.
-        labels: of a model whose file holds none; None otherwise.
-        endpoint: None for the usual one.
+        sources: from `sources_of`.
+        labels: for a model without its own; None otherwise.
+        endpoint: None for the default.
     """
     lines = [_FIRST, "model:", f"  path: {_quoted(str(model.resolve()))}"]
     if labels:
-        lines.append(f"  labels: {_quoted(labels)}  # its file holds none")
+        lines.append(f"  labels: {_quoted(labels)}  # the model has none")
     lines += ["  confidence: 0.25  # weaker boxes are left out", "", *sources]
     if endpoint:
         lines += ["", "publisher:", f"  endpoint: {_quoted(endpoint)}  # where subscribers connect"]
@@ -52,24 +52,24 @@ def yaml_of(sources: Sequence[str], model: Path, labels: str | None = None, endp
 
 
 def config_of(text: str) -> Config:
-    """The configuration of what `yaml_of` has written.
+    """Parse a configuration from `yaml_of`.
 
     Raises:
-        ConfigError: a word on the command line is not what it must be.
+        ConfigError: an argument is invalid.
     """
     return parse(text)
 
 
 def save(text: str, path: Path) -> None:
-    """Write it for its owner alone, because URLs may hold passwords.
+    """Write the configuration readable for its owner only, because URLs may hold passwords.
 
     Raises:
-        LookoutError: there is such a file, or it cannot be written.
+        LookoutError: the file exists, or cannot be written.
     """
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise LookoutError(f"{path} exists, and is not overwritten: choose another name for --save") from error
+        raise LookoutError(f"{path} already exists: choose another name for --save") from error
     except OSError as error:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
     try:
@@ -80,22 +80,22 @@ def save(text: str, path: Path) -> None:
         raise LookoutError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _source(word: str) -> tuple[str, list[str]]:
-    """A name for it, and the lines that describe it."""
-    if word.isdecimal():
-        return f"usb-{int(word)}", ["type: camera", f"device: {int(word)}  # /dev/video{int(word)}"]
-    if word.startswith("/dev/"):
-        return Path(word).name, ["type: camera", f"device: {_quoted(word)}"]
-    if "://" in word:
-        return _host_of(word), ["type: av", f"url: {_quoted(word)}"]
-    path = Path(word)
-    if word and (path.exists() or has_magic(word)):
-        name = "recordings" if has_magic(word) or path.is_dir() else path.stem
-        where = path.absolute() if has_magic(word) else path.resolve()
+def _source(argument: str) -> tuple[str, list[str]]:
+    """A source's name, and its lines."""
+    if argument.isdecimal():
+        return f"usb-{int(argument)}", ["type: camera", f"device: {int(argument)}  # /dev/video{int(argument)}"]
+    if argument.startswith("/dev/"):
+        return Path(argument).name, ["type: camera", f"device: {_quoted(argument)}"]
+    if "://" in argument:
+        return _host_of(argument), ["type: av", f"url: {_quoted(argument)}"]
+    path = Path(argument)
+    if argument and (path.exists() or has_magic(argument)):
+        name = "recordings" if has_magic(argument) or path.is_dir() else path.stem
+        where = path.absolute() if has_magic(argument) else path.resolve()
         return name, ["type: av", f"url: {_quoted(str(where))}"]
-    shown = word.rpartition("@")[2]  # a URL that is mistyped may hold a password
+    shown = argument.rpartition("@")[2]  # a mistyped URL may hold a password
     raise LookoutError(
-        f"source {shown!r} is no URL (rtsp://...), no file or folder that is there, and no number of a USB camera"
+        f"source {shown!r} is not a URL (rtsp://...), an existing file or folder, or the number of a USB camera"
     )
 
 
@@ -103,18 +103,18 @@ def _host_of(url: str) -> str:
     try:
         host = urlsplit(url).hostname
     except ValueError as error:
-        raise ConfigError(f"a source is no URL: {error}") from error
+        raise ConfigError(f"a source is not a URL: {error}") from error
     return host or "camera"
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """As an id may be, and no other source is named."""
+    """A valid id that no other source has."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:60] or "source"
     for id in _numbered(plain):
         if id.lower() not in taken:
             taken.add(id.lower())
             return id
-    raise AssertionError("there are always more numbers")
+    raise AssertionError("numbers are endless")
 
 
 def _numbered(name: str) -> Iterator[str]:
@@ -126,5 +126,5 @@ def _numbered(name: str) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """As YAML reads it back, whatever is in it."""
+    """A YAML string."""
     return json.dumps(text, ensure_ascii=False)

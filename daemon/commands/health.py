@@ -1,4 +1,4 @@
-"""`lookout health`: whether the daemon of a configuration lives, asked from beside it; for containers."""
+"""`lookout health`: whether a configuration's daemon is alive, for container health checks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _MARGIN_S = 3.0
 
 
 def probe(config: Config) -> tuple[bool, str]:
-    """Whether there is a sign of life, over HTTP if that is enabled, else anything that is published; in words as well.
-
-    A source that is down does not make the daemon ill: its figures come all the same.
+    """Whether the daemon shows a sign of life, over HTTP if enabled, else by publishing; with a description. Sources
+    that are down do not count.
 
     Raises:
-        ConfigError: this configuration leaves no way to ask.
+        ConfigError: this configuration offers no way to check.
     """
     if config.http.enabled:
         return _over_http(config.http)
@@ -34,7 +33,7 @@ def _over_http(http: HttpConfig) -> tuple[bool, str]:
     scheme, context = "http", None
     if http.tls_certificate:
         scheme = "https"
-        context = ssl._create_unverified_context()  # noqa: S323 - the name in it is the machine's, not localhost
+        context = ssl._create_unverified_context()  # noqa: S323 - the certificate names the machine, not localhost
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - not bound here
     url = f"{scheme}://{f'[{host}]' if ':' in host else host}:{http.port}/live"
     try:
@@ -48,7 +47,7 @@ def _over_http(http: HttpConfig) -> tuple[bool, str]:
 
 def _subscribed(publisher: PublisherConfig, timeout_s: float) -> tuple[bool, str]:
     if publisher.curve and publisher.curve.clients:
-        raise ConfigError("publisher.curve.clients lets in known keys alone: set http.enabled, to ask there")
+        raise ConfigError("publisher.curve.clients admits known keys only: set http.enabled to check over HTTP")
     endpoint = re.sub(r"^tcp://(\*|0\.0\.0\.0)(?=:)", "tcp://127.0.0.1", publisher.endpoint)
     key = zmq.curve_public(secret_key(publisher.curve)).decode() if publisher.curve else None
     with Subscriber(endpoint, kinds=("detections", "status", "metrics"), server_key=key) as subscriber:

@@ -1,4 +1,4 @@
-"""`lookout init`: a configuration, by questions or by flags, and a look whether it works."""
+"""`lookout init`: writes a configuration from questions or options, and checks it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from daemon.errors import LookoutError
 
 
 def init(sources: Sequence[str], model: str | None, endpoint: str | None, path: Path, usual_model: str) -> int:
-    """Write a configuration and check it; asks for what is not given, on a terminal.
+    """Write a configuration and check it; asks for missing values on a terminal.
 
     Args:
-        usual_model: where none is given.
+        usual_model: default model.
 
     Returns:
-        0 if all of it works, as of `lookout check`.
+        The exit code of `lookout check`.
 
     Raises:
-        LookoutError: a source is missing or is none, or there is such a file.
+        LookoutError: a source is missing or invalid, or the file exists.
     """
     if path.exists():
-        raise LookoutError(f"{path} exists, and is not overwritten: pass another name with --out")
+        raise LookoutError(f"{path} already exists: pass another name with --out")
     asks = sys.stdin.isatty()
     if not sources and not asks:
         raise LookoutError("no source: lookout init rtsp://... ; on a terminal it asks")
@@ -39,9 +39,9 @@ def init(sources: Sequence[str], model: str | None, endpoint: str | None, path: 
     text = yaml_of(described, found, entry.labels if entry else None, endpoint)
     config = config_of(text)
     save(text, path)
-    click.echo(f"{path} is written; trying it")
+    click.echo(f"{path} is written; checking it")
     code = check(config)
-    click.echo(f"lookout run -c {path}" if code == 0 else f"mend {path}, and try again: lookout check -c {path}")
+    click.echo(f"lookout run -c {path}" if code == 0 else f"correct {path}, and try again: lookout check -c {path}")
     return code
 
 

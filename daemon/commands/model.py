@@ -1,4 +1,4 @@
-"""`lookout model`: what there is to detect with."""
+"""`lookout model`: lists, fetches, inspects and exports models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from daemon.errors import LookoutError
 from detectors.factory import open_detector
 from detectors.port import Options
 
-_ULTRALYTICS = "AGPL-3.0: who offers a service with it must offer the service's whole source to its users"
+_ULTRALYTICS = "AGPL-3.0: a service that uses it must offer its complete source to its users"
 
 
 def show_catalogue(console: Console) -> None:
-    """A row for each model, and whether it is here."""
+    """Print a row per model, and whether it is downloaded."""
     table = Table("name", "licence", "input", "AP", "MB", "good for", "here")
     for entry in catalogue.CATALOGUE:
         width, height = entry.input
@@ -31,7 +31,7 @@ def show_catalogue(console: Console) -> None:
         table.add_row(*row, entry.good_for, here)
     console.print(table)
     console.print(
-        "`lookout model get NAME` fetches one. AP: COCO val2017, as its makers give it.",
+        "`lookout model get NAME` fetches one. AP: COCO val2017, as published by the makers.",
         highlight=False,
         soft_wrap=True,
     )
@@ -40,20 +40,20 @@ def show_catalogue(console: Console) -> None:
 def get(
     name: str, console: Console, *, folder: Path | None = None, mirror: str | None = None, accept: bool = False
 ) -> Path:
-    """Fetch a model of the catalogue, unless it is here.
+    """Fetch a model of the catalogue, unless it exists.
 
     Args:
-        folder: where to, the usual one unless told.
-        mirror: another address that has the same file.
-        accept: a licence that asks something of those who use the model.
+        folder: destination; None for the default.
+        mirror: another address of the same file.
+        accept: a licence with obligations for users of the model.
 
     Raises:
-        LookoutError: it cannot be had; says what to do.
+        LookoutError: it cannot be fetched; says what to do.
     """
     entry = entry_of(name)
     path = path_of(entry, folder)
     if path.exists() and is_whole(path, entry.size, entry.sha256):
-        console.print(f"{path}: it is here", highlight=False, soft_wrap=True)
+        console.print(f"{path}: already downloaded", highlight=False, soft_wrap=True)
         return path
     origin = without_secrets(mirror or entry.url)
     console.print(f"{entry.name}, licence {entry.licence}, from {origin}", highlight=False, soft_wrap=True)
@@ -69,12 +69,12 @@ def get(
             entry.sha256,
             lambda have: progress.update(task, completed=have),
         )
-    console.print(f"{path}: {entry.size:,} bytes, SHA-256 as known", highlight=False, soft_wrap=True)
+    console.print(f"{path}: {entry.size:,} bytes, SHA-256 verified", highlight=False, soft_wrap=True)
     return path
 
 
 def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | None]:
-    """The file of a model that was named on the command line, fetched if its licence is permissive.
+    """The file of a model given on the command line, fetched if its licence is permissive.
 
     Raises:
         LookoutError: there is none.
@@ -83,7 +83,7 @@ def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | No
     if path.exists():
         return path, None
     if path.suffix or len(path.parts) > 1:
-        raise LookoutError(f"model {path} does not exist; `lookout model list` shows those that can be fetched by name")
+        raise LookoutError(f"model {path} does not exist; `lookout model list` shows models to fetch by name")
     entry = entry_of(name_or_path)
     kept = path_of(entry)
     if not kept.exists():
@@ -92,7 +92,7 @@ def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | No
 
 
 def info(path: Path, console: Console) -> None:
-    """What a model's file says of itself, and what Lookout makes of it.
+    """Print facts about a model file, as Lookout opens it.
 
     Raises:
         DetectorError: it cannot be used; says why.
@@ -116,15 +116,15 @@ def info(path: Path, console: Console) -> None:
 
 
 def export(path: Path, size: int, console: Console) -> Path:
-    """An ONNX file of Ultralytics' weights, by Ultralytics' own exporter: any batch size, opset 17.
+    """Export weights of Ultralytics to ONNX with their own exporter: dynamic batch, opset 17.
 
     Raises:
         LookoutError: Ultralytics is not installed, or refuses.
     """
     if not path.is_file():
-        raise LookoutError(f"{path} is no file: it must be a .pt of Ultralytics")
+        raise LookoutError(f"{path} is not a file: give a .pt file of Ultralytics")
     if importlib.util.find_spec("ultralytics") is None:
-        raise LookoutError("the exporter is Ultralytics' own (AGPL-3.0): pip install ultralytics onnx")
+        raise LookoutError("the export needs Ultralytics' own package (AGPL-3.0): pip install ultralytics onnx")
     from ultralytics import YOLO
 
     try:
@@ -140,7 +140,7 @@ def export(path: Path, size: int, console: Console) -> Path:
 
 
 def _fix_size(path: Path, size: int) -> None:
-    """Only the batch stays open: the exporter opens width and height with it."""
+    """Fix width and height, which the exporter makes dynamic together with the batch."""
     import onnx
 
     model = onnx.load(path)

@@ -1,4 +1,4 @@
-"""WS-Discovery, as far as finding ONVIF cameras takes it: one question to all, and the addresses in the answers.
+"""WS-Discovery of ONVIF cameras: one multicast probe, and the addresses in the answers.
 
 Source: ONVIF Core Specification, "Device discovery"; SOAP-over-UDP to 239.255.255.250:3702.
 """
@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import psutil
 
 GROUP = ("239.255.255.250", 3702)
-_MOST_BYTES = 65_535  # of a datagram
-_MOST_CAMERAS = 1000
+_MAX_BYTES = 65_535  # of a datagram
+_MAX_CAMERAS = 1000
 _PROBE = """<?xml version="1.0" encoding="UTF-8"?>
 <s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://schemas.xmlsoap.org/ws/2004/08/addressing"
  xmlns:d="http://schemas.xmlsoap.org/ws/2005/04/discovery" xmlns:dn="http://www.onvif.org/ver10/network/wsdl"><s:Header>
@@ -29,25 +29,25 @@ _ADDRESSES = re.compile(rb"XAddrs>\s*([^<>]+)<")
 
 
 def search(seconds: float) -> list[str]:
-    """URLs of the device services that answer within so many seconds.
+    """URLs of the device services that answer within `seconds`.
 
-    The host is that of whoever answers, whatever the answer says: nobody in the network sends us elsewhere.
+    The host is the sender's, whatever the answer contains, so that an answer cannot redirect to another machine.
     """
     found: dict[str, None] = {}
     with ExitStack() as stack:
         sockets = [stack.enter_context(made) for made in _sockets()]
-        for _ in range(2):  # datagrams are lost
+        for _ in range(2):  # datagrams may get lost
             for each in sockets:
                 _send(each)
             until = monotonic() + seconds / 2
-            while sockets and len(found) < _MOST_CAMERAS and (left := until - monotonic()) > 0:
+            while sockets and len(found) < _MAX_CAMERAS and (left := until - monotonic()) > 0:
                 for ready in select.select(sockets, [], [], left)[0]:
                     found.update(dict.fromkeys(_answer(ready)))
     return [*found]
 
 
 def _sockets() -> Iterator[socket.socket]:
-    """One for each IPv4 address of this machine, because a multicast leaves by one interface."""
+    """One socket per IPv4 address of this machine, because a multicast uses one interface."""
     for addresses in psutil.net_if_addrs().values():
         for row in addresses:
             if row.family is socket.AF_INET:
@@ -71,7 +71,7 @@ def _send(made: socket.socket) -> None:
 
 def _answer(made: socket.socket) -> Iterator[str]:
     try:
-        content, (host, *_) = made.recvfrom(_MOST_BYTES)
+        content, (host, *_) = made.recvfrom(_MAX_BYTES)
     except OSError:
         return
     for addresses in _ADDRESSES.findall(content):
@@ -83,4 +83,4 @@ def _answer(made: socket.socket) -> Iterator[str]:
                 continue
             if parts.scheme == "http":
                 yield f"http://{host}:{port}{parts.path}"
-                break  # the others are the same camera's
+                break  # the others belong to the same camera

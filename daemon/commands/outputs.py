@@ -1,4 +1,4 @@
-"""Where commands write their figures: that they can is found out before they work for it, and not after."""
+"""Output options of commands, checked before the work instead of after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 
 class OutputFile(click.ParamType):  # type: ignore[type-arg]
-    """A file that can be written."""
+    """A writable file."""
 
     name = "path"
 
@@ -19,14 +19,14 @@ class OutputFile(click.ParamType):  # type: ignore[type-arg]
         if path.is_dir():
             self.fail(f"{path} cannot be written: it is a folder", param, ctx)
         if not path.parent.is_dir():
-            self.fail(f"{path} cannot be written: there is no folder {path.parent}", param, ctx)
+            self.fail(f"{path} cannot be written: the folder {path.parent} does not exist", param, ctx)
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            self.fail(f"{path} cannot be written: not with this user's rights", param, ctx)
+            self.fail(f"{path} cannot be written: permission denied", param, ctx)
         return path
 
 
 class OutputFolder(click.ParamType):  # type: ignore[type-arg]
-    """A folder that is there, or can be made."""
+    """A writable folder that exists or can be created."""
 
     name = "path"
 
@@ -34,9 +34,9 @@ class OutputFolder(click.ParamType):  # type: ignore[type-arg]
         path = Path(value)
         nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
         if not nearest.is_dir():
-            self.fail(f"{path} cannot be written: {nearest} is no folder", param, ctx)
+            self.fail(f"{path} cannot be written: {nearest} is not a folder", param, ctx)
         if not os.access(nearest, os.W_OK | os.X_OK):
-            self.fail(f"{path} cannot be written: not with this user's rights in {nearest}", param, ctx)
+            self.fail(f"{path} cannot be written: permission denied in {nearest}", param, ctx)
         return path
 
 

@@ -1,4 +1,4 @@
-"""`lookout run`: a daemon in this process, of a configuration file or of sources on the command line."""
+"""`lookout run`: runs a daemon from a configuration file or from sources on the command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from daemon.system.tuning import disable_core_dumps
 
 
 def run_file(path: Path) -> int:
-    """Until it is told to end; SIGHUP reads the file again. Returns the exit code."""
+    """Run until stopped; SIGHUP reloads the file. Returns the exit code."""
 
     def read() -> Config:
         found = load_effective(path)
@@ -31,19 +31,19 @@ def run_file(path: Path) -> int:
 
 
 def run_sources(sources: Sequence[str], model: str, endpoint: str | None, saved: Path | None) -> int:
-    """Of URLs, files, folders and cameras, without a file.
+    """Run URLs, files, folders and cameras without a configuration file.
 
     Args:
-        model: a file, or a name of the catalogue.
-        saved: where the configuration that they make is written; None for nowhere.
+        model: a file, or a name in the catalogue.
+        saved: where to save the configuration; None not to.
     """
-    described = sources_of(sources)  # before anything is fetched
+    described = sources_of(sources)  # before any download
     path, entry = find(model, Console(file=sys.stderr))
     text = yaml_of(described, path, entry.labels if entry else None, endpoint)
     config = config_of(text)
     if saved:
         save(text, saved)
-        sys.stderr.write(f"the configuration is in {saved}: `lookout run -c {saved}` runs it again\n")
+        sys.stderr.write(f"configuration saved: `lookout run -c {saved}` runs it again\n")
     return _run(config, lambda: config)
 
 
@@ -54,7 +54,7 @@ def _run(config: Config, read: Callable[[], Config]) -> int:
     stop, running, asked = Stop(), list[App](), Stop()
 
     def reload() -> None:
-        asked.set()  # for a daemon that is still to be built
+        asked.set()  # the daemon may not be built yet
         for app in running:
             app.reload_file()
 

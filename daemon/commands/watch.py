@@ -1,4 +1,4 @@
-"""`lookout watch`: what a running Lookout publishes, for eyes or for a pipe."""
+"""`lookout watch`: shows the messages of a running daemon, as a table or as JSON lines."""
 
 from __future__ import annotations
 
@@ -23,31 +23,29 @@ _REFRESH_S = 0.25
 
 
 def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool) -> int:
-    """0 as soon as detections come, 1 when none came in time."""
+    """0 when detections arrive, 1 if none do in time."""
     message = subscriber.receive(timeout_s)
     if message is None:
-        click.echo(
-            f"no detections from {endpoint} within {timeout_s:g} s: is it running, and is the key right?", err=True
-        )
+        click.echo(f"no detections from {endpoint} within {timeout_s:g} s: check that it runs, and the key", err=True)
         return 1
     if as_json:
         _print_json(message)
     else:
-        assert isinstance(message, Detections)  # noqa: S101 - nothing else was subscribed to
+        assert isinstance(message, Detections)  # noqa: S101 - the only subscription
         found = ", ".join(detection.label for detection in message.detections) or "nothing"
         click.echo(printable(f"{message.source}: frame {message.seq}, {found}, {message.latency.total / 1e6:.1f} ms"))
     return 0
 
 
 def lines(subscriber: Subscriber) -> int:
-    """Every message as a line of JSON, for ever."""
+    """Print every message as a line of JSON, until interrupted."""
     for message in subscriber:
         _print_json(message)
     return 0
 
 
 def table(subscriber: Subscriber, endpoint: str) -> int:
-    """A live table, for ever."""
+    """Show a live table until interrupted."""
     view = View(endpoint)
     with Live(console=Console(), auto_refresh=False, transient=False) as live:
         due = monotonic()
@@ -71,7 +69,7 @@ class _Row:
 
 
 class View:
-    """A table of the sources, from their messages."""
+    """A table of sources, from their messages."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
@@ -104,11 +102,11 @@ class View:
             cells = (source, row.state, row.size, f"{fps:.1f}", f"{p95:.1f}", dropped, sees)
             table.add_row(*(Text(printable(cell)) for cell in cells))
         if not self._rows:
-            table.add_row("...", "no message yet: is it running, and is the key right?")
+            table.add_row("...", "no message yet: check that it runs, and the key")
         return table
 
     def _caption(self, subscriber: Subscriber) -> Text:
-        parts = [f"{subscriber.received} messages, {sum(subscriber.lost.values())} lost on the way here"]
+        parts = [f"{subscriber.received} messages, {sum(subscriber.lost.values())} lost"]
         if self._metrics:
             process = self._metrics.process
             parts.append(f"daemon: CPU {process.cpu_percent:.0f} %, {process.rss_bytes >> 20} MiB")
@@ -117,7 +115,7 @@ class View:
 
 
 def _recent(arrivals: deque[tuple[float, int]]) -> tuple[float, float]:
-    """Messages a second, and the 95th percentile of latency in ms, over the window."""
+    """Messages per second, and p95 latency in ms, over the window."""
     now = monotonic()
     while arrivals and now - arrivals[0][0] > _WINDOW_S:
         arrivals.popleft()

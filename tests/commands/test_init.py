@@ -24,7 +24,7 @@ def test_flags_make_a_file_that_works(tmp_path: Path, clip: Path, capsys: pytest
     assert f"lookout run -c {out}" in capsys.readouterr().out
     assert [source.id for source in load(out).sources] == ["clip"]
     assert invoke(args) == 2
-    assert "is not overwritten" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
 
 
 def test_what_does_not_work_is_said_and_the_file_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,5 +55,5 @@ def test_on_a_terminal_it_asks(tmp_path: Path, clip: Path) -> None:
     os.close(theirs)
     os.close(ours)
     assert process.returncode == 0, said
-    assert "'gone.mp4' is no URL" in said
+    assert "'gone.mp4' is not a URL" in said
     assert [source.id for source in load(out).sources] == ["clip"]

@@ -92,7 +92,7 @@ def test_it_goes_on_where_it_broke_off(
 ) -> None:
     shelf.breaks_after = 50_000
     assert invoke(["model", "get", "street"]) == 2
-    assert "try again, what came is kept" in capsys.readouterr().err
+    assert "try again to resume" in capsys.readouterr().err
     shelf.breaks_after = None
     assert invoke(["model", "get", "street"]) == 0
     assert shelf.asked == [None, "bytes=50000-"]
@@ -115,7 +115,7 @@ def test_another_file_is_refused_and_not_kept(
     assert invoke(["model", "get", "street"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "is not the file that is known" in said or "it is another one" in said
+    assert "has unexpected content" in said or "it is another file" in said
     assert not catalogue.path_of(known).exists()
 
 
@@ -198,7 +198,7 @@ def test_info_says_what_a_file_is(capsys: pytest.CaptureFixture[str], tmp_path: 
 
 def test_an_export_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["model", "export", str(tmp_path / "none.pt")]) == 2
-    assert "is no file" in capsys.readouterr().err
+    assert "is not a file" in capsys.readouterr().err
     (tmp_path / "weights.pt").write_bytes(b"")
     assert invoke(["model", "export", str(tmp_path / "weights.pt")]) == 2
     assert "pip install ultralytics" in capsys.readouterr().err

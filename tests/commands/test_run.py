@@ -55,7 +55,7 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("word", ["camera", "./gone.mp4", "-1", ""])
 def test_what_is_no_source_is_said(word: str) -> None:
-    with pytest.raises(LookoutError, match="is no URL"):
+    with pytest.raises(LookoutError, match="is not a URL"):
         sources_of([word])
 
 
@@ -68,7 +68,7 @@ def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["run", "gone.mp4"], "'gone.mp4' is no URL"),
+        (["run", "gone.mp4"], "'gone.mp4' is not a URL"),
         (["run", "0", "--model", "gone.onnx"], "gone.onnx does not exist"),
         (["run", "0", "-c", "config.yaml"], "not from both"),
         (["run", "--save", "x.yaml"], "--save is for sources on the command line"),
@@ -86,7 +86,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture
     mine = tmp_path / "config.yaml"
     mine.write_text("mine")
     assert invoke(["run", "0", "--model", str(DEMO_MODEL), "--save", str(mine)]) == 2
-    assert "is not overwritten" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert mine.read_text() == "mine"
 
 

@@ -234,7 +234,7 @@ def test_check_finds_what_would_end_run(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_watch_once_is_a_health_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["watch", "tcp://127.0.0.1:1", "--once", "--timeout", "0.1"]) == 1
-    assert "is it running" in capsys.readouterr().err
+    assert "check that it runs" in capsys.readouterr().err
     for endpoint in ("nonsense", "tcp://127.0.0.1:70000", "tcp://127.0.0.1:-1", "tcp://127.0.0.1:0", "tcp://127.0.0.1"):
         assert invoke(["watch", endpoint, "--once"]) == 2
         assert "it looks like tcp://" in _one_line(capsys)

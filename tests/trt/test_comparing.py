@@ -36,4 +36,4 @@ def test_all_tensors_of_a_given_picture(tmp_path: Path, capsys: pytest.CaptureFi
     assert _compare(tmp_path, "--all", "--picture", str(tmp_path / "grey.png")) == 0
     assert re.search(r"0 of [12]\d\d tensors", capsys.readouterr().out)
     assert _compare(tmp_path, "--picture", str(tmp_path / "none.png")) == 2
-    assert "none.png is not a picture that can be read" in capsys.readouterr().err
+    assert "none.png is not a readable picture" in capsys.readouterr().err

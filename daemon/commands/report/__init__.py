@@ -1,4 +1,4 @@
-"""Pages that reports are read on: the same tables as HTML, which needs nothing else, and as Markdown."""
+"""Pages of reports: the same tables as self-contained HTML and as Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.errors import LookoutError
 
 @dataclass(frozen=True)
 class Table:
-    """Of text, the first column of which names the rows."""
+    """A table of text; the first column names the rows."""
 
     title: str
     head: Sequence[str]
@@ -22,7 +22,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """What both forms show."""
+    """The content of both forms."""
 
     title: str
     headline: str
@@ -33,10 +33,10 @@ class Page:
 
 
 def write_pages(stem: Path, page: Page, environment: Environment) -> list[Path]:
-    """STEM.md and STEM.html.
+    """Write STEM.md and STEM.html.
 
     Raises:
-        LookoutError: they cannot be written, or what makes them is not installed.
+        LookoutError: they cannot be written, or a library is missing.
     """
     paths = []
     for suffix in (".md", ".html"):
@@ -52,16 +52,16 @@ def write_pages(stem: Path, page: Page, environment: Environment) -> list[Path]:
 
 
 def check_pages() -> None:
-    """Before something is measured that is to be shown.
+    """Check for the libraries of pages, before a measurement.
 
     Raises:
-        LookoutError: says what is missing.
+        LookoutError: one is missing.
     """
     _template("page.html")
 
 
 def number(value: float | None) -> str:
-    """As people read it: four digits that mean something, nothing for None."""
+    """A number with four significant digits; empty for None."""
     if value is None:
         return ""
     if value == 0 or abs(value) >= 1000:
@@ -70,7 +70,7 @@ def number(value: float | None) -> str:
 
 
 def filled(tables: Sequence[Table]) -> list[Table]:
-    """Those with rows."""
+    """The tables that have rows."""
     return [table for table in tables if table.rows]
 
 

@@ -25,9 +25,9 @@ def tradeoff(outcome: Outcome) -> str:
             axes.annotate(
                 trial.precision, (rate, trial.value or 0.0), (8, 6), textcoords="offset points", color=INK, fontsize=9
             )
-        least = next((trial.least for trial in outcome.trials if trial.least is not None), None)
-        if least is not None:
-            axes.axhline(least, color=RED, linewidth=1, linestyle=(0, (4, 3)))
+        minimum = next((trial.least for trial in outcome.trials if trial.least is not None), None)
+        if minimum is not None:
+            axes.axhline(minimum, color=RED, linewidth=1, linestyle=(0, (4, 3)))
         axes.margins(0.15)
         axes.set_xlim(left=0)
         axes.set_xlabel("frames/s")

@@ -1,4 +1,4 @@
-"""How plots of reports are drawn: one style, into SVG."""
+"""Drawing of plots: one style, as SVG."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 INK, SOFT, LINE = "#1c2733", "#6b7885", "#dfe4e9"
 BLUE, ORANGE, GREEN, RED, VIOLET = "#2767c5", "#d9822b", "#2f9e6b", "#c4314b", "#7a58c1"
 SERIES = (BLUE, ORANGE, GREEN, VIOLET, RED, SOFT)
-_NAMES = re.compile(r' id="[a-z0-9_.]+_\d+"')  # of groups; they are the same in every plot, and nothing refers to them
+_NAMES = re.compile(r' id="[a-z0-9_.]+_\d+"')  # of groups; equal in every plot, and never referenced
 _STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": ["sans-serif"],
@@ -38,7 +38,7 @@ _STYLE: Any = {
 
 
 def plain_numbers(axis: Any) -> None:
-    """1, 2, 5 on a logarithmic axis."""
+    """Label a logarithmic axis with 1, 2, 5."""
     axis.set_major_locator(mpl.ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(mpl.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(mpl.ticker.NullFormatter())
@@ -49,7 +49,7 @@ def figure_of(name: str, width: float, height: float) -> Iterator[tuple[Figure, 
     """A figure to draw in; its SVG is in the list afterwards.
 
     Args:
-        name: makes its ids its own among those on a page, and the same every time.
+        name: makes its ids unique on a page, and reproducible.
     """
     out: list[str] = []
     with mpl.rc_context(_STYLE | {"svg.hashsalt": name}):

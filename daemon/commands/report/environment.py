@@ -1,4 +1,4 @@
-"""What a report was made on."""
+"""The environment of a report."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgs
 
 @dataclass(frozen=True)
 class Environment:
-    """What it ran on.
+    """Versions and hardware behind a report's figures.
 
     Attributes:
-        packages: by name; those that are installed.
-        gpu, driver: None without.
-        files: SHA-256 of the recording and the model, by name.
-        command: the arguments of the command.
+        packages: versions of installed packages, by name.
+        gpu, driver: None without a GPU.
+        files: SHA-256 of clips and model, by name.
+        command: the command's arguments.
     """
 
     made_at: str
@@ -47,16 +47,16 @@ class Environment:
 
 
 def collect_environment(files: Sequence[Path], device: int = 0) -> Environment:
-    """The environment of now.
+    """The present environment.
 
     Args:
-        files: those that figures depend on.
+        files: files that the figures depend on.
         device: number of the GPU.
 
     Raises:
-        LookoutError: one cannot be read.
+        LookoutError: a file cannot be read.
     """
-    name_visible_gpus()  # else the number may mean another
+    name_visible_gpus()  # otherwise the number may mean another GPU
     with closing(open_gpu_probe()) as probe:
         rows = (probe.read() or [])[device : device + 1]
     packages = {}

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from calibration.coco import Evaluation
 
-_MOST_ROWS = 24
+_MAX_ROWS = 24
 _COLOURS = {"better": "green", "worse": "red", "unknown": "yellow"}
 
 
 def write_json(path: Path | None, figures: DataclassInstance) -> None:
-    """Write a dataclass of figures, if a file was asked for.
+    """Write a dataclass of figures, if a path is given.
 
     Raises:
         LookoutError: the file cannot be written.
@@ -38,7 +38,7 @@ def write_json(path: Path | None, figures: DataclassInstance) -> None:
 
 
 def show(shown: Page | Table) -> None:
-    """A page or a table on the terminal. Of a long table the first rows are shown."""
+    """Print a page or a table; of a long table the first rows only."""
     console = Console()
     if isinstance(shown, Page):
         for line in (shown.headline, *shown.remarks):
@@ -49,20 +49,20 @@ def show(shown: Page | Table) -> None:
     table = rich.table.Table(title=shown.title, title_justify="left", show_header=any(shown.head))
     for number, name in enumerate(shown.head):
         table.add_column(name, justify="left" if number == 0 or not name else "right", overflow="fold")
-    for cells in shown.rows[:_MOST_ROWS]:
+    for cells in shown.rows[:_MAX_ROWS]:
         table.add_row(*(rich.text.Text(cell) for cell in cells), style=_COLOURS.get(cells[-1]))
     console.print(table)
-    if len(shown.rows) > _MOST_ROWS:
-        print_line(f"and {len(shown.rows) - _MOST_ROWS} more: see the report")
+    if len(shown.rows) > _MAX_ROWS:
+        print_line(f"and {len(shown.rows) - _MAX_ROWS} more: see the report")
 
 
 def print_line(line: str) -> None:
-    """A line by itself."""
+    """Print one line."""
     Console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def evaluation(result: Evaluation, model: ModelInfo) -> None:
-    """Of `lookout evaluate`."""
+    """Print the result of `lookout evaluate`."""
     rows = [
         ("AP 0.50:0.95", f"{result.ap:.4f}"),
         ("AP 0.50", f"{result.ap50:.4f}"),
