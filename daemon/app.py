@@ -160,25 +160,25 @@ class App:
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
         undo.callback(self._lanes.retire)
-        offer = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
-        admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(offer, detector))
+        backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
+        admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
         captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
-        self.sources = SourceManager(config, offer, make_source, captured, self._runtime)
+        self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
         self.monitor = self._make_monitor(instance, admission, sinks)
         undo.callback(self.monitor.stop, 0.0)
-        usual = open_detector is _USUAL_DETECTOR
+        usual = open_detector is _DEFAULT_DETECTOR
         self.changes = Changes(
             config,
             self.sources,
             self._lanes,
             ModelLoader(open_detector, try_model if usual else None),
-            partial(self._renew_secrets, access),
+            partial(self._reload_secrets, access),
             self._runtime,
         )
         if self._http and access:
-            self._offer_http(self._http, access)
+            self._serve_http(self._http, access)
         self.changes.start()
 
     @property
@@ -288,8 +288,8 @@ class App:
         finished = finished and self._drain()
         begun = self._clock.monotonic_ns()
 
-        def left(share: float, least: float = 0.05) -> float:
-            return max(least, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
+        def left(share: float, minimum: float = 0.05) -> float:
+            return max(minimum, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
 
         self.sources.stop()
         self.sources.join(lambda: left(_SOURCES_END, 0.0))
@@ -448,14 +448,14 @@ class App:
             Affinity(lambda: self.pids).check if affine else lambda _: None,
         )
 
-    def _make_admission(self, offer: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
+    def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
         rate = measure_detector(
-            detector, [grey if isinstance(offer, NoHardwareDecoder) else detector.sample(width, height)]
+            detector, [grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)]
         )
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
 
@@ -463,11 +463,11 @@ class App:
             if format.decoder != NVDEC:
                 return 0.0
             size = format.width, format.height
-            return offer.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
+            return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
 
-    def _offer_http(self, server: HttpServer, access: Access) -> None:
+    def _serve_http(self, server: HttpServer, access: Access) -> None:
         from daemon.control.source_store import SourceStore
         from daemon.http.exposition import Exposition, Figures
         from daemon.http.routes import Parts, Routes
@@ -492,7 +492,7 @@ class App:
         """Read the configuration file again; asked for several times before it is begun, it is done once."""
         return self.changes.submit_reload(lambda _: self._read())
 
-    def _renew_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
+    def _reload_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
         """Read keys and tokens again; what comes back makes them the ones that count.
 
         Raises:
@@ -512,16 +512,16 @@ class App:
         return {"seconds_since_start": round(process_age_s(), 2)}
 
     def _await_audience(self) -> None:
-        patience = self._config.publisher.wait_for_subscriber_s
-        until = self._clock.monotonic_ns() + round(patience * 1e9)
-        while not self.publisher.has_subscribers.wait(_POLL_S if patience else 0) and not self._stop.is_set:
+        timeout_s = self._config.publisher.wait_for_subscriber_s
+        until = self._clock.monotonic_ns() + round(timeout_s * 1e9)
+        while not self.publisher.has_subscribers.wait(_POLL_S if timeout_s else 0) and not self._stop.is_set:
             if self._clock.monotonic_ns() >= until:
-                if patience:
-                    log.warning("nobody subscribed in time: starting without", seconds=patience)
+                if timeout_s:
+                    log.warning("nobody subscribed in time: starting without", seconds=timeout_s)
                 return
 
 
-_USUAL_DETECTOR = open_detector
+_DEFAULT_DETECTOR = open_detector
 
 
 def _may_use_gpu(model: ModelConfig) -> bool:

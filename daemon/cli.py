@@ -51,14 +51,14 @@ def invoke(args: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except (LookoutError, DetectorError, OSError, RuntimeError, MemoryError, ImportError) as error:
-        words = _words_of(error)
+        words = _message_of(error)
         if words is None:
             raise
         return _complain(words)
     return code if isinstance(code, int) else 0
 
 
-def _words_of(error: Exception) -> str | None:
+def _message_of(error: Exception) -> str | None:
     """For a person, of what a person can mend; None of anything else."""
     number = getattr(error, "errno", None)
     if isinstance(error, LookoutError | DetectorError):
@@ -319,7 +319,7 @@ def calibrate(
     annotations: Path | None,
     count: int,
     held_out: int,
-    least: int,
+    min_frames: int,
     seconds: float,
     seed: int,
     backend: str,
@@ -369,7 +369,7 @@ def calibrate(
         test_share=wishes["judge_share"],
         seed=seed,
     )
-    selection = FrameSelection(origins, count, held_out, least, seconds, seed)
+    selection = FrameSelection(origins, count, held_out, min_frames, seconds, seed)
     with logging(LogConfig(level="warning", format="console")):
         return run_calibrate(wanted, selection, cast("Backend", backend))
 

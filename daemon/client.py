@@ -1,4 +1,4 @@
-"""For those who only read: typed messages from a running Lookout, and what was lost on the way here.
+"""A subscriber: typed messages from a running Lookout, and counts of the messages lost on the way.
 
 from daemon.client import Subscriber
 
@@ -26,20 +26,20 @@ _NO_ENDPOINT = "cannot subscribe to {}: {}; it looks like tcp://127.0.0.1:5556"
 class Subscriber:
     """One subscription; use it from one thread.
 
-    Iterating gives every message as it comes, and waits for ever; `receive` waits for a time. Connecting never
-    fails: ZeroMQ goes on trying, and connects again when the daemon restarts.
+    Iteration yields every message and waits without limit; `receive` has a time limit. Connecting never fails: ZeroMQ
+    keeps trying, and connects again when the daemon restarts.
 
     Args:
         endpoint: such as tcp://127.0.0.1:5556.
         sources: ids to receive; all if empty.
         kinds: of "detections", "status" and "metrics".
         server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it.
-        secret_key: file of this subscriber's own key, for a daemon that lets in some only.
-        high_water_mark: messages that may wait here before ZeroMQ loses some.
+        secret_key: file of this subscriber's own key, for a daemon with a list of clients.
+        high_water_mark: messages that may wait here; ZeroMQ drops more.
 
     Attributes:
-        received: messages, so far.
-        lost: messages lost on the way here by topic, from gaps in their `index`. The daemon did publish them.
+        received: number of messages.
+        lost: published messages that did not arrive, by topic, from gaps in their `index`.
 
     Raises:
         ConfigError: the endpoint or key is not one.

@@ -75,24 +75,24 @@ class SourceBase(Section, frozen=True):
 
     @property
     def is_patient(self) -> bool:
-        """It waits for lanes, live or not: played as fast as it can be, it would replace most of its own frames."""
+        """The source waits for lanes even in live mode: at full speed it would replace most of its own frames."""
         return False
 
     @property
     def read_limit_s(self) -> float:
-        """How long the source's library may block by its own time limits, seconds; 0 if it has none."""
+        """The longest time that the source's library may block, by its own limits, in seconds; 0 without limits."""
         return 0.0
 
     @property
     def opened_here(self) -> object:
-        """What it opens of this machine, such as a device; None where it opens nothing of it.
+        """The local resource that it opens, such as a device; None if it opens none.
 
-        It is not added or changed over the network, and neither is anything of a kind of source that does not say.
+        A source with a local resource cannot be added or changed over the network. The default refuses, too.
         """
         return self
 
     def anchored(self, folder: Path) -> SourceConfig:  # noqa: ARG002 - it has no paths
-        """The same with its relative paths, if it has any, made absolute."""
+        """A copy with absolute paths."""
         return cast(SourceConfig, self)
 
 
@@ -310,7 +310,7 @@ def source_of(raw: object) -> SourceConfig:
 
 
 def check(config: Config, *, may_be_empty: bool = False) -> Config:
-    """What types cannot say: ids, references between keys, and what would be unsafe."""
+    """Check the rules that types cannot express: ids, references between keys, unsafe combinations."""
     if not config.active and not may_be_empty:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: dict[str, str] = {}

@@ -1,14 +1,14 @@
-"""What can go wrong, told in one line that says what is wrong, where, and what to do next."""
+"""Errors. Each message is one line: the fault, its place, and the next step for the user."""
 
 from __future__ import annotations
 
 
 class LookoutError(Exception):
-    """An error a user can cause and mend; the command line prints it and exits with 2."""
+    """An error that a user can cause and correct; the command line prints it and exits with 2."""
 
 
 class StoppingError(LookoutError):
-    """The daemon is stopping, and does not do what it is asked for."""
+    """The daemon is stopping and refuses the request."""
 
     def __init__(self) -> None:
         super().__init__("the daemon is stopping")
@@ -26,11 +26,11 @@ class DecodeError(LookoutError):
     """One picture of a source is lost; the connection goes on.
 
     Attributes:
-        cause: what the frame is counted as, a field of `daemon.messages.Dropped`.
+        cause: the drop cause, a field of `daemon.messages.Dropped`.
     """
 
     cause = "decode_error"
 
 
 class PoisonedError(Exception):
-    """The process can use the GPU no more, and must end; not for a source to retry after."""
+    """The GPU no longer works in this process. The process must end; a source does not retry."""

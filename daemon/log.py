@@ -1,4 +1,4 @@
-"""structlog, JSON for machines or console for people; a log that cannot be written never stops the daemon."""
+"""structlog, as JSON or for a console. A log that cannot be written never stops the daemon."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from daemon.errors import ConfigError
 from daemon.redact import printable, scrub
 
 _STDERR = 2
-_MOST_KINDS = 10_000  # lines of the limiter's memory
-_LONGEST_NS = 3_600_000_000_000
+_MAX_KINDS = 10_000  # of lines that the limiter remembers
+_MAX_WINDOW_NS = 3_600_000_000_000
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -78,26 +78,25 @@ class _Kind:
     Attributes:
         since: monotonic ns, when its window began.
         length: of the window, ns.
-        most: that pass in it.
+        limit: lines that pass in it.
     """
 
     since: int
     length: int
-    most: int
+    limit: int
     count: int = 0
-    signals_blocked: int = 0
+    suppressed: int = 0
 
 
 class RateLimiter:
-    """Lets a line of one kind about one source through so often a minute, and says with the next how many it held back.
+    """Limits lines of one kind about one source in a window of time; the next line has the number of lines held back.
 
-    A camera that comes and goes must not fill a disk with its lines, nor a warning that comes again and again: as long
-    as lines are held back one passes, and the time to the next doubles, up to an hour. Figures and errors without a
-    source always pass, and so does what somebody has changed (`by`).
+    A flapping camera or a repeated warning must not fill a disk. While lines are held back, one line passes a window,
+    and the window doubles, up to an hour. Metrics, errors without a source and changes by a user (`by`) always pass.
     """
 
-    def __init__(self, clock: Clock, most: int = 10, window_s: float = 60.0) -> None:
-        self._clock, self._most, self._window_ns = clock, most, round(window_s * 1e9)
+    def __init__(self, clock: Clock, limit: int = 10, window_s: float = 60.0) -> None:
+        self._clock, self._limit, self._window_ns = clock, limit, round(window_s * 1e9)
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self._lock = threading.Lock()
 
@@ -105,28 +104,28 @@ class RateLimiter:
         if method == "debug" or "by" in event or ("source" not in event and method != "warning"):
             return event
         with self._lock:
-            row, signals_blocked = self._row((str(event.get("event")), str(event.get("source"))))
+            row, suppressed = self._row((str(event.get("event")), str(event.get("source"))))
             row.count += 1
-            if row.count > row.most:
-                row.signals_blocked += 1
+            if row.count > row.limit:
+                row.suppressed += 1
                 raise structlog.DropEvent
-        return {**event, "held_back": signals_blocked} if signals_blocked else event
+        return {**event, "held_back": suppressed} if suppressed else event
 
     def _row(self, key: tuple[str, str]) -> tuple[_Kind, int]:
-        """The record of this kind of line, and the count of lines held back before the one that is to pass."""
+        """The record of this kind of line, and the number of lines held back before a line that passes."""
         now = self._clock.monotonic_ns()
         row = self._kinds.get(key)
         if row is None:
-            if len(self._kinds) >= _MOST_KINDS:
+            if len(self._kinds) >= _MAX_KINDS:
                 self._kinds.clear()
-            row = self._kinds[key] = _Kind(now, self._window_ns, self._most)
-        signals_blocked = 0
+            row = self._kinds[key] = _Kind(now, self._window_ns, self._limit)
+        suppressed = 0
         if now - row.since >= row.length:
-            signals_blocked = row.signals_blocked
-            again = signals_blocked and now - row.since < 2 * row.length
-            length, most = (min(2 * row.length, _LONGEST_NS), 1) if again else (self._window_ns, self._most)
-            row = self._kinds[key] = _Kind(now, length, most)
-        return row, signals_blocked
+            suppressed = row.suppressed
+            again = suppressed and now - row.since < 2 * row.length
+            length, limit = (min(2 * row.length, _MAX_WINDOW_NS), 1) if again else (self._window_ns, self._limit)
+            row = self._kinds[key] = _Kind(now, length, limit)
+        return row, suppressed
 
 
 class StandardError:

@@ -36,7 +36,7 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
 
 
 class FrameClock(msgspec.Struct, frozen=True, gc=False):
-    """What `captured_at` is: when the frame arrived here, the camera's own NTP time, or when a recording was played.
+    """The kind of clock behind `captured_at`: arrival here, the camera's NTP time, or the playback of a recording.
 
     Attributes:
         error: ns the time may be off, null where it is not known.
@@ -112,7 +112,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Detections(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen in one frame, published for every frame that was analysed, boxes or not.
+    """The detections of one frame. Every analysed frame has a message, with or without boxes.
 
     Attributes:
         instance: id of the daemon's run; counters start again with a new one.
@@ -140,13 +140,13 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VideoFormat(msgspec.Struct, frozen=True):
-    """What a connected source delivers.
+    """The video of a connected source.
 
     Attributes:
-        decoder: what decodes it.
-        decoder_reason: why not the GPU, where that was to be taken if it could; null otherwise.
+        decoder: name of the decoder.
+        decoder_reason: the reason for a CPU decoder where the GPU's was asked for, if possible; null otherwise.
         pixel_aspect: width of a pixel over its height.
-        notes: what whoever set the source up should know of it, one line each.
+        notes: hints for the person who set the source up, one line each.
     """
 
     codec: str

@@ -1,9 +1,9 @@
-"""Credentials are redacted at the door: what prints or logs these values cannot give them away.
+"""Credentials are redacted by their type, so that no print and no log can give them away.
 
-Nor can a stranger's text do anything to a terminal.
+`printable` keeps foreign text from controlling a terminal.
 
-Of a URL only what is known to be harmless is shown. Cameras carry passwords in user names, paths, queries and
-fragments, under names that no list of secrets is long enough for.
+Only parts of a URL that are known to be harmless are shown. Cameras carry passwords in user names, paths, queries
+and fragments, under names that no list of secrets is long enough for.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _HOST = re.compile(r"(?:\[[\w:.%]+\]|[\w.-]+)(?::\d{1,5})?(?=[/?#]|$)")
 _CREDENTIALS = re.compile(r"[^:/?#]*(?:@|:(?!\d{1,5}[/?#]))")
 _ENCODED = re.compile(r"%[0-9A-Fa-f]{2}")
 _PLAIN = re.compile(r"[\w.,~-]{0,64}", re.ASCII)
-# What reads like a name: a word in one case or CamelCase, behind a codec perhaps, and a number no longer than a date; a
-# size, a rate, a moment. What is longer than a few letters and reads like none of them may be a key.
+# A name: a word in one case or CamelCase, perhaps after a codec, and a number no longer than a date; a size, a rate, a
+# moment. Longer texts that are none of these may be keys.
 _NAME = re.compile(
     r"(?:h26[45x]|mpeg4|mp4)?(?:[A-Z]*|[A-Z]{0,4}[a-z]*|[A-Z]?[a-z]{2,}(?:[A-Z]{1,4}|[A-Z][a-z]{2,})*)\d{0,8}"
     r"|\d{2,5}x\d{2,5}|\d{3,4}[pi]\d{0,2}|\d{8}[Tt]\d{6}[Zz]?",
@@ -46,10 +46,10 @@ _AROUND = re.compile(r"['\"`<>()\[\]{}:,.;]{0,2}\Z")  # behind a URL in a senten
 
 
 class Secret:
-    """A text that shows itself only through `reveal`.
+    """A text that only `reveal` shows.
 
     Args:
-        written: how the configuration has it, where that is another text: `${NAME}` stays `${NAME}`.
+        written: the text in the configuration, if it differs: `${NAME}` stays `${NAME}`.
     """
 
     __slots__ = ("_text", "written")
@@ -75,12 +75,12 @@ class Secret:
 
 
 def written_of(value: object) -> str:
-    """A secret as the configuration has it, and a path or anything else as text."""
+    """The text of a value in the configuration; a secret stays as it was written."""
     return value.written if isinstance(value, Secret) else str(value)
 
 
 class Url(Secret):
-    """A URL or path of which only the harmless is shown: `rtsp://***@host/stream`."""
+    """A URL or path. Only harmless parts are shown: `rtsp://***@host/stream`."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class Url(Secret):
         return bool(_credentials(self._text))
 
     def encoded(self) -> str:
-        """The URL with user name and password percent-encoded, as far as they are not."""
+        """The URL with user name and password percent-encoded; parts that are encoded already stay."""
         scheme, separator, rest = self._text.partition("://")
         credentials = _credentials(self._text)
         if not credentials:
@@ -142,22 +142,22 @@ def redact_url(url: str) -> str:
 
 
 def percent_encoded(text: str) -> str:
-    """For a URL; what is encoded already stays as it is."""
+    """Encode a text for a URL; encoded text stays as it is."""
     return quote(text, safe="%" if _ENCODED.search(text) else "")
 
 
 def scrub(text: str) -> str:
-    """Any text with its URLs redacted: for what libraries say."""
+    """A text with its URLs redacted, for messages of libraries."""
     return _URL.sub(_redact_match, text)
 
 
 def printable(text: str) -> str:
-    """Without what a terminal would obey; a line break is one character like any other."""
+    """Replace control characters; a line break counts as one."""
     return text if text.isprintable() else "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
 def _credentials(url: str) -> str:
-    """What stands before the host and its @, unescaped or not; empty where that is nothing, or may be a path."""
+    """The part before the host and its @, escaped or not; empty if there is none, or if it may be a path."""
     credentials, at, _ = url.partition("://")[2].rpartition("@")
     return credentials if at and _CREDENTIALS.match(credentials + at) else ""
 

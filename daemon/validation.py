@@ -1,4 +1,4 @@
-"""Mistakes in a configuration, in the words of the person who made them: which key, what it must be, what it is."""
+"""Mistakes in a configuration, explained to its author: the key, the values allowed, the value found."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from daemon.redact import Secret, Url
 
 T = TypeVar("T")
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+|\.\.\.)\]")
-_LONGEST = 40  # characters of a value that a message quotes
+_MAX_QUOTED = 40  # characters of a value that a message quotes
 _OTHER_NAMES = {"rtsp": "av", "rtmp": "av", "http": "av", "hls": "av", "file": "av", "video": "av", "usb": "camera"}
 
 
 def read_yaml(text: str, loader: type[yaml.SafeLoader]) -> object:
-    """YAML as Python has it.
+    """YAML as Python values.
 
     Raises:
-        ConfigError: it is none; says where.
+        ConfigError: the text is not YAML; the message names the place.
     """
     try:
         return yaml.load(text, loader)  # noqa: S506 - safe, by its type
     except yaml.YAMLError as error:
-        raise ConfigError(f"not YAML: {_words_of(error)}") from error
+        raise ConfigError(f"not YAML: {_message_of(error)}") from error
 
 
 def convert(raw: object, kind: Any, hook: Any) -> Any:
-    """A value as the type has it, by msgspec.
+    """Convert a value to a type, by msgspec.
 
     Raises:
-        ConfigError: with the path of the key, what it must be, and what it is; never with the value of a secret.
+        ConfigError: the message has the path of the key, the allowed values and the value; never a secret's value.
     """
     for reason in _not_convertible(raw):
         raise ConfigError(reason)
@@ -62,7 +62,7 @@ def strings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def is_secret(path: str, raw: object, kind: Any) -> bool:
-    """What stands there is a secret, by its type."""
+    """Whether the type of the value at this path holds a secret."""
     return _holds_secret(_at(path, raw, inspect.type_info(kind))[1])
 
 
@@ -144,7 +144,7 @@ def _holds_secret(kind: inspect.Type | None) -> bool:
 
 @singledispatch
 def _words(_: inspect.Type) -> str:
-    """What a value must be."""
+    """The allowed values of a type, in words."""
     return "something else"
 
 
@@ -227,7 +227,7 @@ def _shown(value: object) -> str:
     if isinstance(value, int | float):
         return str(value)
     if isinstance(value, str):
-        return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}...")
+        return repr(value if len(value) <= _MAX_QUOTED else f"{value[:_MAX_QUOTED]}...")
     return _kind_of(value)
 
 
@@ -239,7 +239,7 @@ def _kind_of(value: object) -> str:
 
 
 def _not_convertible(value: object, path: str = "") -> Iterator[str]:
-    """What msgspec lets pass, or has no words for: NaN passes any limit."""
+    """Values that msgspec accepts or cannot explain: NaN passes any limit."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -252,8 +252,8 @@ def _not_convertible(value: object, path: str = "") -> Iterator[str]:
         yield f"{path}: must be a finite number"
 
 
-def _words_of(error: yaml.YAMLError) -> str:
-    """Where, and what, in one line."""
+def _message_of(error: yaml.YAMLError) -> str:
+    """Place and problem in one line."""
     mark = getattr(error, "problem_mark", None)
     problem = " ".join(str(getattr(error, "problem", None) or error).split())
     if "'\\t'" in problem:

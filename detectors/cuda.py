@@ -345,8 +345,8 @@ class SharedBuffer:
         wanted.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         wanted.location.id = device
         wanted.requestedHandleTypes = kind
-        least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-        page = int(_checked(driver.cuMemGetAllocationGranularity(wanted, least)))
+        granularity = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        page = int(_checked(driver.cuMemGetAllocationGranularity(wanted, granularity)))
         self.size = -(-size // page) * page
         self.fd: int | None = None
         self.pointer = 0

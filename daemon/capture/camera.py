@@ -105,7 +105,7 @@ class CameraCapture(Capture):
 
 @dataclass(frozen=True)
 class ThreadContext:
-    """What every capture thread of a process works with.
+    """The parts that all capture threads of a process share.
 
     Attributes:
         make_current: binds the calling thread to the GPU.

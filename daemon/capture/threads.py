@@ -109,11 +109,11 @@ class CaptureThreads:
 
     def _groups(self, recordings: Sequence[RecordingCapture]) -> Iterator[tuple[str, list[RecordingCapture], int]]:
         """Names, recordings and phases of the threads."""
-        for on_gpu, most in ((True, self._gpu_threads or _MAX_CPU_THREADS), (False, _MAX_CPU_THREADS)):
+        for on_gpu, max_threads in ((True, self._gpu_threads or _MAX_CPU_THREADS), (False, _MAX_CPU_THREADS)):
             sharing = [capture for capture in recordings if capture.wants_gpu == on_gpu]
-            threads = min(len(sharing), most)
+            threads = min(len(sharing), max_threads)
             for number in range(threads):
-                group = sharing[number::most]
+                group = sharing[number::max_threads]
                 kind = "recordings" if on_gpu else "cpu-recordings"
                 name = group[0].id if len(group) == 1 else f"{kind}-{number}"
                 yield name, group, SLACK_NS * number // threads

@@ -133,12 +133,12 @@ class Admission:
     def _set_quotas(self) -> None:
         """Set all quotas. Skip ratios are whole percents, so that not every new source changes all of them."""
         rows = [*self._sources.values()]
-        most = max_min_rate([row.decoder for row in rows], _DECODER_SHARE / self._rate.cost_factor)
+        max_rate = max_min_rate([row.decoder for row in rows], _DECODER_SHARE / self._rate.cost_factor)
         for row in rows:
-            if most is None or row.decoder <= most:
+            if max_rate is None or row.decoder <= max_rate:
                 row.skip_ratio = 0.0
             else:
-                row.skip_ratio = ceil(100 * (1 - most / row.decoder)) / 100
+                row.skip_ratio = ceil(100 * (1 - max_rate / row.decoder)) / 100
         wanted = [min(row.wanted, row.fps * (1 - row.skip_ratio)) for row in rows]
         level = max_min_rate(wanted, self._capacity)
         for row, rate in zip(rows, wanted):

@@ -98,9 +98,9 @@ def loads(demands: Sequence[Demand], limits: MachineLimits) -> list[Load]:
     if limits.sessions and (decoding := sum(demand.decoder > 0 for demand in demands)):
         rows.append(Load("the GPU's decoder sessions", decoding, limits.sessions, "sources"))
     if limits.memory:
-        most, fixed = (size / (1 << 20) for size in limits.memory)
+        usable, fixed = (size / (1 << 20) for size in limits.memory)
         memory = sum(demand.memory for demand in demands) / (1 << 20)
-        rows.append(Load("the GPU's memory", fixed + memory, most, "MiB", fixed))
+        rows.append(Load("the GPU's memory", fixed + memory, usable, "MiB", fixed))
     if limits.bus:
         crossing = sum(demand.wanted_fps * demand.frame_bytes for demand in demands)
         rows.append(Load("the bus to the GPU", crossing / 1e6, limits.bus / 1e6, "MB/s"))

@@ -147,13 +147,13 @@ class Routes:
 
     async def _add(self, request: Request, caller: Caller) -> Response:
         source = source_from(await _body(request), self._config)
-        most = self._config.max_sources
+        limit = self._config.max_sources
 
         def add(rows: list[SourceConfig]) -> list[SourceConfig]:
             if any(other.id == source.id for other in rows):
                 raise LookoutError(f"there is a source {source.id!r} already: PUT or PATCH changes it")
-            if len(rows) >= most:
-                raise LookoutError(f"there are {most} sources already, the most that are allowed")
+            if len(rows) >= limit:
+                raise LookoutError(f"there are {limit} sources already, the most that are allowed")
             return [*rows, source]
 
         await self._edit(request, caller, "source added", source.id, add)
@@ -203,10 +203,10 @@ class Routes:
         if self._waiting >= _MAX_WAITING:
             raise HTTPException(503, f"{_MAX_WAITING} snapshots are waited for already", {"Retry-After": "1"})
         boxes = request.query_params.get("boxes", "false").lower() in _TRUE
-        take = partial(self._parts.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
+        render = partial(self._parts.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
         self._waiting += 1
         try:
-            picture = await to_thread.run_sync(take, limiter=self._snapshots)
+            picture = await to_thread.run_sync(render, limiter=self._snapshots)
         except StoppingError as error:
             raise HTTPException(503, str(error)) from error
         except LookoutError as error:

@@ -59,15 +59,15 @@ def check_synthetic(sources: Sequence[SourceConfig], before: Sequence[SourceConf
     Raises:
         ConfigError: it grows beyond what a remote caller may use of this machine.
     """
-    for measure, most, unit in (
+    for measure, limit, unit in (
         (_per_second, _MAX_PIXELS_PER_S, "megapixels a second"),
         (_pixels, _MAX_TOTAL_PIXELS, "megapixels"),
     ):
         drawn = measure(sources)
-        if drawn > most and drawn > measure(before):
+        if drawn > limit and drawn > measure(before):
             raise ConfigError(
                 f"synthetic sources would draw {drawn / 1e6:,.0f} {unit}; over the network "
-                f"{most / 1e6:,.0f} are allowed: set http.allow_local"
+                f"{limit / 1e6:,.0f} are allowed: set http.allow_local"
             )
 
 

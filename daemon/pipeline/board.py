@@ -28,8 +28,8 @@ class Batch:
     """Frames that a lane has taken.
 
     Attributes:
-        frames: at least one, unless nothing came in time.
-        claimed: their fate is the lane's to tell, if there are any.
+        frames: empty if none came in time.
+        claimed: the lane accounts for the frames. `abandon` accounts for frames that no lane has claimed.
     """
 
     __slots__ = ("claimed", "frames")
@@ -43,12 +43,12 @@ class _Queue:
     """One source's frames.
 
     Attributes:
-        in_flight: a lane has a frame of it.
+        in_flight: a lane has a frame of the source.
         gone: the source was removed while it was in flight.
-        wanted: its thread waits for room, or for its last frame to be on its way.
-        wake: tells its thread that there is.
-        replaces: a newer frame takes the place of an older one.
-        depth: frames that there is room for.
+        wanted: the capture thread waits for room, or until its last frame is in the outbox.
+        wake: wakes the capture thread.
+        replaces: a newer frame replaces an older one.
+        depth: maximum number of frames.
     """
 
     __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "wake", "wanted")
@@ -60,7 +60,7 @@ class _Queue:
         self.wake: Callable[[], None] = lambda: None
 
     def call(self) -> None:
-        """Tell its thread, if it waits."""
+        """Wake the capture thread, if it waits."""
         if self.wanted:
             self.wanted = False
             self.wake()
@@ -69,17 +69,17 @@ class _Queue:
 class FrameBoard:
     """Frames of all sources, put by capture threads and taken by lanes.
 
-    One lock. Lanes wait here; capture threads do not, they are told when it is worth asking again.
+    One lock. Lanes wait here. Capture threads do not wait: the board wakes them when there is room.
 
     Args:
-        depth: None for live: one frame a source, replaced by the next; otherwise lossless: so many frames wait
-            for each source, and then there is no room.
-        max_age_ns: a live frame older than this when a lane is free is dropped as stale.
-        lanes: that take from here. Where it is lossless, no batch has frames of more sources than one lane's share:
-            a source is in flight once, and a batch with one frame of each would leave nothing to the others.
-        batch: frames that are taken at once, at most; None for what the lane asks for.
-        gather: a batch takes so little time that waiting for one is worth it; it is not where it is lossless.
-        patient: live: sources that wait for lanes all the same, such as recordings that are played as fast as can be.
+        depth: None for live mode: one frame a source, replaced by the next. In lossless mode, the maximum number of
+            frames that wait for each source.
+        max_age_ns: a lane drops live frames older than this as stale.
+        lanes: number of lanes. In lossless mode a batch has frames of at most one lane's share of the sources: a source
+            is in flight once, and a batch with one frame of each source would leave none to the other lanes.
+        batch: maximum size of a batch; None for the size that the lane asks for.
+        gather: batches are so fast that a lane may wait for a larger one; ignored in lossless mode.
+        patient: sources that wait for lanes in live mode, too, such as recordings played at full speed.
 
     Attributes:
         live: newer frames replace older ones.
@@ -101,15 +101,15 @@ class FrameBoard:
         self._batch = batch
         self._gather = gather and depth is None
         self._in_flight = 0  # sources
-        self._full = 1  # frames of a full batch, as the last lane said
-        self._called = False  # a lane, since the last came
+        self._full = 1  # size of a full batch, by the last lane
+        self._called = False  # a lane was woken and has not come yet
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
         self._lanes = lanes
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
         self._most_sources = 0
-        # Sources a lane may take from, longest waiting first. A frame that replaces another keeps its place.
+        # Sources with frames for a lane, longest waiting first. A frame that replaces another keeps the place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
         self._in_hand: dict[Batch, None] = {}  # taken, and not claimed yet
@@ -119,10 +119,10 @@ class FrameBoard:
             self.add(source, patient=source in patient)
 
     def add(self, source: str, *, patient: bool = False) -> None:
-        """Frames of a source will come.
+        """Accept frames of a source.
 
         Args:
-            patient: see above.
+            patient: see the class.
         """
         with self._lock:
             replaces = self.live and not patient
@@ -132,7 +132,7 @@ class FrameBoard:
             self._most_sources = self._share()
 
     def remove(self, source: str) -> None:
-        """No more frames of a source will come; what is left of it is dropped."""
+        """Accept no more frames of a source, and drop those that wait."""
         with self._lock:
             queue = self._queues.get(source)
             if queue is None:
@@ -140,48 +140,47 @@ class FrameBoard:
             while queue.frames:
                 self._ledger.drop(queue.frames.popleft().info, "removed")
             self._ready.pop(source, None)
-            if queue.in_flight:  # should it come back before, its frames must not overtake those in flight
+            if queue.in_flight:  # if the source comes back, its frames must not overtake those in flight
                 queue.gone, queue.wake = True, lambda: None
             else:
                 del self._queues[source]
             self._most_sources = self._share()
 
     def _share(self) -> int:
-        """Sources in one batch, at most."""
+        """Maximum number of sources in one batch."""
         return len(self._queues) if self.live else -(-len(self._queues) // self._lanes)
 
     def listen(self, source: str, wake: Callable[[], None]) -> None:
-        """Whom to tell when a source that had no room has some, or is settled; returns at once."""
+        """Call `wake` when a source that had no room has some, or is settled."""
         self._queues[source].wake = wake
 
     def put(self, frame: Frame, *, give_up: Cause | None = None, hold_ns: int = 0) -> bool:
-        """Leave a frame; False if there is no room for it now.
+        """Add a frame; False if there is no room for it now.
 
         Args:
-            give_up: where there is no room, drop it for this cause.
-            hold_ns: a frame that was captured less than this before is not replaced yet: cameras with B-frames send
-                several at once, and a lane that has nothing else to do takes them one after the other.
+            give_up: drop cause if there is no room.
+            hold_ns: do not replace a frame younger than this yet. Cameras with B-frames send several frames at once,
+                and an idle lane takes them one after the other.
         """
         with self._lock:
             return self._put(frame, give_up=give_up, hold_ns=hold_ns)
 
     def put_all(self, frames: Iterable[Frame]) -> None:
-        """Leave several at once; those that there is no room for are dropped."""
+        """Add several frames; frames without room are dropped."""
         with self._lock:
             for frame in frames:
                 self._put(frame, give_up="shutdown")
 
-    def take(self, most: int, timeout_s: float, retired: Stop | None = None) -> Batch:
-        """Up to `most` frames, or as many as are given at once, as soon as one is there; none when the time is over or
-        the board is closed and empty.
+    def take_batch(self, limit: int, timeout_s: float, retired: Stop | None = None) -> Batch:
+        """Wait for frames and take up to `limit` of them; none after the timeout, or if the board is closed and empty.
 
-        The sources taken from are in flight until `release`.
+        The sources of the batch are in flight until `release`.
 
         Args:
-            retired: once set, nothing is taken: what others take after that comes after what was taken here.
+            retired: if set, the batch is empty, so that later frames of a source go to other lanes.
         """
         with self._lock:
-            self._full = most = min(most, self._batch or most)
+            self._full = limit = min(limit, self._batch or limit)
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
             self._called = False
             if retired and retired.is_set:
@@ -191,8 +190,8 @@ class FrameBoard:
             ready = dict.fromkeys(islice(self._ready, self._most_sources))
             for source in ready:
                 del self._ready[source]
-            again: list[str] = []  # sources with more, which wait until the others have had their turn
-            while len(frames) < most and (ready or again):
+            again: list[str] = []  # sources with more frames, which wait for their next turn
+            while len(frames) < limit and (ready or again):
                 if not ready:
                     ready, again = dict.fromkeys(again), []
                 source = next(iter(ready))
@@ -207,7 +206,7 @@ class FrameBoard:
                 if queue.frames:
                     again.append(source)
                 self._tell(queue)
-            # Those that had no turn are first again. Who has a frame in the batch is in flight.
+            # Sources without a turn are first again. Sources of the batch are in flight.
             self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
             for source in {frame.info.source for frame in frames}:
                 self._ready.pop(source, None)
@@ -219,13 +218,13 @@ class FrameBoard:
             return batch
 
     def claim(self, batch: Batch) -> bool:
-        """Whether the frames' fate is the lane's to tell; it is not once they were given up. Takes no lock."""
-        if self._in_hand.pop(batch, self) is not self:  # one of two threads gets it
+        """Whether the lane accounts for the batch; it does not after `abandon`. Takes no lock."""
+        if self._in_hand.pop(batch, self) is not self:  # `pop` succeeds in one of two threads
             batch.claimed = True
         return batch.claimed
 
     def release(self, batch: Batch) -> None:
-        """The batch's messages are on their way: its sources may be taken from again."""
+        """The results are in the outbox: other batches may have frames of these sources."""
         frames = batch.frames
         with self._lock:
             # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
@@ -240,17 +239,17 @@ class FrameBoard:
                 if queue.frames:
                     self._ready[source] = None
                 self._tell(queue)
-            if not self._gather:  # otherwise the lane that gives these back takes the next
+            if not self._gather:  # otherwise the calling lane takes the next batch
                 self._call_lane()
 
     def call_lane(self) -> None:
-        """One lane takes no more: another takes what is there."""
+        """A lane has retired: wake another."""
         with self._lock:
             self._called = False
             self._call_lane()
 
     def is_settled(self, source: str) -> bool:
-        """Nothing of a source waits here or is in flight: its results are in the outbox."""
+        """Whether all results of a source are in the outbox: no frame waits or is in flight."""
         with self._lock:
             queue = self._queues.get(source)
             if queue is None or queue.gone:
@@ -259,7 +258,7 @@ class FrameBoard:
             return not queue.wanted
 
     def close(self) -> None:
-        """No more frames are taken in; lanes may take what is left."""
+        """Accept no more frames; lanes may take those that wait."""
         with self._lock:
             self._closed = True
             self._filled.notify_all()
@@ -268,14 +267,14 @@ class FrameBoard:
 
     @property
     def drained(self) -> bool:
-        """Closed, with nothing left to take."""
+        """Whether it is closed and empty."""
         if not self._closed:
             return False
         with self._lock:
             return not any(queue.frames for queue in self._queues.values())
 
     def abandon(self) -> None:
-        """Drop what is left, in the hands of lanes too: the time to stop is over."""
+        """Drop all frames, those of unclaimed batches too: the time to stop is over."""
         with self._lock:
             self._closed = True
             for queue in self._queues.values():
@@ -288,7 +287,7 @@ class FrameBoard:
             self._filled.notify_all()
 
     def _last_in_hand(self) -> Batch | None:
-        """One that no lane can claim from here on."""
+        """Remove an unclaimed batch, so that no lane can claim it."""
         try:
             return self._in_hand.popitem()[0]
         except KeyError:
@@ -321,13 +320,13 @@ class FrameBoard:
         return waiting > 0 and (not self._gather or waiting >= min(self._in_flight, self._full))
 
     def _call_lane(self) -> None:
-        """If there is something for it. One that was called and has not come yet takes all there is."""
+        """Wake a lane if frames wait, unless a woken lane is on its way: it takes all frames."""
         if self._is_worth_taking() and not (self._gather and self._called):
             self._called = True
             self._filled.notify()
 
     def _tell(self, queue: _Queue) -> None:
-        """A thread that is woken for room finds some for several frames."""
+        """Wake a thread only when there is room for several frames."""
         if queue.wanted and len(queue.frames) <= queue.depth // 2:
             queue.call()
 

@@ -1,4 +1,4 @@
-"""What travels from a capture thread to a lane."""
+"""Frames, as they travel from a capture thread to a lane."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A captured picture and what is known of it."""
+    """A captured picture and its metadata."""
 
     info: FrameInfo
     image: Image

@@ -1,4 +1,4 @@
-"""The lane thread: take, detect, hand over."""
+"""The lane thread: take a batch, detect, hand the results over."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Pipeline:
     """The parts that a lane takes from and hands over to.
 
     Attributes:
-        on_result: sees each frame, what was found in it, by which lane and with which labels, before it is handed over.
+        on_result: called with each frame, its detections, the lane and the labels, before the result is handed over.
     """
 
     board: FrameBoard
@@ -46,14 +46,14 @@ class LaneThread(threading.Thread):
 
     Args:
         name: of the lane.
-        stages: what is done with the detections, in order.
-        retired: when it is set the lane takes no more batches: others do.
+        stages: run on the detections, in order.
+        retired: if set, the lane ends after its batch.
         on_end: called when the lane is closed.
 
     Attributes:
-        ready: set when the lane is warmed up, or has ended without.
-        go: the lane waits for this before it takes its first batch.
-        failure: why it ended, None if it was asked to.
+        ready: set when the lane is warmed up, or has failed.
+        go: the lane waits for this before its first batch.
+        failure: the reason of its end; None if it was asked to end.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LaneThread(threading.Thread):
         lane: Lane | None = None
         try:
             lane = self._detector.lane()
-            if not self.go.is_set:  # it takes over from others, and must be known to work
+            if not self.go.is_set:  # a lane that replaces others must work
                 lane.detect([self._detector.sample(640, 360)])
             self.ready.set()
             self.go.wait()
@@ -98,12 +98,12 @@ class LaneThread(threading.Thread):
             while not (self._retired.is_set or self._to.board.drained):
                 self.run_once(lane)
                 pulse.beat()
-        self._to.board.call_lane()  # another takes what is there
+        self._to.board.call_lane()  # for frames that this lane was woken for
 
     def run_once(self, lane: Lane) -> None:
-        """One batch, if there is one: take, detect, hand over, release."""
+        """Process one batch, if there is one."""
         board, ledger = self._to.board, self._to.ledger
-        batch = board.take(self._detector.info.max_batch, _IDLE_S, self._retired)
+        batch = board.take_batch(self._detector.info.max_batch, _IDLE_S, self._retired)
         frames = batch.frames
         if not frames:
             return
@@ -112,7 +112,7 @@ class LaneThread(threading.Thread):
         try:
             seen, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
-                return  # the time to stop was over: the frames are counted
+                return  # the frames are counted: the time to stop was over
             found = self._plausible(seen)
             for stage in self._stages:
                 found = stage(infos, found)
@@ -121,18 +121,16 @@ class LaneThread(threading.Thread):
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
-            board.release(batch)  # where another model has taken over, its lanes go on with these sources
+            board.release(batch)  # for the lanes of another model
             raise
         self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         board.release(batch)
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
-        """Boxes that no picture has are left out, counted, and told of once; so is what there were too many of."""
+        """Remove and count implausible boxes; count candidates beyond the limit. The first of each is logged."""
         if left_out := sum(one.left_out for one in found):
             if self._to.ledger.left_out == 0:
-                log.warning(
-                    "the model gives more candidates than are looked at: the weakest are left out", lane=self.name
-                )
+                log.warning("the model gives more candidates than the limit: the weakest are left out", lane=self.name)
             self._to.ledger.add_left_out(left_out)
         good, bad = plausible(found, len(self._served.labels))
         if bad:
@@ -143,7 +141,7 @@ class LaneThread(threading.Thread):
 
     def _close(self, lane: Lane) -> None:
         try:
-            with suppress(DetectorError):  # what failed on a poisoned device fails again when it is released
+            with suppress(DetectorError):  # on a poisoned device the release fails, too
                 lane.close()
         except Exception:
             log.exception("a lane cannot be closed", lane=self.name)

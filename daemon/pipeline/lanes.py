@@ -1,4 +1,4 @@
-"""The lanes of a detector, and how another detector takes over from them while frames keep coming."""
+"""The lanes of a detector, and the swap to another detector while frames keep coming."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Generation:
         closed: set when the lanes have ended and the detector is closed.
 
     Raises:
-        ConfigError: a source wants a label that the model does not have.
+        ConfigError: the model does not have a label of a source.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class Generation:
         return self._detector.info
 
     def start(self) -> None:
-        """Begin to warm the lanes up; a second call does nothing.
+        """Start to warm the lanes up; a second call does nothing.
 
         Raises:
-            DetectorError: the system gives no thread for one.
+            DetectorError: no thread can be started.
         """
         with self._lock:
             if self._started or self._retired.is_set:
@@ -77,17 +77,17 @@ class Generation:
                     ) from error
 
     def wait_ready(self, stop: Stop, seconds: float) -> None:
-        """Until all lanes are warmed up.
+        """Wait until all lanes are warmed up.
 
         Raises:
-            DetectorError: one does not work, or they take longer than so many seconds.
-            StoppedError: that is not wanted any more.
+            DetectorError: a lane fails, or the time limit is over.
+            StoppedError: `stop` is set.
         """
         left = seconds
         for thread in self.threads:
             while not thread.ready.wait(_POLL_S):
                 left -= _POLL_S
-                self._raise_failure()  # one that fails at the start sets the stop itself
+                self._raise_failure()  # a lane that fails at the start sets the stop itself
                 if stop.is_set:
                     raise StoppedError
                 if left <= 0:
@@ -105,7 +105,7 @@ class Generation:
             thread.go.set()
 
     def retire(self) -> None:
-        """The lanes end after the batch at hand, and then the detector is closed. A second call does nothing."""
+        """End the lanes after their batches, then close the detector. A second call does nothing."""
         with self._lock:
             if self._retired.is_set:
                 return
@@ -116,20 +116,20 @@ class Generation:
             self._close()
 
     def join(self, seconds: float) -> bool:
-        """Wait for the detector to be closed, for so many seconds at most; returns whether it is."""
+        """Wait until the detector is closed, with a time limit; returns whether it is."""
         return self.closed.wait(seconds)
 
     def filters_of(self, sources: Sequence[SourceConfig]) -> dict[str, BoxFilter]:
         """The filters of these sources for this model.
 
         Raises:
-            ConfigError: a label the model does not have.
+            ConfigError: the model does not have a label of a source.
         """
         labels = self._detector.info.labels
         return {source.id: filter_of(source, labels, self._defaults) for source in sources}
 
     def update_filters(self, filters: dict[str, BoxFilter]) -> None:
-        """Use these from here on."""
+        """Replace the filters of these sources."""
         self._filter.update(filters)
 
     def forget(self, source: str) -> None:
@@ -144,7 +144,7 @@ class Generation:
 
     def _close(self) -> None:
         try:
-            with suppress(DetectorError):  # the reason is told already
+            with suppress(DetectorError):  # the reason is logged already
                 self._detector.close()
         except Exception:
             log.exception("a detector cannot be closed")
@@ -153,10 +153,10 @@ class Generation:
 
 
 class Lanes:
-    """The generation that detects, and those before it that still finish a batch.
+    """The current generation, and retired ones that still finish a batch.
 
     Attributes:
-        info: of the detector of that generation.
+        info: of the current detector.
         threads: all lanes that have not ended.
     """
 
@@ -184,11 +184,11 @@ class Lanes:
         return [thread for row in (*self._retired, self._now) for thread in row.threads if thread.is_alive()]
 
     def start(self, stop: Stop) -> None:
-        """Start all lanes; returns when each has its buffers.
+        """Start all lanes and wait until each is warmed up.
 
         Raises:
-            StoppedError: that is not wanted any more.
-            DetectorError: a lane does not work.
+            StoppedError: `stop` is set.
+            DetectorError: a lane fails.
         """
         with self._lock:
             self._started = True
@@ -200,12 +200,12 @@ class Lanes:
     def prepare(
         self, detector: Detector, sources: Sequence[SourceConfig], defaults: Defaults, stop: Stop
     ) -> Generation:
-        """Lanes of another detector, warmed up beside those that work; to be adopted or retired.
+        """Make lanes of another detector and warm them up beside the current ones. The caller adopts or retires them.
 
         Raises:
-            ConfigError: a source wants a label that the model does not have; the detector is still the caller's.
-            DetectorError: a lane of it does not work; the detector is closed, or will be when its lanes return.
-            StoppedError: it is not wanted any more; likewise.
+            ConfigError: the model does not have a label of a source; the caller still owns the detector.
+            DetectorError: a lane fails; the detector is closed when its lanes return.
+            StoppedError: `stop` is set; likewise.
         """
         with self._lock:
             self._made += 1
@@ -220,9 +220,9 @@ class Lanes:
         return fresh
 
     def adopt(self, fresh: Generation) -> None:
-        """Another detector's lanes take the next batches; the old ones finish theirs, and their detector is closed.
+        """Let another detector's lanes take the next batches; the old lanes finish theirs and close their detector.
 
-        The old ones retire first: a source's frames are looked at by one model, and from some frame on by the other.
+        The old lanes retire first, so that a source's frames change models once.
         """
         with self._lock:
             old, self._now = self._now, fresh
@@ -245,14 +245,14 @@ class Lanes:
         self._now.forget(source)
 
     def retire(self) -> None:
-        """All lanes end after the batch at hand, and their detectors are closed."""
+        """End all lanes after their batches, and close their detectors."""
         with self._lock:
             self._stopped = True
             now = self._now
         now.retire()
 
     def join(self, seconds: float) -> bool:
-        """Wait for all detectors to be closed, for so many seconds at most; returns whether they are."""
+        """Wait until all detectors are closed, with a time limit; returns whether they are."""
         until = self._runtime.clock.monotonic_ns() + round(seconds * 1e9)
         rows = (*self._retired, self._now)
         return all(row.join((until - self._runtime.clock.monotonic_ns()) / 1e9) for row in rows)

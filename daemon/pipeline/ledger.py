@@ -1,7 +1,7 @@
-"""The accounts: what happened to every frame, and where its time went.
+"""The accounts of all frames: fate and latencies.
 
-For each source, at any moment: captured = published + dropped + in flight. One row per frame tells its fate;
-the monitor drains the rows, so that a frame costs the threads that move it one append.
+For each source, at any moment: captured = published + dropped + in flight. Each frame has one row, which the monitor
+drains later, so that the threads on a frame's path pay for one append.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROW = np.dtype(
 )
 Rows = npt.NDArray[np.void]
 _RANKS = np.array([0.5, 0.95, 0.99, 1.0])
-_MOST_ROWS = 1 << 20  # if nobody drains: 96 MiB
-MOST_GONE = 256  # sources that were removed and whose accounts are kept, so that one that comes back goes on
+_MAX_ROWS = 1 << 20  # if nobody drains: 96 MiB
+MAX_GONE = 256  # sources that were removed and whose accounts are kept, so that one that comes back goes on
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Counts:
 class Ledger:
     """The accounts of all sources; safe to use from every thread.
 
-    The account of a source that is removed is kept: frames of it may be on their way, and if it comes back it goes on.
-    Of such accounts the latest `MOST_GONE` are kept; an older one's place in `sources` is given to a new source.
+    The account of a removed source is kept: frames may be on their way, and a source that comes back continues its
+    account. The latest `MAX_GONE` of these accounts are kept; a new source reuses the place of an older one.
 
     Per-frame counters take no contended lock. Under the interpreter's lock a contended lock convoys: a thread that gets
     it must then wait for the interpreter's lock while holding it, so the next one waits too. One thread captures a
@@ -59,8 +59,8 @@ class Ledger:
 
     Attributes:
         sources: ids, whose order is the index in the rows.
-        bad_boxes: that models gave, no picture has, and were left out.
-        left_out: candidates that were too many to be looked at.
+        bad_boxes: number of implausible boxes that were removed.
+        left_out: number of candidates beyond the detector's limit.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
@@ -80,7 +80,7 @@ class Ledger:
             self.add(source)
 
     def add(self, source: str) -> int:
-        """A source is there; how many frames of it were captured before, should it have been there already."""
+        """Open the account of a source; returns the frames captured so far, if it had an account."""
         with self._lock:
             if source not in self._index:
                 self._index[source] = self._new_place(source)
@@ -97,20 +97,20 @@ class Ledger:
             self.left_out += count
 
     def remove(self, source: str) -> None:
-        """A source is not there any more."""
+        """Note that a source is removed."""
         with self._lock:
             if source in self._active:
                 del self._active[source]
                 self._gone[source] = 0
 
     def tidy(self) -> None:
-        """Forget the longest removed sources beyond the most that are kept.
+        """Forget the longest removed sources beyond `MAX_GONE`.
 
-        To be called by the one that drains, after it has used its rows. An account goes at the second call that finds
-        it removed and with no frame on its way: by then its rows are drained and used.
+        The monitor calls it after it has used the drained rows. An account goes at the second call that finds the
+        source removed and without frames in flight: by then its rows are drained and used.
         """
         with self._lock:
-            for source in list(self._gone)[: max(0, len(self._gone) - MOST_GONE)]:
+            for source in list(self._gone)[: max(0, len(self._gone) - MAX_GONE)]:
                 self._gone[source] += 1
                 index = self._index[source]
                 if self._gone[source] > 1 and self._counts_of(index).in_flight == 0:
@@ -131,18 +131,18 @@ class Ledger:
         return len(self.sources) - 1
 
     def _counts_of(self, index: int) -> Counts:
-        """What became of frames is counted before how many there are, so that none seems to be lost."""
+        """Read published and dropped before captured, so that no frame seems lost."""
         published, dropped = self._published[index], self._dropped[index]
         return Counts(self._captured[index], published, dropped)
 
     def captured(self, source: str) -> None:
-        """A frame was captured, or a picture that should have been one was lost in decoding."""
+        """Count a captured frame, or a picture that was lost in decoding."""
         self._captured[self._index[source]] += 1
 
     def dropped(
         self, source: str, seq: int, cause: str, captured_at: int = 0, captured_ns: int = 0, decode: int = 0
     ) -> None:
-        """A captured frame will not be published; `cause` is one of CAUSES."""
+        """Count a captured frame as dropped; `cause` is one of CAUSES."""
         index, why = self._index[source], CAUSES.index(cause)
         with self._lock:
             total = self._dropped[index]
@@ -150,11 +150,11 @@ class Ledger:
             _append(self._lost, (index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
-        """The same for a frame at hand."""
+        """Count a frame as dropped; see `dropped`."""
         self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.captured_ns, frame.decode)
 
     def published(self, frame: FrameInfo, latency: Latency) -> None:
-        """A frame's message was handed to the socket."""
+        """Count a frame whose message was handed to the sinks."""
         index = self._index[frame.source]
         row = (
             index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness,
@@ -169,21 +169,21 @@ class Ledger:
         return self._dropped[self._index[source]]
 
     def counts(self) -> dict[str, Counts]:
-        """Totals of the sources that are there."""
+        """Totals of all current sources."""
         with self._lock:
             return {source: self._counts_of(self._index[source]) for source in self._active}
 
     def counts_of(self, source: str) -> Counts:
-        """Of one that is there, or was."""
+        """Totals of a current or removed source."""
         with self._lock:
             return self._counts_of(self._index[source])
 
     def index(self, source: str) -> int:
-        """Of a source in the rows."""
+        """Index of a source in the rows."""
         return self._index[source]
 
     def drain(self) -> Rows:
-        """The rows since the last call, as an array of ROW: of frames that were published, and then of the others."""
+        """The rows since the last call, as an array of ROW: published frames, then dropped ones."""
         with self._sending:
             sent, self._sent = self._sent, array("q")
         with self._lock:
@@ -192,7 +192,7 @@ class Ledger:
 
 
 def _append(rows: array[int], row: tuple[int, ...]) -> None:
-    if len(rows) < _MOST_ROWS * len(row):
+    if len(rows) < _MAX_ROWS * len(row):
         rows.extend(row)
 
 

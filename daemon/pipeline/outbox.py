@@ -1,4 +1,4 @@
-"""What waits for the publisher: bounded, in order, and counted when it is full."""
+"""The bounded queue before the publisher. When it is full, drops are counted."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from detectors.port import StageTimes
 
 
 class Served(msgspec.Struct, frozen=True):
-    """The model that found something, as messages name it, and its labels."""
+    """The model behind a result, as messages name it, and its labels."""
 
     model: Model
     labels: tuple[str, ...]
 
 
 class Result(msgspec.Struct, frozen=True, gc=False):
-    """What a lane found in one frame; the pixels are gone by now.
+    """The detections of one frame, without its pixels.
 
     Attributes:
-        taken: monotonic ns, when the lane took the frame.
+        taken: monotonic ns at which the lane took the frame.
         times: of the batch.
-        served: by what.
+        served: the model.
     """
 
     frame: FrameInfo
@@ -42,11 +42,11 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status or metrics message before it has its index: the publisher counts.
+    """A status or metrics message without its index, which the publisher sets.
 
     Attributes:
-        message: None if the source is gone, so that late comers need not be told of it.
-        source: that is gone.
+        message: None for a removed source, whose status late subscribers do not need.
+        source: id of the removed source.
     """
 
     topic: bytes
@@ -55,15 +55,15 @@ class Report:
 
 
 class Outbox:
-    """What waits to be sent, in order. Results are bounded; reports are few, and are never left out.
+    """Results and reports in order. Results are bounded; reports are few and never dropped.
 
     Args:
-        limit: results that may wait.
-        lossless: a full outbox makes lanes wait; otherwise the oldest result is dropped and counted, for a newer one
-            is worth more.
+        limit: maximum number of results.
+        lossless: lanes wait for room. Otherwise the oldest result is dropped and counted, because a newer one is worth
+            more.
 
     Attributes:
-        limit, lossless: as they were given.
+        limit, lossless: as given.
     """
 
     def __init__(self, limit: int, ledger: Ledger, *, lossless: bool) -> None:
@@ -71,18 +71,18 @@ class Outbox:
         self._ledger, self.lossless = ledger, lossless
         self._items: deque[Result | Report] = deque()
         self._results = 0
-        self._sending: deque[Result | Report] = deque()  # taken, and not numbered yet
-        self._taken = 0  # items of the last `take`, being sent
+        self._sending: deque[Result | Report] = deque()  # handed to the publisher, not numbered yet
+        self._taken = 0  # items of the last `get`, being sent
         self._closed = False
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)  # for the publisher
-        self._emptied = threading.Condition(self._lock)  # for lanes that want room, and whoever waits for the end
+        self._emptied = threading.Condition(self._lock)  # for lanes that wait for room, and for `flush`
 
     def __len__(self) -> int:
         return len(self._items)
 
     def put(self, results: Sequence[Result]) -> None:
-        """Leave a batch's results, each as soon as there is room for it."""
+        """Add the results of a batch, each as soon as there is room."""
         with self._lock:
             for result in results:
                 while self.lossless and self._results >= self.limit and not self._closed:
@@ -102,14 +102,14 @@ class Outbox:
             self._items.append(report)
             self._filled.notify()
 
-    def take(self, most: int, timeout_s: float) -> Sequence[Result | Report]:
-        """Up to `most` items when one is there, none when the time is over; those taken before are sent by now."""
+    def get(self, max_items: int, timeout_s: float) -> Sequence[Result | Report]:
+        """Wait for items and return up to `max_items`, none after the timeout. The items of the last call are sent."""
         with self._lock:
             self._sending.clear()
             self._taken = 0
             self._emptied.notify_all()
             self._filled.wait_for(lambda: self._items, timeout_s)
-            items = [self._items.popleft() for _ in range(min(most, len(self._items)))]
+            items = [self._items.popleft() for _ in range(min(max_items, len(self._items)))]
             self._results -= sum(isinstance(item, Result) for item in items)
             self._sending.extend(items)
             self._taken = len(items)
@@ -117,7 +117,7 @@ class Outbox:
             return items
 
     def sent(self) -> bool:
-        """The next of the items taken is about to be numbered and sent; False if it is given up. Takes no lock."""
+        """Note that the next item is numbered and sent; False if it was dropped. Takes no lock."""
         try:
             self._sending.popleft()
         except IndexError:
@@ -125,15 +125,15 @@ class Outbox:
         return True
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything that was put here is sent; returns whether it is."""
+        """Wait until all items are sent; returns whether they are."""
         with self._lock:
             return self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
 
     def abandon(self) -> None:
-        """Drop the results that are not sent: the time to stop is over. Reports stay, should the publisher go on."""
+        """Drop all results that are not sent: the time to stop is over. Reports stay for the publisher."""
         with self._lock:
             self._closed = True
-            with suppress(IndexError):  # the publisher takes from the other end meanwhile
+            with suppress(IndexError):  # the publisher pops from the other end meanwhile
                 while True:
                     self._items.appendleft(self._sending.pop())
             for item in self._items:

@@ -1,4 +1,4 @@
-"""Steps between a lane's detections and the outbox, and the first of them: each source's own labels and confidence."""
+"""Stages between a lane's detections and the outbox. The first filters by each source's labels and confidence."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
-_MAX_REMOVED = 1000  # sources whose filter is kept: a frame of each may still be in a lane
+_MAX_REMOVED = 1000  # removed sources whose filter is kept: a lane may still have a frame of each
 
 
 class Stage(Protocol):
-    """Changes what was detected, a whole batch at a time.
+    """Changes the detections of a batch.
 
-    Lanes call it, several at once. A source has one batch in flight, so state of one source needs no lock; it outlives
-    a model that is replaced.
+    Several lanes call it at once. A source has one batch in flight, so the state of a source needs no lock. A stage may
+    keep its state when the model is replaced.
     """
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        """Return as many results as there are frames, in their order. Frames of one source come in order of `seq`."""
+        """Return one result for each frame, in order. Frames of one source come in order of `seq`."""
         ...
 
 
 @dataclass(frozen=True)
 class Defaults:
-    """Applies to a source that sets nothing of its own.
+    """The filter of a source without settings of its own.
 
     Attributes:
-        confidence: weaker boxes are left out.
-        floor: the detector gives none that are weaker.
-        max_detections: boxes a picture, the strongest.
+        confidence: weaker boxes are removed.
+        floor: the detector's own threshold.
+        max_detections: maximum number of boxes in a picture.
     """
 
     confidence: float
@@ -46,13 +46,13 @@ class Defaults:
 
 @dataclass(frozen=True)
 class BoxFilter:
-    """One source's threshold and labels. NMS is class-wise and greedy by confidence, so a filter after it gives what
-    one before it would, as long as the detector's own limit of boxes is not reached.
+    """One source's threshold and labels. NMS is class-wise and greedy by confidence, so a filter after it equals one
+    before it, unless the detector's own limit of boxes is reached.
 
     Attributes:
-        confidence: weaker boxes are left out, None where the detector gives none.
-        classes: (c,) bool, which class ids to keep, or None for all.
-        max_detections: boxes that are kept, the strongest.
+        confidence: weaker boxes are removed; None if the detector's own threshold is enough.
+        classes: (c,) bool, the class ids to keep; None for all.
+        max_detections: maximum number of boxes; the strongest are kept.
     """
 
     confidence: float | None
@@ -72,7 +72,7 @@ def filter_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults)
     """A source's filter for a model with these labels.
 
     Raises:
-        ConfigError: the model does not have one of the source's labels.
+        ConfigError: the model does not have a label of the source.
     """
     classes = None
     if source.labels is not None:
@@ -87,9 +87,9 @@ def filter_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults)
 
 
 class FilterStage:
-    """Implements `Stage`: every source's `BoxFilter`, for one model. A source without one keeps all boxes.
+    """Implements `Stage` with a `BoxFilter` for each source, for one model. A source without a filter keeps all boxes.
 
-    Filters change from any thread, while lanes use them.
+    Any thread may change filters while lanes use them.
     """
 
     def __init__(self, filters: Mapping[str, BoxFilter]) -> None:
@@ -104,13 +104,13 @@ class FilterStage:
         ]
 
     def update(self, filters: Mapping[str, BoxFilter]) -> None:
-        """Use these from here on."""
+        """Replace the filters of these sources."""
         self._filters.update(filters)
 
     def forget(self, source: str) -> None:
-        """A source is removed; its last frame may still be in a lane, and is filtered all the same."""
+        """Remove the filter of a source, but keep it for frames that are still in a lane."""
         if source in self._filters:
-            self._removed.pop(source, None)  # if it was removed before, that was not the last time
+            self._removed.pop(source, None)  # the source was removed before and came back
             self._removed[source] = self._filters[source]
             del self._filters[source]
             while len(self._removed) > _MAX_REMOVED:

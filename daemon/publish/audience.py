@@ -1,8 +1,8 @@
-"""The peers of the publisher's socket: what they subscribe to, how many there may be, and who asks for too much.
+"""The peers of the publisher's socket: their subscriptions, and limits on connections and requests.
 
-libzmq bounds neither connections nor subscriptions: it queues for the application whatever a peer sends. So this
-reads a bounded number of events at a time, and cuts off a peer that sends more than any subscriber needs. What a peer
-sent before it was cut off is a few thousand events, and is soon read.
+libzmq bounds neither connections nor subscriptions: it queues every request of a peer for the application. So this file
+reads a bounded number of events at a time, and cuts off a peer that sends more than any subscriber needs. At most a few
+thousand events of such a peer are left to read.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from zmq.utils.monitor import parse_monitor_message
 from daemon.clock import Clock
 
 log = structlog.get_logger(__name__)
-_MOST_AT_ONCE = 1024  # events a look: a few ms
-_MOST_A_PEER = 2000  # subscriptions at once; three kinds of 256 sources are 768
-_PEER_RATE = 100  # more a second
-_MOST_AN_ADDRESS = 50_000  # of all connections of an address, for a peer that is cut off comes back
+_MAX_EVENTS = 1024  # in one poll: a few ms
+_MAX_PER_PEER = 2000  # subscriptions at once; three kinds of 256 sources are 768
+_PEER_RATE = 100  # more each second
+_MAX_PER_ADDRESS = 50_000  # for all connections of an address: a peer that was cut off comes back
 _ADDRESS_RATE = 1000
-_MOST_ADDRESSES = 4096
-_SHARE_OF_FILES = 4  # connections take one in so many of the descriptors that the process may have
-_MOST_READS, _READ_BYTES = 1024, 1 << 16  # of what a peer has sent that is cut off
+_MAX_ADDRESSES = 4096
+_SHARE_OF_FILES = 4  # connections may take a fourth of the process's descriptors
+_MAX_READS, _READ_BYTES = 1024, 1 << 16  # of data that a peer sent before it was cut off
 _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
-_TELL_NS = 60_000_000_000
+_WARN_EVERY_NS = 60_000_000_000
 
 
 class _Allowance:
-    """So many at once, and so many more a second."""
+    """A token bucket: a number at once, and a rate."""
 
-    __slots__ = ("_at", "_left", "_most", "_rate")
+    __slots__ = ("_at", "_left", "_max", "_rate")
 
-    def __init__(self, most: int, rate: int, now: int) -> None:
-        self._most, self._rate = most, rate
-        self._left, self._at = float(most), now
+    def __init__(self, max_connections: int, rate: int, now: int) -> None:
+        self._max, self._rate = max_connections, rate
+        self._left, self._at = float(max_connections), now
 
     def spend(self, now: int) -> bool:
-        self._left = min(self._most, self._left + (now - self._at) * self._rate / 1e9) - 1
+        self._left = min(self._max, self._left + (now - self._at) * self._rate / 1e9) - 1
         self._at = now
         return self._left >= 0
 
@@ -55,7 +55,7 @@ class _Peer:
     """A connection.
 
     Attributes:
-        key: of its CURVE pair, as Z85; empty without CURVE.
+        key: public CURVE key, as Z85; empty without CURVE.
     """
 
     fd: int
@@ -67,31 +67,31 @@ class _Peer:
 
 
 class Audience:
-    """Belongs to the thread that owns the socket.
+    """The thread that owns the socket calls all methods.
 
     Args:
         xpub: bound, with XPUB_VERBOSER.
-        most: connections there may be; fewer where the process may have few descriptors.
+        max_connections: limit; lower if the process may have few descriptors.
     """
 
-    def __init__(self, xpub: zmq.Socket[bytes], clock: Clock, most: int) -> None:
+    def __init__(self, xpub: zmq.Socket[bytes], clock: Clock, max_connections: int) -> None:
         self._xpub, self._clock = xpub, clock
-        self._most = min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)
+        self._max = min(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)
         self._here = _place_of(str(xpub.getsockopt_string(zmq.LAST_ENDPOINT)))
         self._subscriptions: Counter[bytes] = Counter()
-        self._peers: dict[int, _Peer] = {}  # by descriptor, the longest connected first
+        self._peers: dict[int, _Peer] = {}  # by descriptor, oldest connection first
         self._addresses: dict[str, _Allowance] = {}
-        self._let_in: set[str] | None = None  # keys, since a reload
-        self._told = -_TELL_NS
-        self._cut = 0
+        self._let_in: set[str] | None = None  # keys of the last reload
+        self._warned_ns = -_WARN_EVERY_NS
+        self._cut_count = 0
         name = f"inproc://peers-{id(self)}"
         xpub.monitor(name, _EVENTS)
         self._monitor = xpub.context.socket(zmq.PAIR)
-        self._monitor.setsockopt(zmq.RCVHWM, 0)  # libzmq's own thread waits where it is full
+        self._monitor.setsockopt(zmq.RCVHWM, 0)  # a full queue would block libzmq's own thread
         self._monitor.connect(name)
 
     def __len__(self) -> int:
-        """Subscriptions that are held."""
+        """Number of subscriptions."""
         return sum(self._subscriptions.values())
 
     @property
@@ -99,10 +99,10 @@ class Audience:
         return len(self._peers)
 
     def poll(self) -> set[bytes]:
-        """Take note of who came, went and asked; the prefixes that were subscribed to."""
+        """Process events of peers; returns the prefixes of new subscriptions."""
         self._note_connections()
         fresh = set()
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MAX_EVENTS):
             try:
                 frame = self._xpub.recv(zmq.NOBLOCK, copy=False)
             except zmq.Again:
@@ -110,17 +110,17 @@ class Audience:
             event = frame.bytes
             prefix = event[1:]
             may_ask = self._may_ask(frame)
-            if event[:1] == b"\x01":  # counted whoever it is: libzmq will tell of its end
+            if event[:1] == b"\x01":  # counted for every peer: libzmq will report its end
                 self._subscriptions[prefix] += 1
                 if may_ask:
                     fresh.add(prefix)
             elif event[:1] == b"\x00":
                 self._forget(prefix)
-        self._tell()
+        self._warn()
         return fresh
 
     def cut_off_all_but(self, keys: set[str]) -> None:
-        """End the connections of those whose keys are not let in any more, and of those that subscribe later."""
+        """End the connections of peers with other keys, now and when such a peer subscribes."""
         self._let_in = keys
         for peer in [*self._peers.values()]:
             if peer.key and peer.key not in keys:
@@ -143,15 +143,15 @@ class Audience:
                 self._make_room()
 
     def _make_room(self) -> None:
-        """Beyond what there may be, who is longest here without having subscribed goes; or else who has just come."""
+        """Beyond the limit, cut off the oldest peer without a subscription, or else the newest peer."""
         here = [peer for peer in self._peers.values() if not peer.cut]
-        if len(here) > self._most:
+        if len(here) > self._max:
             self._cut_off(next((peer for peer in here if not peer.subscribed), here[-1]))
 
     def _may_ask(self, frame: zmq.Frame) -> bool:
-        """Whether a peer is within its limits, and its key still let in; it is cut off otherwise.
+        """Whether a peer is within its limits and its key is allowed; otherwise it is cut off.
 
-        Ends of subscriptions that libzmq makes up for a peer that is gone have no peer.
+        libzmq ends the subscriptions of a lost peer with events that have no peer.
         """
         fd = _descriptor_of(frame)
         if fd is None:
@@ -168,14 +168,14 @@ class Audience:
         return not peer.cut
 
     def _of_address(self, address: str, now: int) -> _Allowance:
-        found = self._addresses.pop(address, None) or _Allowance(_MOST_AN_ADDRESS, _ADDRESS_RATE, now)
-        self._addresses[address] = found  # the last that was used is last
-        if len(self._addresses) > _MOST_ADDRESSES:
+        found = self._addresses.pop(address, None) or _Allowance(_MAX_PER_ADDRESS, _ADDRESS_RATE, now)
+        self._addresses[address] = found  # most recently used last
+        if len(self._addresses) > _MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
         return found
 
     def _new_peer(self, fd: int) -> _Peer:
-        return _Peer(fd, _Allowance(_MOST_A_PEER, _PEER_RATE, self._clock.monotonic_ns()))
+        return _Peer(fd, _Allowance(_MAX_PER_PEER, _PEER_RATE, self._clock.monotonic_ns()))
 
     def _forget(self, prefix: bytes) -> None:
         if self._subscriptions[prefix] <= 1:
@@ -184,29 +184,29 @@ class Audience:
             self._subscriptions[prefix] -= 1
 
     def _cut_off(self, peer: _Peer) -> None:
-        """End the connection; libzmq notices, and closes the descriptor. Where libzmq has closed it already, and the
-        number may be another's, nothing is left to end, and nothing is counted."""
+        """End the connection; libzmq notices and closes the descriptor. If libzmq has closed it already, the number may
+        be another connection's, and nothing happens."""
         if peer.cut:
             return
         peer.cut = True
         with suppress(OSError), _borrowed(peer.fd) as connection:
             if _place(connection.getsockname()) == self._here:
-                self._cut += 1
+                self._cut_count += 1
                 _abort(connection)
 
-    def _tell(self) -> None:
+    def _warn(self) -> None:
         now = self._clock.monotonic_ns()
-        if self._cut and now - self._told >= _TELL_NS:
+        if self._cut_count and now - self._warned_ns >= _WARN_EVERY_NS:
             log.warning(
                 "subscribers were cut off",
-                connections=self._cut,
-                reason="too many, asking for too much, or no longer let in",
+                connections=self._cut_count,
+                reason="too many connections or requests, or a key that is no longer allowed",
             )
-            self._told, self._cut = now, 0
+            self._warned_ns, self._cut_count = now, 0
 
 
 def in_use(endpoint: str) -> bool:
-    """Somebody listens on an ipc:// path: libzmq would take it away from them without a word."""
+    """Whether a process listens on an ipc:// path: libzmq would take the path over silently."""
     path = endpoint.removeprefix("ipc://")
     if path == endpoint or path.startswith("@"):
         return False
@@ -220,7 +220,7 @@ def in_use(endpoint: str) -> bool:
 
 
 def matching(names: Sequence[bytes], prefixes: Collection[bytes]) -> Iterator[bytes]:
-    """The names that begin with one of the prefixes, in order."""
+    """The names with one of the prefixes, in order."""
     for name in names:
         if any(name[:length] in prefixes for length in range(len(name) + 1)):
             yield name
@@ -230,12 +230,11 @@ def matching(names: Sequence[bytes], prefixes: Collection[bytes]) -> Iterator[by
 def _borrowed(fd: int) -> Iterator[socket.socket]:
     """A connection that libzmq owns.
 
-    A second descriptor keeps the connection from becoming another's if libzmq closes the first in between. Where the
-    table of descriptors is full there is no second one, and that is when connections must be cut off: then the first
-    is used, and stays libzmq's.
+    A second descriptor keeps the number from going to another connection if libzmq closes the first in between. If the
+    table of descriptors is full, the first is used: this is when connections must be cut off.
 
     Raises:
-        OSError: it is closed, or no connection.
+        OSError: it is closed, or not a connection.
     """
     with ExitStack() as stack:
         with suppress(OSError):
@@ -247,17 +246,17 @@ def _borrowed(fd: int) -> Iterator[socket.socket]:
 
 
 def _abort(connection: socket.socket) -> None:
-    """So that whoever sends is told when libzmq closes its side, and does not wait for room; and without what has come
-    and nobody has read, megabytes of it in a flood, which libzmq would hand over bit by bit."""
+    """Shut down both directions, so that the peer sees a reset and does not wait for room. Unread data, megabytes in a
+    flood, is thrown away: libzmq would hand it over bit by bit."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.shutdown(socket.SHUT_RDWR)
-    for _ in range(_MOST_READS):
+    for _ in range(_MAX_READS):
         if not connection.recv(_READ_BYTES, socket.MSG_DONTWAIT):
             return
 
 
 def _place_of(endpoint: str) -> object:
-    """What a connection to an endpoint has at this end."""
+    """The local address of connections to an endpoint."""
     scheme, _, address = endpoint.partition("://")
     if scheme == "tcp":
         return int(address.rpartition(":")[2])
@@ -265,7 +264,7 @@ def _place_of(endpoint: str) -> object:
 
 
 def _place(name: object) -> object:
-    """A port, or a path."""
+    """A port or a path."""
     return name[1] if isinstance(name, tuple) else name
 
 

@@ -1,4 +1,4 @@
-"""Results become messages, and messages are numbered."""
+"""Builds messages from results, and numbers them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from daemon.clock import Clock
 from daemon.messages import Detection, ImageSize, Latency, Message, Metrics, Status, topic
 from daemon.messages import Detections as DetectionsMessage
-from daemon.pipeline.ledger import MOST_GONE, Ledger
+from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
 from daemon.publish.audience import matching
 from detectors.detections import Detections
 
 
 class MessageBuilder:
-    """Numbers the messages of each topic, and remembers the last status of each source.
+    """Numbers the messages of each topic, and keeps the last status of each source.
 
     Args:
         instance: id of the daemon's run.
@@ -27,13 +27,13 @@ class MessageBuilder:
 
     def __init__(self, instance: str, ledger: Ledger, clock: Clock) -> None:
         self._instance, self._ledger, self._clock = instance, ledger, clock
-        self._topics: dict[str, bytes] = {}  # of each source's detections
+        self._topics: dict[str, bytes] = {}  # of detections, by source
         self._index: Counter[bytes] = Counter()
         self._last_status: dict[bytes, Status] = {}
-        self._gone: dict[str, None] = {}  # removed sources whose counters are kept, the longest removed first
+        self._gone: dict[str, None] = {}  # removed sources with counters, longest removed first
 
     def detections(self, result: Result, boxes: list[Detection]) -> tuple[bytes, DetectionsMessage]:
-        """The message of one frame, and its topic. Its total latency ends now."""
+        """Topic and message of one frame. Its total latency ends now."""
         frame, times = result.frame, result.times
         name = self._topics.get(frame.source) or self._topics.setdefault(
             frame.source, topic("detections", frame.source)
@@ -65,7 +65,7 @@ class MessageBuilder:
         return name, message
 
     def report(self, report: Report) -> Message | None:
-        """A status or metrics message with its number; None where a source is gone, of which nothing is sent."""
+        """A status or metrics message with its index; None if the report is about a removed source."""
         message = report.message
         if message is None:
             self._last_status.pop(report.topic, None)
@@ -78,7 +78,7 @@ class MessageBuilder:
         return self._numbered(report.topic, message)
 
     def last_statuses(self, prefixes: Collection[bytes]) -> list[tuple[bytes, Message]]:
-        """What newcomers are told: the last status of each source whose topic begins with one of these."""
+        """The last status of each source whose topic has one of these prefixes, for new subscribers."""
         names = matching([*self._last_status], prefixes)
         return [(name, self._numbered(name, self._last_status[name])) for name in names]
 
@@ -88,8 +88,8 @@ class MessageBuilder:
         return msgspec.structs.replace(message, index=index)  # structs are frozen
 
     def _forget_oldest(self) -> None:
-        """Counters of the longest removed sources, beyond those that are kept for one that comes back."""
-        while len(self._gone) > MOST_GONE:
+        """Forget the counters of the longest removed sources beyond `MAX_GONE`."""
+        while len(self._gone) > MAX_GONE:
             source = next(iter(self._gone))
             del self._gone[source]
             self._topics.pop(source, None)
@@ -98,8 +98,10 @@ class MessageBuilder:
 
 
 def boxes_of(results: Sequence[Result]) -> Iterator[list[Detection]]:
-    """The boxes of each frame as they go on the wire; rounded for all frames at once, which costs half as much."""
-    for served, group in groupby(results, key=lambda result: result.served):  # another model may take over in between
+    """The boxes of each frame as they are on the wire. Rounding all frames at once costs half as much."""
+    for served, group in groupby(
+        results, key=lambda result: result.served
+    ):  # results of two models may follow each other
         yield from _rounded([result.detections for result in group], served.labels)
 
 

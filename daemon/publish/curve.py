@@ -15,7 +15,7 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Write name.key and name.key_secret (readable by the owner alone) and return their paths.
 
     Raises:
-        LookoutError: the folder cannot be written, or holds a pair of this name.
+        LookoutError: the folder cannot be written, or has a pair of this name.
     """
     secret = folder / f"{name}.key_secret"
     if secret.exists():

@@ -1,4 +1,4 @@
-"""Where messages leave the daemon."""
+"""The port through which messages leave the daemon."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from daemon.messages import Message
 
 
 class Sink(Protocol):
-    """Takes messages that are numbered and accounted for. The publisher's thread alone calls it.
+    """Sends messages that are numbered and accounted for. Only the publisher thread calls it.
 
-    A sink never blocks: a message that a slow receiver has no room for is lost to that receiver, which sees the gap in
-    `index`.
+    A sink never blocks. A receiver without room loses the message, and sees the gap in `index`.
     """
 
     def send(self, topic: bytes, message: Message) -> None:
-        """Take one message; it may stay here until `flush`."""
+        """Send one message, at the latest at the next `flush`."""
         ...
 
     def flush(self) -> None:
-        """Hand over what was sent."""
+        """Hand over all messages."""
         ...
 
     def newcomers(self) -> Collection[bytes]:
-        """Return the topic prefixes that were subscribed to since the last call: the last status of each such source
-        is sent again."""
+        """The topic prefixes of new subscriptions since the last call. The publisher repeats the last status of each of
+        these sources."""
         ...
 
     @property
     def subscriptions(self) -> int:
-        """How many are held now."""
+        """Number of subscriptions."""
         ...
 
     def close(self) -> None:
-        """Send what is left, within a time limit. Also where nothing was ever sent; a second call does nothing."""
+        """Send the rest within a time limit. A second call does nothing."""
         ...

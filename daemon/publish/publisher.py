@@ -18,20 +18,20 @@ from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.1
-_MOST = 256  # messages at a time
-_EVERY_S = 0.002  # live: what comes closer together is sent together, so that this thread wakes less often
-_NEWCOMERS_NS = 20_000_000  # between two looks at new subscriptions
+_MAX_ITEMS = 256  # messages at a time
+_EVERY_S = 0.002  # live: pause between batches of messages, so that this thread wakes less often
+_NEWCOMERS_NS = 20_000_000  # between two polls for new subscriptions
 
 
 class Publisher(threading.Thread):
-    """Sends what is in the outbox, in order, and accounts for it.
+    """Sends the items of the outbox in order, and accounts for them.
 
     Args:
         sinks: closed by this thread when it ends.
         instance: id of the daemon's run.
 
     Attributes:
-        has_subscribers: set as long as there is a subscription.
+        has_subscribers: set while there is a subscription.
     """
 
     def __init__(self, sinks: Sequence[Sink], outbox: Outbox, ledger: Ledger, instance: str, runtime: Runtime) -> None:
@@ -44,7 +44,7 @@ class Publisher(threading.Thread):
         self.has_subscribers = threading.Event()
 
     def stop(self, timeout_s: float) -> None:
-        """Send what is left, close the sinks and end, within the time."""
+        """Send the rest, close the sinks and end, within a time limit."""
         self._ending.set()
         if self.ident is None:
             self._close()
@@ -64,7 +64,7 @@ class Publisher(threading.Thread):
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
-        """Queue a status message and log it; called from capture threads and the monitor."""
+        """Queue a status message and log it; any thread may call it."""
         status = Status(
             instance=self._instance,
             source=source,
@@ -82,7 +82,7 @@ class Publisher(threading.Thread):
         self._outbox.report(Report(topic("status", source), status))
 
     def forget(self, source: str) -> None:
-        """A source is gone, and what was announced of it is the past."""
+        """Forget the status of a removed source."""
         self._outbox.report(Report(topic("status", source), None, source))
 
     def run(self) -> None:
@@ -93,7 +93,7 @@ class Publisher(threading.Thread):
                         self._clock.wait(self._ending, _EVERY_S)
                     pulse.beat()
                 while self.run_once(0.0):
-                    pulse.beat()  # what is left
+                    pulse.beat()  # the rest
         except Exception as error:
             log.exception("publisher failed")
             self._runtime.on_failure(f"publisher failed: {error}")
@@ -101,8 +101,8 @@ class Publisher(threading.Thread):
             self._close()
 
     def run_once(self, timeout_s: float) -> int:
-        """Send what waits; how many messages that were."""
-        items = self._outbox.take(_MOST, timeout_s)
+        """Send the waiting items; returns their number."""
+        items = self._outbox.get(_MAX_ITEMS, timeout_s)
         now = self._clock.monotonic_ns()
         if not items or now - self._looked_ns >= _NEWCOMERS_NS:
             self._looked_ns = now
@@ -120,7 +120,7 @@ class Publisher(threading.Thread):
         return len(items)
 
     def _send_counted(self, result: Result, boxes: list[Detection]) -> None:
-        """A result that breaks the publisher is in the accounts all the same."""
+        """Send a result and count it. A result that breaks the publisher is counted as dropped."""
         try:
             name, message = self._build.detections(result, boxes)
             self._send(name, message)
@@ -134,7 +134,7 @@ class Publisher(threading.Thread):
             sink.send(name, message)
 
     def _look_for_newcomers(self) -> None:
-        """Tell each the state of the sources that it subscribes to."""
+        """Repeat the last status of each source with a new subscriber."""
         prefixes = {prefix for sink in self._sinks for prefix in sink.newcomers()}
         if any(sink.subscriptions for sink in self._sinks):
             self.has_subscribers.set()

@@ -41,8 +41,8 @@ def name_threads() -> None:
 
 def disable_core_dumps() -> None:
     """A core dump would hold passwords and keys. To get one, raise the limit of the running process with prlimit(1)."""
-    _, most = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))
 
 
 def raise_nofile_limit() -> None:
@@ -51,7 +51,9 @@ def raise_nofile_limit() -> None:
     Raises:
         LookoutError: the maximum is too low to start; libzmq would end the process without a message.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    if 0 <= most < _MIN_FILES:
-        raise LookoutError(f"the process may open {most} files, of which {_MIN_FILES} are needed: raise `ulimit -n`")
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    if 0 <= hard_limit < _MIN_FILES:
+        raise LookoutError(
+            f"the process may open {hard_limit} files, of which {_MIN_FILES} are needed: raise `ulimit -n`"
+        )

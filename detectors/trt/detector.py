@@ -112,7 +112,7 @@ class TrtDetector:
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             self.labels = len(labels)
             threads = options.threads or min(_MAX_COPY_THREADS, os.cpu_count() or 1)
-            self.copiers = _own(HostCopyPool(self.device, threads), undo)
+            self.copy_pool = _own(HostCopyPool(self.device, threads), undo)
             self._run_trial(model)
             watch.lap("trial")
             self._samples: dict[tuple[int, int], DeviceImage] = {}

@@ -21,13 +21,13 @@ from detectors.trt.staging import Batch, Boxes, H, HostCopyPool, Stage
 
 
 class Loaded(Protocol):
-    """What lanes share of an engine that is loaded; `detectors.trt.detector.TrtDetector` is one.
+    """The parts of a loaded engine that lanes share; `detectors.trt.detector.TrtDetector` is one.
 
     Attributes:
-        labels: how many the model has.
+        labels: number of labels of the model.
         input, output: names of the engine's tensors.
         output_shape: without the batch.
-        dynamic: batches of all sizes up to `max_batch`; otherwise of that one.
+        dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
         preprocess, postprocess: kernels.
     """
 
@@ -36,7 +36,7 @@ class Loaded(Protocol):
     head: Head
     labels: int
     needs: Needs
-    copiers: HostCopyPool
+    copy_pool: HostCopyPool
     preprocess: Module
     postprocess: Module
     input: str
@@ -50,7 +50,7 @@ class Loaded(Protocol):
 
 @dataclass(frozen=True)
 class _Graphs:
-    """The stages of one batch size, each a graph, so that each can be timed."""
+    """One CUDA graph for each stage of a batch size, so that each can be timed."""
 
     preprocess: Graph
     infer: Graph
@@ -60,14 +60,14 @@ class _Graphs:
 class TrtLane:
     """See `detectors.port.Lane`.
 
-    A batch costs the copies of its host pictures, three graph launches and one wait. Sizes without graphs of their own
-    are padded to the next that has them. Everything is allocated here.
+    A batch costs the copies of its host pictures, three graph launches and one wait. A batch is padded to the next size
+    with graphs. The constructor allocates everything.
 
-    Each size has an execution context of its own, because a context whose shape changes invalidates what was captured
-    from it. One runs at a time, so that all share one memory for activations.
+    Each size has its own execution context, because a context that changes its shape invalidates graphs captured from
+    it. Only one runs at a time, so all share one memory for activations.
 
     Args:
-        sizes: of batches; None for all that the detector may take.
+        sizes: of batches; None for all sizes of the detector.
     """
 
     def __init__(self, loaded: Loaded, sizes: Sequence[int] | None = None) -> None:
@@ -75,37 +75,37 @@ class TrtLane:
         sizes = sizes or (batch_sizes(loaded.max_batch) if loaded.dynamic else [loaded.max_batch])
         with ExitStack() as undo:
             self._undo = undo
-            self._stream = self._keep(Stream())
+            self._stream = self._own_handle(Stream())
             try:
                 self._allocate(sizes[-1])
                 self._graphs = {size: self._capture(size) for size in sizes}
             except BaseException:
                 self._settle()
                 raise
-            undo.callback(self._stream.synchronize)  # before anything is released
+            undo.callback(self._stream.synchronize)  # before buffers are released
             self._undo = undo.pop_all()
         self._next = [min(size for size in sizes if size >= count) for count in range(sizes[-1] + 1)]
 
-    def _allocate(self, most: int) -> None:
-        """For batches of up to so many."""
+    def _allocate(self, max_batch: int) -> None:
+        """Allocate buffers for batches up to this size."""
         loaded, needs = self._loaded, self._loaded.needs
-        self._events = [self._keep(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
-        self._input = self._keep(DeviceBuffer(needs.input(most)))
-        self._raw = self._keep(DeviceBuffer(needs.output(most)))
-        self._activations = self._keep(DeviceBuffer(needs.activations))
-        self._batch = Batch(most, needs.frame, loaded.head.spec, loaded.copiers, self._keep)
+        self._events = [self._own_handle(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
+        self._input = self._own_handle(DeviceBuffer(needs.input(max_batch)))
+        self._raw = self._own_handle(DeviceBuffer(needs.output(max_batch)))
+        self._activations = self._own_handle(DeviceBuffer(needs.activations))
+        self._batch = Batch(max_batch, needs.frame, loaded.head.spec, loaded.copy_pool, self._own_handle)
         self._boxes = Boxes(
             loaded.postprocess,
             loaded.head,
             loaded.labels,
             loaded.output_shape,
             loaded.options.wanted,
-            most,
+            max_batch,
             self._raw,
             self._batch.places,
-            self._keep,
+            self._own_handle,
         )
-        self._fetcher = self._keep(Fetcher(loaded.device, loaded.preprocess))
+        self._fetcher = self._own_handle(Fetcher(loaded.device, loaded.preprocess))
         self._contexts: dict[int, Any] = {}
         self._undo.callback(self._release_contexts)
 
@@ -113,7 +113,7 @@ class TrtLane:
         try:
             return self._detect(images)
         except BaseException:
-            self._settle()  # whoever has the pictures may release them now
+            self._settle()  # the caller may release the pictures now
             raise
 
     def _detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
@@ -137,7 +137,7 @@ class TrtLane:
         return self._boxes.results(len(images)), StageTimes(*times)
 
     def raw(self, image: Image) -> Floats:
-        """What the model gives for one picture, without the batch dimension; slow, for a look at the model."""
+        """The model's output for one picture, without the batch dimension; slow, for checks of the model."""
         size = self._next[1]
         output = np.empty(self._loaded.output_shape, np.float32)
         self._batch.fill([image], size, self._stream)
@@ -148,7 +148,7 @@ class TrtLane:
         return output
 
     def replay(self, size: int, times: int) -> float:
-        """Seconds for so many replays of the engine's graph alone: what `detect` can never be faster than.
+        """Seconds for replays of the engine's graph alone: a lower bound for `detect`.
 
         Args:
             size: a batch size with a graph of its own.
@@ -167,17 +167,17 @@ class TrtLane:
     def close(self) -> None:
         self._undo.close()
 
-    def _keep(self, handle: H) -> H:
+    def _own_handle(self, handle: H) -> H:
         self._undo.callback(handle.close)
         return handle
 
     def _settle(self) -> None:
-        """After a failure, before anything is released that what is enqueued would use."""
+        """After a failure, wait for enqueued work before its buffers are released."""
         with suppress(CudaError):
             self._stream.synchronize()
 
     def _capture(self, size: int) -> _Graphs:
-        """After a run that lets TensorRT do its lazy work."""
+        """Make the graphs of one batch size."""
         self._make_context(size)
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
         return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._boxes.launch)))
@@ -186,7 +186,7 @@ class TrtLane:
         self._contexts = {}
 
     def _make_context(self, size: int) -> None:
-        """In `_contexts` alone: an error's traceback must not keep it beyond what it was made from."""
+        """Keep the context only in `_contexts`: a traceback must not keep it longer than its engine."""
         loaded, spec = self._loaded, self._loaded.head.spec
         self._contexts[size] = loaded.make_context()
         if self._contexts[size] is None:
@@ -199,12 +199,13 @@ class TrtLane:
             raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
 
     def _captured(self, stage: Stage, size: int) -> Graph:
-        """Launched once, so that the first batch of this size is as fast as all others."""
+        """A stage as a graph. It runs once before the capture, for TensorRT's lazy work, and once after it, so that the
+        first batch is as fast as all others."""
         stage(size, self._stream)
         self._stream.synchronize()
         with self._stream.capture() as captured:
             stage(size, self._stream)
-        graph = self._keep(captured[0])
+        graph = self._own_handle(captured[0])
         graph.launch(self._stream)
         self._stream.synchronize()
         return graph

@@ -1,4 +1,4 @@
-"""Around the engine, in a lane's buffers: what the kernels are told of a batch, and the boxes they leave."""
+"""Buffers of a lane around the engine: the description of a batch for the kernels, and the boxes that they write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from detectors.trt import kernels
 from detectors.trt.memory import CAPACITY
 
 log = structlog.get_logger(__name__)
-_WORTH_A_THREAD = 1 << 20  # bytes; less is copied before another thread is awake
+_MIN_PART_BYTES = 1 << 20  # a smaller part is copied before another thread is awake
 _fit = lru_cache(maxsize=1024)(fit)
 
 
@@ -33,36 +33,36 @@ class Handle(Protocol):
 H = TypeVar("H", bound=Handle)
 
 
-class Keep(Protocol):
-    """Takes a handle into the lane's care, and gives it back."""
+class Own(Protocol):
+    """Registers a handle that the lane closes, and returns it."""
 
     def __call__(self, handle: H) -> H: ...
 
 
 class Batch:
-    """The pictures of a batch as preprocess reads them: where each lies, how, and where it goes in the input.
+    """The pictures of a batch as preprocess reads them: address, format, and place in the input.
 
     Args:
-        most: pictures at most.
-        frame: bytes of the largest picture that there is room for from the start.
-        copiers: threads that copy host pictures.
+        max_batch: maximum number of pictures.
+        frame: bytes reserved for each host picture.
+        copy_pool: copies host pictures.
     """
 
-    def __init__(self, most: int, frame: int, spec: InputSpec, copiers: HostCopyPool, keep: Keep) -> None:
-        self._spec, self._copiers = spec, copiers
-        self._slots = [keep(_Slot(frame)) for _ in range(most)]
-        pictures, places = most * kernels.PICTURE.itemsize, most * kernels.PLACEMENT.itemsize
-        self._host = keep(PinnedBuffer(pictures + places))
-        self._device = keep(DeviceBuffer(pictures + places))
-        self._pictures = self._host.view((most,), kernels.PICTURE)
-        self._places = self._host.view((most,), kernels.PLACEMENT, pictures)
+    def __init__(self, max_batch: int, frame: int, spec: InputSpec, copy_pool: HostCopyPool, own: Own) -> None:
+        self._spec, self._copy_pool = spec, copy_pool
+        self._slots = [own(_Slot(frame)) for _ in range(max_batch)]
+        pictures, places = max_batch * kernels.PICTURE.itemsize, max_batch * kernels.PLACEMENT.itemsize
+        self._host = own(PinnedBuffer(pictures + places))
+        self._device = own(DeviceBuffer(pictures + places))
+        self._pictures = self._host.view((max_batch,), kernels.PICTURE)
+        self._places = self._host.view((max_batch,), kernels.PLACEMENT, pictures)
         self._planes = self._pictures["plane0"], self._pictures["plane1"]
         self._grown = False
-        self._described: list[tuple[object, ...] | None] = [None] * most
+        self._described: list[tuple[object, ...] | None] = [None] * max_batch
         self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
 
     def fill(self, images: Sequence[Image], size: int, stream: Stream) -> None:
-        """Enqueue the copies of host pictures, and of what describes all; pictures up to `size` repeat the last."""
+        """Enqueue the copies of host pictures and of the descriptions; pictures up to `size` repeat the last one."""
         staged: list[tuple[_Slot, HostImage]] = []
         for number, image in enumerate(images):
             box = _fit(image.width, image.height, self._spec)
@@ -81,11 +81,11 @@ class Batch:
             self._pictures[count:size] = self._pictures[count - 1]
             self._places[count:size] = self._places[count - 1]
             self._described[count:size] = [None] * (size - count)
-        self._copiers.copy(staged, stream)
+        self._copy_pool.copy(staged, stream)
         self._device.upload(self._host, stream)
 
     def _grow(self, slot: _Slot, image: HostImage, stream: Stream) -> None:
-        """For a picture larger than any before here, which is rare: waits, and takes memory that was not planned."""
+        """Grow a slot for a larger picture, which is rare: it waits, and takes memory beyond the plan."""
         if not self._grown:
             log.warning("pictures larger than gpu.frame_size take more memory", width=image.width, height=image.height)
         self._grown = True
@@ -113,25 +113,25 @@ class Batch:
 
 
 class _Slot:
-    """Where one host picture is staged: pinned here, and on the device."""
+    """Buffers of one host picture: pinned memory, and memory on the device."""
 
     def __init__(self, size: int) -> None:
         self._undo = ExitStack()
-        self._take(size)
+        self._allocate(size)
 
     def grow(self, size: int) -> None:
         self.close()
-        self._take(size)
+        self._allocate(size)
 
     def copy(self, image: HostImage, part: slice, stream: Stream) -> None:
-        """Some bytes of a picture into pinned memory, and enqueue their way to the device."""
+        """Copy a part of a picture into pinned memory, and enqueue its copy to the device."""
         np.copyto(self._bytes[part], image.bgr.reshape(-1)[part])
         self.device.mirror(self.pinned, part.start, part.stop - part.start, stream)
 
     def close(self) -> None:
         self._undo.close()
 
-    def _take(self, size: int) -> None:
+    def _allocate(self, size: int) -> None:
         with ExitStack() as undo:
             self.pinned = PinnedBuffer(size)
             undo.callback(self.pinned.close)
@@ -142,10 +142,10 @@ class _Slot:
 
 
 class HostCopyPool:
-    """Threads that bring host pictures into pinned memory, shared by all lanes: one alone is slower than the bus.
+    """Threads that copy host pictures into pinned memory, shared by all lanes: one thread is slower than the bus.
 
     Args:
-        threads: how many there are.
+        threads: their number.
     """
 
     def __init__(self, device: Device, threads: int) -> None:
@@ -157,8 +157,8 @@ class HostCopyPool:
         self._executor.shutdown()
 
     def copy(self, staged: Sequence[tuple[_Slot, HostImage]], stream: Stream) -> None:
-        """Copy all; each piece is on its way to the device while the next is copied. Where one fails the others have
-        ended, too, when that is told: what they write to may be freed then."""
+        """Copy all pictures; each part travels to the device while the next is copied. If a part fails, all others have
+        ended before the error is raised, so that buffers may be freed."""
         pieces = [(slot, image, part) for slot, image in staged for part in self._parts(image, len(staged))]
         if len(pieces) == 1:
             slot, image, part = pieces[0]
@@ -176,21 +176,21 @@ class HostCopyPool:
         slot.copy(image, part, stream)
 
     def _parts(self, image: HostImage, count: int) -> list[slice]:
-        """Of a picture, when it is one of `count`: as many as give every thread something worth waking up for."""
+        """Parts of a picture, one of `count`, so that every thread has a part of a useful size."""
         size = image.bgr.nbytes
-        parts = max(1, min(self._threads // count, size // _WORTH_A_THREAD))
+        parts = max(1, min(self._threads // count, size // _MIN_PART_BYTES))
         bounds = [size * part // parts for part in range(parts + 1)]
         return [slice(*bound) for bound in pairwise(bounds)]
 
 
 class Boxes:
-    """Decoding, thresholds and NMS, and the kept boxes of a batch in host memory.
+    """Decoding, thresholds and NMS on the device, and the kept boxes of a batch in host memory.
 
     Args:
         module: the kernels of postprocess.cu.
-        labels: how many the model has.
+        labels: number of labels of the model.
         raw: the model's output.
-        shape: of one picture's part of it.
+        shape: of the output of one picture.
         places: address of the batch's placements.
     """
 
@@ -201,34 +201,34 @@ class Boxes:
         labels: int,
         shape: tuple[int, ...],
         wanted: PostprocessParams,
-        most: int,
+        max_batch: int,
         raw: DeviceBuffer,
         places: np.uint64,
-        keep: Keep,
+        own: Own,
     ) -> None:
         self._module, self._collect, self._select = module, f"collect_{head.name}", f"select_{head.name}"
         self._rows = shape[1] if head.name == "yolov8" else shape[0]
-        scratch = [keep(DeviceBuffer(most * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
-        self._counts = keep(DeviceBuffer(4 * most))
-        found = most * wanted.max_detections * 24
-        self._results = keep(PinnedBuffer(found + 12 * most))
-        self._boxes = self._results.view((most, wanted.max_detections, 6), np.float32)
+        scratch = [own(DeviceBuffer(max_batch * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
+        self._counts = own(DeviceBuffer(4 * max_batch))
+        found = max_batch * wanted.max_detections * 24
+        self._results = own(PinnedBuffer(found + 12 * max_batch))
+        self._boxes = self._results.view((max_batch, wanted.max_detections, 6), np.float32)
         self._boxes[...] = 0
-        columns = [found + 4 * most * part for part in range(3)]
-        self._counts_of_each = [self._results.view((most,), np.int32, column) for column in columns]
+        columns = [found + 4 * max_batch * part for part in range(3)]
+        self._counts_of_each = [self._results.view((max_batch,), np.int32, column) for column in columns]
         pointers = [buffer.pointer for buffer in (raw, *scratch, self._counts)]
         classes = head.classes or 1  # an end-to-end row names its class instead
         row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
         self._output = np.array([row], dtype=kernels.OUTPUT)
-        wishes = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        limits = (*wishes, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, labels)
+        requested = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
+        limits = (*requested, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, labels)
         self._limits = np.array([limits], dtype=kernels.LIMITS)
         self._places = places
         begin = self._results.pointer
         self._targets = np.array([(begin, *(begin + column for column in columns))], dtype=kernels.RESULTS)
 
     def launch(self, size: int, stream: Stream) -> None:
-        """Enqueue all of it for a batch."""
+        """Enqueue the kernels for a batch."""
         self._counts.clear(stream)
         output, limits = self._output, self._limits
         self._module.launch(self._collect, *kernels.collect_grid(self._rows, size), stream, (output, limits))
@@ -236,7 +236,7 @@ class Boxes:
         self._module.launch(self._select, *kernels.select_grid(size), stream, arguments)
 
     def results(self, count: int) -> list[Detections]:
-        """Copies, because the next batch writes here again: one for the batch, of which each picture has a part."""
+        """The detections of each picture, in one copy for the batch, because the next batch writes here again."""
         kept, left_out, implausible = (counts[:count].tolist() for counts in self._counts_of_each)
         rows = self._boxes[:count, : max(kept)].copy()
         boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)

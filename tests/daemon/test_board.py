@@ -48,8 +48,8 @@ class Board:
             self._seq += 1
         return room
 
-    def take(self, most: int = 8) -> Batch:
-        return self.board.take(most, 0)
+    def take_batch(self, most: int = 8) -> Batch:
+        return self.board.take_batch(most, 0)
 
 
 def _names(batch: Batch) -> list[tuple[str, int]]:
@@ -59,7 +59,7 @@ def _names(batch: Batch) -> list[tuple[str, int]]:
 def test_live_keeps_the_newest_and_counts_the_rest(clock: ManualClock) -> None:
     board = Board(clock)
     board.put("a", "a", "a")
-    assert _names(board.take()) == [("a", 2)]
+    assert _names(board.take_batch()) == [("a", 2)]
     assert board.ledger.totals("a").superseded == 2
 
 
@@ -70,7 +70,7 @@ def test_what_comes_in_a_burst_waits_for_a_lane_that_is_idle(clock: ManualClock)
     assert board.put("a", hold_ns=25_000_000)
     clock.advance(0.001)
     assert not board.put("a", hold_ns=25_000_000)
-    assert _names(board.take()) == [("a", 0)]
+    assert _names(board.take_batch()) == [("a", 0)]
     assert woken == ["a"]
     assert board.put("a", hold_ns=25_000_000)
     clock.advance(0.026)
@@ -81,32 +81,32 @@ def test_what_comes_in_a_burst_waits_for_a_lane_that_is_idle(clock: ManualClock)
 def test_the_longest_waiting_goes_first_even_when_its_frame_is_replaced(clock: ManualClock) -> None:
     board = Board(clock)
     board.put("a", "b", "a", "c")
-    assert _names(board.take(2)) == [("a", 2), ("b", 1)]
+    assert _names(board.take_batch(2)) == [("a", 2), ("b", 1)]
 
 
 def test_lossless_leaves_sources_for_the_other_lane(clock: ManualClock) -> None:
     """A full batch of one lane, with frames of two sources, and meanwhile the third is there for the other."""
     board = Board(clock, depth=4, lanes=2)
     board.put("a", "b", "c", "a", "b", "c", "a", "b", "c")
-    assert _names(board.take(4)) == [("a", 0), ("b", 1), ("a", 3), ("b", 4)]
-    assert _names(board.take(4)) == [("c", 2), ("c", 5), ("c", 8)]
+    assert _names(board.take_batch(4)) == [("a", 0), ("b", 1), ("a", 3), ("b", 4)]
+    assert _names(board.take_batch(4)) == [("c", 2), ("c", 5), ("c", 8)]
 
 
 def test_no_more_are_taken_at_once_than_is_allowed(clock: ManualClock) -> None:
     board = Board(clock, batch=2)
     board.put("a", "b", "c")
-    assert _names(board.take(8)) == [("a", 0), ("b", 1)]
-    assert _names(board.take(1)) == [("c", 2)]
+    assert _names(board.take_batch(8)) == [("a", 0), ("b", 1)]
+    assert _names(board.take_batch(1)) == [("c", 2)]
 
 
 def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:
     board = Board(clock)
     board.put("a")
-    batch = board.take()
+    batch = board.take_batch()
     board.put("a", "b")
-    assert _names(board.take()) == [("b", 2)]
+    assert _names(board.take_batch()) == [("b", 2)]
     board.board.release(batch)
-    assert _names(board.take()) == [("a", 1)]
+    assert _names(board.take_batch()) == [("a", 1)]
 
 
 def test_a_frame_that_waited_too_long_is_stale(clock: ManualClock) -> None:
@@ -114,17 +114,17 @@ def test_a_frame_that_waited_too_long_is_stale(clock: ManualClock) -> None:
     board.put("a")
     clock.advance(2)
     board.put("b")
-    assert _names(board.take()) == [("b", 1)]
+    assert _names(board.take_batch()) == [("b", 1)]
     assert board.ledger.totals("a").stale == 1
 
 
 def test_lossless_gives_everything_in_order_and_shares_the_batch(clock: ManualClock) -> None:
     board = Board(clock, depth=4)
     board.put("a", "a", "a", "b")
-    first = board.take(3)
+    first = board.take_batch(3)
     assert _names(first) == [("a", 0), ("b", 3), ("a", 1)]
     board.board.release(first)
-    assert _names(board.take()) == [("a", 2)]
+    assert _names(board.take_batch()) == [("a", 2)]
 
 
 def test_lossless_there_is_no_room_and_then_there_is(clock: ManualClock) -> None:
@@ -134,13 +134,13 @@ def test_lossless_there_is_no_room_and_then_there_is(clock: ManualClock) -> None
     board.put("a")
     assert not board.put("a")
     assert told == []
-    batch = board.take()
+    batch = board.take_batch()
     assert told == ["a"]
     board.put("a")
     board.board.release(batch)
     assert told == ["a"]  # nobody waits any more
     assert not board.board.is_settled("a")
-    board.board.release(board.take())
+    board.board.release(board.take_batch())
     assert told == ["a", "a"]
     assert board.board.is_settled("a")
 
@@ -152,7 +152,7 @@ def test_a_closed_board_gives_what_is_left_and_takes_nothing_more(clock: ManualC
     board.put("b")
     assert board.ledger.totals("b").shutdown == 1
     assert not board.board.drained
-    board.take()
+    board.take_batch()
     assert board.board.drained
 
 
@@ -162,7 +162,7 @@ def test_who_is_retired_takes_nothing_and_calls_another(clock: ManualClock) -> N
     taken: list[list[tuple[str, int]]] = []
 
     def take(retired: Stop | None) -> None:
-        taken.append(_names(board.board.take(8, 60, retired)))
+        taken.append(_names(board.board.take_batch(8, 60, retired)))
 
     first = threading.Thread(target=take, args=(retired,))
     first.start()
@@ -192,7 +192,7 @@ def test_nothing_is_lost_between_many_threads(clock: ManualClock, depth: int | N
 
     def consume() -> None:
         while not board.board.drained:
-            batch = board.board.take(3, 0.01)
+            batch = board.board.take_batch(3, 0.01)
             for frame in batch.frames:
                 seen[frame.info.source].append(frame.info.seq)
             assert board.board.claim(batch)
@@ -217,9 +217,9 @@ def test_a_lane_leaves_frames_to_gather_while_another_has_more(clock: ManualCloc
     """Two of three sources are in flight: the frame of the third waits until as many wait."""
     board = Board(clock, gather=True)
     board.put("a", "b")
-    batch = board.take()
+    batch = board.take_batch()
     taken: list[Batch] = []
-    lane = threading.Thread(target=lambda: taken.append(board.board.take(8, 60.0)))
+    lane = threading.Thread(target=lambda: taken.append(board.board.take_batch(8, 60.0)))
     lane.start()
     board.put("c")
     lane.join(0.1)
@@ -234,10 +234,10 @@ def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
     """A model of batches of one: two sources in flight, and another lane takes the third at once."""
     board = Board(clock, gather=True, batch=1)
     board.put("a", "b", "c")
-    board.take()
-    board.take()
+    board.take_batch()
+    board.take_batch()
     taken: list[Batch] = []
-    lane = threading.Thread(target=lambda: taken.append(board.board.take(8, 60.0)), daemon=True)
+    lane = threading.Thread(target=lambda: taken.append(board.board.take_batch(8, 60.0)), daemon=True)
     lane.start()
     lane.join(60)
     assert _names(*taken) == [("c", 2)]
@@ -246,6 +246,6 @@ def test_what_fills_a_batch_waits_for_no_more(clock: ManualClock) -> None:
 def test_no_frame_waits_for_a_lane_that_takes_too_long(clock: ManualClock) -> None:
     board = Board(clock, gather=True)
     board.put("a", "b")
-    board.take()
+    board.take_batch()
     board.put("c")
-    assert _names(board.board.take(8, 0.01)) == [("c", 2)]
+    assert _names(board.board.take_batch(8, 0.01)) == [("c", 2)]

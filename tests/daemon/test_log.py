@@ -16,7 +16,7 @@ from tests.support.clock import ManualClock
 
 
 def test_lines_of_one_kind_are_held_back_and_counted(clock: ManualClock) -> None:
-    limiter = RateLimiter(clock, most=3, window_s=60)
+    limiter = RateLimiter(clock, limit=3, window_s=60)
 
     def passes(event: str, source: str | None = "door", method: str = "warning") -> dict[str, object] | None:
         line = {"event": event, **({"source": source} if source else {})}
@@ -85,7 +85,7 @@ def test_nothing_that_a_terminal_obeys_is_logged(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("level", ["debug"])
 def test_who_asks_for_every_frame_gets_every_frame(clock: ManualClock, level: str) -> None:
-    limiter = RateLimiter(clock, most=1)
+    limiter = RateLimiter(clock, limit=1)
     assert all(limiter(None, level, {"event": "frame", "source": "door"}) for _ in range(10))
 
 

@@ -25,7 +25,7 @@ from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
 from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
-from daemon.pipeline.ledger import MOST_GONE, Ledger, Rows
+from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
 from daemon.pipeline.outbox import Outbox, Report, Result, Served
 from daemon.pipeline.stages import BoxFilter, FilterStage
 from daemon.sources.port import DecodeBudget, Picture
@@ -90,7 +90,7 @@ def test_a_full_outbox_of_a_live_daemon_keeps_the_newest() -> None:
     ledger = Ledger(["cam"])
     outbox = Outbox(3, ledger, lossless=False)
     outbox.put([_result(ledger, seq) for seq in range(6)])
-    kept = [row.frame.seq for row in outbox.take(8, 0) if isinstance(row, Result)]
+    kept = [row.frame.seq for row in outbox.get(8, 0) if isinstance(row, Result)]
     assert kept == [3, 4, 5]
     assert ledger.totals("cam").outbox_full == 3
 
@@ -100,12 +100,12 @@ def test_what_an_outbox_gives_up_is_counted_once() -> None:
     ledger = Ledger(["cam"])
     outbox = Outbox(8, ledger, lossless=True)
     outbox.put([_result(ledger, seq) for seq in range(4)])
-    assert len(outbox.take(2, 0)) == 2
+    assert len(outbox.get(2, 0)) == 2
     assert outbox.sent()  # 0 is out
     outbox.abandon()
     outbox.abandon()
     assert not outbox.sent()  # 1 is not to go out any more
-    assert not outbox.take(8, 0)
+    assert not outbox.get(8, 0)
     outbox.put([_result(ledger, 4)])
     assert ledger.totals("cam").shutdown == 4
 
@@ -116,10 +116,10 @@ def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
     outbox = Outbox(8, ledger, lossless=True)
     outbox.put([_result(ledger, seq) for seq in range(2)])
     outbox.report(report := Report(b"metrics/", object()))  # type: ignore[arg-type]
-    assert len(outbox.take(8, 0)) == 3
+    assert len(outbox.get(8, 0)) == 3
     assert outbox.sent()
     outbox.abandon()
-    assert outbox.take(8, 0) == [report]
+    assert outbox.get(8, 0) == [report]
     assert [row["seq"] for row in ledger.drain()] == [1]
 
 
@@ -172,7 +172,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
     board.close()
     lane.go.set()
     lane.run()
-    (row,) = outbox.take(8, 0)
+    (row,) = outbox.get(8, 0)
     assert isinstance(row, Result)
     assert len(row.detections) == 0
     assert failures == []
@@ -204,16 +204,16 @@ def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_ord
     for seq in range(2):
         ledger.captured("cam")
         assert board.put(_frame("cam", seq))
-    first = board.take(1, 0)
+    first = board.take_batch(1, 0)
     assert [frame.info.seq for frame in first.frames] == [0]
     board.remove("cam")
     board.add("cam")
     ledger.captured("cam")
     assert board.put(_frame("cam", 2))
-    assert board.take(1, 0).frames == []
+    assert board.take_batch(1, 0).frames == []
     assert board.claim(first)
     board.release(first)
-    assert [frame.info.seq for frame in board.take(1, 0).frames] == [2]
+    assert [frame.info.seq for frame in board.take_batch(1, 0).frames] == [2]
     assert ledger.totals("cam").removed == 1
 
 
@@ -267,7 +267,7 @@ def test_nothing_is_said_of_a_source_after_its_end() -> None:
 
     while "up" not in said.states:
         capture.step()
-    board.release(board.take(1, 0))
+    board.release(board.take_batch(1, 0))
     clock.advance(1.0)
     capture.check_stalled(_Meanwhile(0.5, end))
     ending.join(60)
@@ -328,7 +328,7 @@ def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
 def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
     """An API client may add and remove sources with new names for ever."""
     ledger = Ledger(["cam"])
-    for number in range(5 * MOST_GONE):
+    for number in range(5 * MAX_GONE):
         source = f"guest-{number}"
         ledger.add(source)
         ledger.captured(source)
@@ -337,7 +337,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         if number % 50 == 0:
             ledger.drain()
             ledger.tidy()
-    assert len(ledger.sources) < 2 * MOST_GONE
+    assert len(ledger.sources) < 2 * MAX_GONE
     assert ledger.add(f"guest-{number}") == 1  # one that was there lately goes on
     assert list(ledger.counts()) == ["cam", f"guest-{number}"]
 
@@ -347,7 +347,7 @@ def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
     ledger = Ledger(["slow"])
     ledger.captured("slow")
     ledger.remove("slow")
-    for number in range(3 * MOST_GONE):
+    for number in range(3 * MAX_GONE):
         ledger.add(f"guest-{number}")
         ledger.remove(f"guest-{number}")
         ledger.tidy()

@@ -66,7 +66,7 @@ class End:
 
     def look_at_all(self) -> None:
         """Take frames, as lanes do."""
-        while (batch := self.board.take(1, 0)).frames:
+        while (batch := self.board.take_batch(1, 0)).frames:
             assert self.board.claim(batch)
             self.board.release(batch)
 
