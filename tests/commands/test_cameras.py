@@ -1,4 +1,4 @@
-"""`lookout cameras`: a small ONVIF camera answers a search in the network, and says which streams it has."""
+"""`lookout cameras` with a small ONVIF camera: discovery and streams."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _ask(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, objec
     return found
 
 
-def test_a_search_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """At the host that has answered, whatever it says of others; nonsense beside it is passed over."""
+def test_discovery_finds_a_camera(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the sender's host, whatever the answer contains; invalid answers are ignored."""
     with onvif_camera() as camera, answering(camera.port):
         found = _ask("--seconds", "2", capsys=capsys)
     ours = [row for row in found if row["name"] == "Street Lamp 3"]
@@ -46,7 +46,7 @@ def test_the_largest_stream_comes_first(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_a_camera_that_wants_a_password_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_password_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with onvif_camera(user="viewer") as camera:
         at = ("--seconds", "0", "--at", f"127.0.0.1:{camera.port}")
         (row,) = _ask(*at, capsys=capsys)
@@ -57,22 +57,22 @@ def test_a_camera_that_wants_a_password_says_so(capsys: pytest.CaptureFixture[st
         assert row["problem"] is None
 
 
-def test_what_was_found_can_go_into_a_configuration(
+def test_found_cameras_make_a_configuration(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with onvif_camera(user="viewer") as camera:
         at = ("--seconds", "0", "--at", f"127.0.0.1:{camera.port}")
         assert invoke(["cameras", "--yaml", *at, "--user", "viewer", "--password", "hunter2"]) == 0
-    said = capsys.readouterr().out
-    assert "hunter2" not in said
+    text = capsys.readouterr().out
+    assert "hunter2" not in text
     monkeypatch.setenv("CAMERA_USER", "viewer")
     monkeypatch.setenv("CAMERA_PASSWORD", "hunter2")
-    (source,) = parse(f"model: {{path: m.onnx}}\n{said}").sources
+    (source,) = parse(f"model: {{path: m.onnx}}\n{text}").sources
     assert isinstance(source, AvConfig)
     assert source.address == "rtsp://viewer:hunter2@127.0.0.1:554/main"
 
 
-def test_one_that_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_camera_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     with onvif_camera() as camera:
         at = ("--at", f"127.0.0.1:{free_port()}", "--at", f"127.0.0.1:{camera.port}")
         silent, found = _ask("--seconds", "0", *at, capsys=capsys)
@@ -80,13 +80,13 @@ def test_one_that_does_not_answer_hides_no_other(capsys: pytest.CaptureFixture[s
     assert found["name"] == "Street Lamp 3"
 
 
-def test_none_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    there = cameras.usb_cameras()  # whatever this machine has
+def test_no_camera_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    there = cameras.usb_cameras()  # this machine may have some
     assert invoke(["cameras", "--seconds", "0"]) == (0 if there else 1)
     assert there or "no camera found" in capsys.readouterr().out
 
 
-def test_an_address_that_is_none_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = _ask("--seconds", "0", "--at", "camera:port", capsys=capsys)
     assert "is not an address" in str(row["problem"])
 
@@ -99,8 +99,8 @@ def test_an_address_that_is_none_hides_no_other(capsys: pytest.CaptureFixture[st
         ("rtsp://192.0.2.9/\u009b31m", "contains invalid characters"),
     ],
 )
-def test_a_camera_gets_nothing_out_of_us(sent: str, problem: str | None, capsys: pytest.CaptureFixture[str]) -> None:
-    """Its answers go to a terminal, and into a configuration in which names stand for secrets."""
+def test_a_camera_cannot_extract_secrets(sent: str, problem: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers go to a terminal, and into a configuration that expands names of secrets."""
     with onvif_camera(address=sent) as camera:
         (row,) = _ask("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
     assert (problem or "None") in str(row["problem"])
@@ -108,8 +108,8 @@ def test_a_camera_gets_nothing_out_of_us(sent: str, problem: str | None, capsys:
     assert problem or [stream["url"] for stream in row["streams"]] == ["rtsp://127.0.0.1/a"] * 2  # type: ignore[attr-defined]
 
 
-def test_a_usb_camera_is_a_device_that_gives_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside its pictures a camera has a device for metadata; the kernel's answer tells them apart."""
+def test_a_usb_camera_is_a_device_with_video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A camera also has a device for metadata; the kernel's answer tells them apart."""
     for number, (name, capabilities) in enumerate((("HD Webcam", 0x04200001), ("HD Webcam", 0x04A00000))):
         (tmp_path / "class" / f"video{number}").mkdir(parents=True)
         (tmp_path / "class" / f"video{number}" / "name").write_text(f"{name}\n")

@@ -1,4 +1,4 @@
-"""`lookout init`: writes a configuration that runs, or says what is missing."""
+"""`lookout init` writes a working configuration, or reports what is missing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.daemon import DEMO_MODEL, ROOT
 pytestmark = pytest.mark.needs("ffmpeg")
 
 
-def test_flags_make_a_file_that_works(tmp_path: Path, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_make_a_working_file(tmp_path: Path, clip: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "config.yaml"
     args = ["init", str(clip), "--model", str(DEMO_MODEL), "--endpoint", "tcp://127.0.0.1:*", "--out", str(out)]
     assert invoke(args) == 0
@@ -27,7 +27,7 @@ def test_flags_make_a_file_that_works(tmp_path: Path, clip: Path, capsys: pytest
     assert "already exists" in capsys.readouterr().err
 
 
-def test_what_does_not_work_is_said_and_the_file_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_check_is_reported_and_keeps_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "config.yaml"
     (tmp_path / "empty.mkv").touch()
     args = ["init", str(tmp_path / "empty.mkv"), "--model", str(DEMO_MODEL), "--endpoint", "tcp://127.0.0.1:*"]
@@ -44,16 +44,16 @@ def test_without_a_terminal_it_asks_nothing(tmp_path: Path) -> None:
 
 
 def test_on_a_terminal_it_asks(tmp_path: Path, clip: Path) -> None:
-    """Again for what is no source."""
+    """It asks again after an invalid source."""
     out = tmp_path / "config.yaml"
     command = [sys.executable, "-m", "daemon", "init", "--endpoint", "tcp://127.0.0.1:*", "--out", str(out)]
     ours, theirs = pty.openpty()
     with subprocess.Popen(command, cwd=ROOT, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         os.write(ours, f"gone.mp4\n{clip}\n\n{DEMO_MODEL}\n".encode())
         assert process.stdout
-        said = process.stdout.read().decode()
+        output = process.stdout.read().decode()
     os.close(theirs)
     os.close(ours)
-    assert process.returncode == 0, said
-    assert "'gone.mp4' is not a URL" in said
+    assert process.returncode == 0, output
+    assert "'gone.mp4' is not a URL" in output
     assert [source.id for source in load(out).sources] == ["clip"]

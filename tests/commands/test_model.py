@@ -1,4 +1,4 @@
-"""`lookout model get`, from a real server: resumed, checked, and one clear line for what goes wrong."""
+"""`lookout model get` from a real server: resume, checksum, and one clear line per error."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Shelf:
     """A server with one file.
 
     Attributes:
-        breaks_after: it hangs up after so many bytes of an answer, None for never.
-        ranges: knows them.
-        asked: the Range of each request.
+        breaks_after: hang up after this many bytes of an answer; None for never.
+        ranges: whether it supports them.
+        asked: the Range header of each request.
     """
 
     content: bytes
@@ -66,7 +66,7 @@ def _digest(content: bytes) -> str:
 
 @pytest.fixture
 def known(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> catalogue.CatalogueEntry:
-    """The shelf's file in the catalogue, as `street`."""
+    """The server's file in the catalogue, as `street`."""
     entry = catalogue.CatalogueEntry(
         "street", shelf.url, len(shelf.content), _digest(shelf.content), "MIT", (320, 192), 0.0, "tests"
     )
@@ -75,7 +75,7 @@ def known(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> cata
     return entry
 
 
-def test_it_is_fetched_once_and_checked(
+def test_a_model_is_fetched_once_and_verified(
     known: catalogue.CatalogueEntry, shelf: Shelf, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert invoke(["model", "get", "street"]) == 0
@@ -87,7 +87,7 @@ def test_it_is_fetched_once_and_checked(
     assert [file.name for file in path.parent.iterdir() if file.name.endswith(".part")] == []
 
 
-def test_it_goes_on_where_it_broke_off(
+def test_a_download_is_resumed(
     known: catalogue.CatalogueEntry, shelf: Shelf, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shelf.breaks_after = 50_000
@@ -99,7 +99,7 @@ def test_it_goes_on_where_it_broke_off(
     assert catalogue.path_of(known).read_bytes() == shelf.content
 
 
-def test_a_server_that_knows_no_ranges_sends_it_whole(known: catalogue.CatalogueEntry, shelf: Shelf) -> None:
+def test_a_server_without_ranges_sends_the_complete_file(known: catalogue.CatalogueEntry, shelf: Shelf) -> None:
     shelf.breaks_after, shelf.ranges = 50_000, False
     assert invoke(["model", "get", "street"]) == 2
     shelf.breaks_after = None
@@ -108,18 +108,18 @@ def test_a_server_that_knows_no_ranges_sends_it_whole(known: catalogue.Catalogue
 
 
 @pytest.mark.parametrize("change", [lambda content: content[:-1] + b"!", lambda content: content + b"!"])
-def test_another_file_is_refused_and_not_kept(
+def test_unexpected_content_is_refused_and_not_kept(
     known: catalogue.CatalogueEntry, shelf: Shelf, change: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shelf.content = change(shelf.content)  # type: ignore[operator]
     assert invoke(["model", "get", "street"]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    assert "has unexpected content" in said or "it is another file" in said
+    output = capsys.readouterr().err
+    assert output.count("\n") == 1
+    assert "has unexpected content" in output or "it is another file" in output
     assert not catalogue.path_of(known).exists()
 
 
-def test_a_mirror_will_do(
+def test_a_mirror_is_used(
     known: catalogue.CatalogueEntry, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = catalogue.CatalogueEntry("street", f"http://127.0.0.1:{free_port()}/x", known.size, known.sha256, "MIT",
@@ -131,7 +131,7 @@ def test_a_mirror_will_do(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:{port}/x", "http://no.such.host.invalid/x", "file:///etc/passwd"])
-def test_what_cannot_be_reached_is_said(url: str, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported(url: str, tmp_path: Path) -> None:
     with pytest.raises(LookoutError) as raised:
         download(url.format(port=free_port()), tmp_path / "model.onnx", 5, "0" * 64)
     assert url.partition("{")[0] in str(raised.value)
@@ -141,12 +141,12 @@ def test_what_cannot_be_reached_is_said(url: str, tmp_path: Path) -> None:
 def test_a_mirror_s_password_is_not_shown(known: catalogue.CatalogueEntry, capsys: pytest.CaptureFixture[str]) -> None:
     mirror = f"http://me:hunter2@127.0.0.1:{free_port()}/{known.name}.onnx?token=hunter3"
     assert invoke(["model", "get", known.name, "--from", mirror]) == 2
-    said = capsys.readouterr()
-    assert "hunter" not in said.out + said.err
-    assert "127.0.0.1" in said.err
+    output = capsys.readouterr()
+    assert "hunter" not in output.out + output.err
+    assert "127.0.0.1" in output.err
 
 
-def test_two_at_once_fetch_it_once(known: catalogue.CatalogueEntry, shelf: Shelf, tmp_path: Path) -> None:
+def test_concurrent_downloads_fetch_once(known: catalogue.CatalogueEntry, shelf: Shelf, tmp_path: Path) -> None:
     path = tmp_path / "both.onnx"
     threads = [threading.Thread(target=download, args=(shelf.url, path, known.size, known.sha256)) for _ in range(2)]
     for thread in threads:
@@ -157,7 +157,7 @@ def test_two_at_once_fetch_it_once(known: catalogue.CatalogueEntry, shelf: Shelf
     assert len(shelf.asked) == 1
 
 
-def test_a_licence_that_asks_for_something_is_accepted_first(
+def test_a_restrictive_licence_must_be_accepted(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entry = catalogue.CatalogueEntry("copyleft", shelf.url, len(shelf.content), _digest(shelf.content), "AGPL-3.0",
@@ -172,31 +172,31 @@ def test_a_licence_that_asks_for_something_is_accepted_first(
     assert invoke(["model", "get", "copyleft", "--accept-licence"]) == 0
 
 
-def test_the_catalogue_is_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["model", "list"]) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for entry in catalogue.CATALOGUE:
-        assert entry.name in said
+        assert entry.name in output
         assert entry.url.startswith("https://github.com/")
         assert (len(entry.sha256), entry.size > 1_000_000, entry.licence != "") == (64, True, True)
     assert len({entry.name for entry in catalogue.CATALOGUE}) == len(catalogue.CATALOGUE)
 
 
-def test_a_name_that_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["model", "get", "yolo99"]) == 2
     assert "it has yolox_nano" in capsys.readouterr().err
 
 
-def test_info_says_what_a_file_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_info_shows_a_model(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert invoke(["model", "info", str(DEMO_MODEL)]) == 0
-    said = capsys.readouterr().out
-    assert "yolov8" in said
-    assert "person, car, bus" in said
+    output = capsys.readouterr().out
+    assert "yolov8" in output
+    assert "person, car, bus" in output
     (tmp_path / "text.onnx").write_text("no model")
     assert invoke(["model", "info", str(tmp_path / "text.onnx")]) == 2
 
 
-def test_an_export_says_what_it_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_export_without_its_package_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["model", "export", str(tmp_path / "none.pt")]) == 2
     assert "is not a file" in capsys.readouterr().err
     (tmp_path / "weights.pt").write_bytes(b"")

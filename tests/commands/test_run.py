@@ -21,22 +21,22 @@ from tests.support.daemon import DEMO_MODEL, ROOT, receive_until
 from tests.support.ports import free_port
 
 
-def _sources(*words: str) -> list[object]:
-    return [*config_of(yaml_of(sources_of(words), DEMO_MODEL)).sources]
+def _sources(*arguments: str) -> list[object]:
+    return [*config_of(yaml_of(sources_of(arguments), DEMO_MODEL)).sources]
 
 
 def test_each_kind_of_source_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "front door.mkv").touch()
-    words = ("rtsp://192.0.2.7:554/a", "rtsp://192.0.2.7:554/b", "0", "/dev/video2", str(tmp_path / "front door.mkv"),
-             str(tmp_path), f"{tmp_path}/*.mkv", "http://camera.example/s.m3u8")  # fmt: skip
-    sources = _sources(*words)
+    arguments = ("rtsp://192.0.2.7:554/a", "rtsp://192.0.2.7:554/b", "0", "/dev/video2",
+                 str(tmp_path / "front door.mkv"), str(tmp_path), f"{tmp_path}/*.mkv", "http://camera.example/s.m3u8")  # fmt: skip
+    sources = _sources(*arguments)
     assert [source.id for source in sources] == [  # type: ignore[attr-defined]
         "192.0.2.7", "192.0.2.7-2", "usb-0", "video2", "front-door", "recordings", "recordings-2", "camera.example"
     ]  # fmt: skip
     assert [type(source) for source in sources] == [AvConfig, AvConfig, CameraConfig, CameraConfig, *[AvConfig] * 4]
 
 
-def test_nothing_in_a_url_is_taken_for_something_else() -> None:
+def test_urls_are_quoted() -> None:
     url = 'rtsp://me:p"a: #s{w}rd\\@192.0.2.7/x?y=[1]'
     (source,) = _sources(url)
     assert isinstance(source, AvConfig)
@@ -44,7 +44,7 @@ def test_nothing_in_a_url_is_taken_for_something_else() -> None:
 
 
 def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the file: the saved one holds the name, and not the password."""
+    """The saved file has the name of the variable, not the password."""
     monkeypatch.setenv("DOOR_PASSWORD", "hunter2")
     text = yaml_of(sources_of(["rtsp://me:${DOOR_PASSWORD}@192.0.2.7/"]), DEMO_MODEL)
     assert "hunter2" not in text
@@ -53,10 +53,10 @@ def test_secrets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert source.url.reveal() == "rtsp://me:hunter2@192.0.2.7/"
 
 
-@pytest.mark.parametrize("word", ["camera", "./gone.mp4", "-1", ""])
-def test_what_is_no_source_is_said(word: str) -> None:
+@pytest.mark.parametrize("argument", ["camera", "./gone.mp4", "-1", ""])
+def test_an_invalid_source_is_refused(argument: str) -> None:
     with pytest.raises(LookoutError, match="is not a URL"):
-        sources_of([word])
+        sources_of([argument])
 
 
 def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
@@ -66,7 +66,7 @@ def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "words"),
+    ("args", "arguments"),
     [
         (["run", "gone.mp4"], "'gone.mp4' is not a URL"),
         (["run", "0", "--model", "gone.onnx"], "gone.onnx does not exist"),
@@ -75,11 +75,11 @@ def test_a_mistyped_url_is_not_shown_with_its_password() -> None:
         (["run", "0", "--model", str(DEMO_MODEL), "--endpoint", "udp://x"], "must start with tcp://"),
     ],
 )
-def test_mistakes_are_one_line(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(args: list[str], arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(args) == 2
-    said = capsys.readouterr().err
-    assert words in said
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert arguments in output
+    assert output.count("\n") == 1
 
 
 def test_a_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +91,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.needs("ffmpeg")
-def test_detections_come_and_the_saved_file_says_the_same(tmp_path: Path, long_clip: Path) -> None:
+def test_a_run_publishes_and_saves_its_configuration(tmp_path: Path, long_clip: Path) -> None:
     endpoint, saved = f"tcp://127.0.0.1:{free_port()}", tmp_path / "saved.yaml"
     shutil.copy(long_clip, tmp_path / "street.mkv")
     command = [sys.executable, "-m", "daemon", "run", str(tmp_path / "street.mkv"), "--model", str(DEMO_MODEL),
@@ -106,9 +106,9 @@ def test_detections_come_and_the_saved_file_says_the_same(tmp_path: Path, long_c
     finally:
         process.terminate()
         assert process.wait(60) == 0
-    said = (tmp_path / "log").read_text()
-    assert f"lookout run -c {saved}" in said
-    assert json.loads(said.splitlines()[-1])["event"] == "stopped"
+    output = (tmp_path / "log").read_text()
+    assert f"lookout run -c {saved}" in output
+    assert json.loads(output.splitlines()[-1])["event"] == "stopped"
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
     config = load(saved)
     assert config.publisher.endpoint == endpoint

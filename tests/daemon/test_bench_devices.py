@@ -1,7 +1,7 @@
-"""Benchmarks on a machine of three GPUs, of which another than the first is measured: every figure is that one's.
+"""Benchmarks of another GPU than the first of three: every figure is from that GPU.
 
-The driver is the compiled stand-in of `test_gpus.py`; what tells figures is one that knows the same names, but numbers
-GPUs in an order of its own, as NVML does.
+The driver is the compiled stub of `test_gpus.py`. The stub of NVML knows the same names but numbers GPUs in another
+order, like NVML.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.daemon.test_gpus import libraries, machine  # noqa: F401 - fixtures
 
 pytestmark = [pytest.mark.needs("g++", "ffmpeg"), pytest.mark.slow]
 
-# GPU n of the driver has n GiB in use and takes n * 100 W. Numbers of this library count from the other end.
+# GPU n of the driver has n GiB in use and draws n * 100 W. NVML numbers them from the other end.
 _PYNVML = """
 from types import SimpleNamespace
 NVML_CLOCK_SM = nvmlMemory_v2 = 1
@@ -46,7 +46,7 @@ def nvmlSystemGetDriverVersion(): return "1.0"
 
 @pytest.fixture
 def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process, and those that it starts, find the library."""
+    """The stub of NVML for this process and its children."""
     folder = tmp_path / "library"
     folder.mkdir()
     (folder / "pynvml.py").write_text(_PYNVML)
@@ -61,7 +61,7 @@ def _load(clip: Path, device: int) -> Load:
 
 @pytest.mark.usefixtures("machine", "told")
 @pytest.mark.parametrize(("visible", "device", "gpu"), [(None, 0, 1), (None, 2, 3), ("1", 0, 2), ("2,0", 1, 1)])
-def test_figures_are_those_of_the_gpu_that_is_measured(
+def test_figures_are_of_the_measured_gpu(
     visible: str | None, device: int, gpu: int, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")
@@ -75,14 +75,14 @@ def test_figures_are_those_of_the_gpu_that_is_measured(
 
 
 @pytest.mark.usefixtures("machine", "told")
-def test_a_run_in_a_process_of_its_own_looks_at_the_same_gpu(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_a_child_process_uses_the_same_gpu(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     (found,) = runs_of(_load(clip, 1))
     assert found.usage.power_w == 300
 
 
-def test_everything_that_is_asked_of_a_gpu_can_be_asked_of_any() -> None:
-    """And what `run` measures besides is passed the same number."""
+def test_every_gpu_benchmark_takes_a_device() -> None:
+    """The parts that `run` measures get the same number."""
     commands = [bench.commands["run"], bench.commands["search"], cli.commands["evaluate"]]
     part = bench.commands["part"]
     assert isinstance(part, click.Group)

@@ -1,4 +1,4 @@
-"""Benchmarks of the whole daemon, on the CPU: every frame accounted for, and nothing left behind."""
+"""Benchmarks of the whole daemon on the CPU: every frame is accounted for, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.needs("ffmpeg"), pytest.mark.slow]
 
 
 def _adds_up(found: Run) -> None:
-    """Its rates are those of its counts, over the time that the window took."""
+    """Rates agree with counts over the window's time."""
     assert found.unaccounted == 0
     assert found.received_share == 1.0
     assert found.fps == pytest.approx(found.published / found.seconds, rel=0.01)
@@ -57,7 +57,7 @@ def test_a_run_adds_up(clip: Path, paced: bool, backend: Backend) -> None:
 
 @pytest.mark.parametrize("paced", [False, True])
 def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path, paced: bool) -> None:
-    """Published or dropped; and its times are those of the run."""
+    """Published or dropped, with the times of the run."""
     record = tmp_path / "frames.jsonl"
     load = Load((clip,), sources=2, paced=paced, seconds=1.0, warm_up=0, backend="fake", lanes=1, max_batch=2)
     found = run(load, frames_out=record, open_detector=lambda _, options: FakeDetector(options, 0.01))
@@ -73,7 +73,7 @@ def test_a_recording_has_every_frame_once(tmp_path: Path, clip: Path, paced: boo
 
 @pytest.mark.parametrize("paced", [False, True])
 def test_until_the_end_has_every_frame_of_every_clip(tmp_path: Path, clip: Path, paced: bool) -> None:
-    """Two clips in turns as three sources, each once; percentiles are those of all frames that were recorded."""
+    """Two clips as three sources, each played once; percentiles are of all recorded frames."""
     other = clips.pattern(tmp_path / "other.mkv", seconds=1, fps=10)
     record = tmp_path / "frames.jsonl"
     load = Load((clip, other), sources=3, until_end=True, paced=paced, backend="fake", lanes=1, max_batch=2)
@@ -94,13 +94,13 @@ def test_until_the_end_has_every_frame_of_every_clip(tmp_path: Path, clip: Path,
 
 
 def _has_ranks(found: Run, published: list[Row]) -> None:
-    """Those of the frames, counted one by one."""
+    """Percentiles agree with those of the recorded frames."""
     totals = [row.latency.total / 1e6 for row in published if row.latency]
     for name, rank in RANKS.items():
         assert found.latency_ms[name] == pytest.approx(np.percentile(totals, rank), abs=0.001), name
 
 
-def test_a_recording_that_breaks_off_is_told(tmp_path: Path, clip: Path) -> None:
+def test_a_truncated_recording_is_reported(tmp_path: Path, clip: Path) -> None:
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(clip.read_bytes()[: clip.stat().st_size // 2])
     with pytest.raises(LookoutError, match=r"clip-1: .*cut\.mkv"):
@@ -122,9 +122,9 @@ def _phases(clip: Path, seed: int, hardware: DecoderPool) -> list[int]:
     return first
 
 
-def test_sources_of_one_clip_begin_at_moments_of_their_own(clip: Path) -> None:
-    """The same moments by the same seed, whoever decodes, so that key pictures do not come together and runs can be
-    compared. What comes before is given back to the decoder: it has fewer surfaces than pictures are passed over."""
+def test_sources_of_one_clip_start_at_different_offsets(clip: Path) -> None:
+    """Equal seeds give equal offsets on any decoder, so that runs can be compared. Skipped pictures go back to the
+    decoder: it has fewer surfaces than pictures are skipped."""
     cpu = NoHardwareDecoder("not asked for")
     first = _phases(clip, 0, cpu)
     assert len(set(first)) == 3
@@ -138,7 +138,7 @@ def test_sources_of_one_clip_begin_at_moments_of_their_own(clip: Path) -> None:
     assert PhasedSources(config_of(Load((clip,))), Load((clip,), until_end=True)).offsets == {}
 
 
-def test_a_search_runs_the_daemon_and_keeps_no_promise_that_nobody_could(clip: Path) -> None:
+def test_a_search_with_impossible_limits_finds_nothing(clip: Path) -> None:
     load = Load((clip,), sources=2, seconds=1.0, warm_up=0, backend="cpu", lanes=1, max_batch=4)
     report = most_sources(load, Constraints(dropped_percent=100, p50_ms=10_000, p99_ms=0.0001), 1)
     assert max_met(report) == 0

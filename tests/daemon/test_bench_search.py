@@ -1,4 +1,4 @@
-"""Searches over loads whose figures are known: how the most sources are found and confirmed, and grids that go on."""
+"""Searches over loads with known figures: the most sources, confirmation, and resumed grids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.figures import run_of
 
 
 @given(limit=st.integers(0, 2000), start=st.integers(1, 2000), step=st.integers(1, 20))
-def test_it_is_found_to_within_a_step(limit: int, start: int, step: int) -> None:
+def test_the_largest_number_is_found_within_a_step(limit: int, start: int, step: int) -> None:
     tried: list[int] = []
 
     def holds(number: int) -> bool:
@@ -32,7 +32,7 @@ def test_it_is_found_to_within_a_step(limit: int, start: int, step: int) -> None
 
 
 @pytest.mark.parametrize(("limit", "tries"), [(152, 10), (0, 9)])
-def test_it_takes_few_tries(limit: int, tries: int) -> None:
+def test_the_search_takes_few_tries(limit: int, tries: int) -> None:
     count = 0
 
     def holds(number: int) -> bool:
@@ -46,14 +46,14 @@ def test_it_takes_few_tries(limit: int, tries: int) -> None:
 
 @pytest.fixture
 def clip(tmp_path: Path) -> Path:
-    """Whose contents do not matter."""
+    """A clip of any content."""
     path = tmp_path / "clip.mp4"
     path.write_bytes(b"frames")
     return path
 
 
 class Machine:
-    """Serves 156 sources for 12 s, and 150 for two minutes: what a GPU did whose decoder was 99.6 % busy.
+    """Serves 156 sources for 12 s and 150 for two minutes, like a GPU whose decoder was 99.6 % busy.
 
     Attributes:
         tried: sources and seconds of each run.
@@ -71,7 +71,7 @@ class Machine:
         return [run_of(figures, load.sources)]
 
 
-def test_an_answer_that_holds_for_12_s_and_not_for_120_is_stepped_down(clip: Path) -> None:
+def test_a_result_that_fails_confirmation_is_stepped_down(clip: Path) -> None:
     machine = Machine()
     report = most_sources(
         Load((clip,), sources=153, seconds=12.0), Constraints(confirm_s=120.0), step=3, measure=machine
@@ -84,14 +84,14 @@ def test_an_answer_that_holds_for_12_s_and_not_for_120_is_stepped_down(clip: Pat
     assert (rows["156", "12"], rows["156", "120"], rows["150", "120"]) == ("holds", "does not hold", "holds")
 
 
-def test_an_answer_that_nothing_confirms_is_none(clip: Path) -> None:
+def test_an_unconfirmed_result_is_zero(clip: Path) -> None:
     machine = Machine(longest=0)
     report = most_sources(Load((clip,), sources=9, seconds=12.0), Constraints(confirm_s=120.0), step=3, measure=machine)
     assert machine.tried[-1] == (3, 120.0)
     assert max_met(report) == 0
 
 
-def test_without_confirmation_the_answer_is_as_good_as_its_runs(clip: Path) -> None:
+def test_without_confirmation_the_best_run_counts(clip: Path) -> None:
     machine = Machine()
     report = most_sources(Load((clip,), sources=153, seconds=12.0), Constraints(), step=3, measure=machine)
     assert max_met(report) == 156
@@ -111,15 +111,15 @@ def test_constraints_are_met_or_not(figures: dict[str, float], met: bool) -> Non
     assert Constraints().met(run_of(figures)) is met
 
 
-def test_a_larger_batch_wants_another_engine() -> None:
+def test_a_larger_batch_needs_another_engine() -> None:
     found = combinations(Load((), max_batch=8), {"batch": [4, 16], "lanes": [1, 2]})
     assert [(load.batch, load.lanes, load.max_batch) for load in found] == [
         (4, 1, 8), (16, 1, 16), (4, 2, 8), (16, 2, 16),
     ]  # fmt: skip
 
 
-def test_a_grid_goes_on_where_it_was(clip: Path, tmp_path: Path) -> None:
-    """What failed is tried again; a file of another model, clip or search is not touched."""
+def test_a_grid_is_resumed(clip: Path, tmp_path: Path) -> None:
+    """Failed cases are tried again; a file of another model, clip or search is not changed."""
     file, tried = tmp_path / "search.json", list[int]()
 
     def measure(load: Load) -> list[Run]:

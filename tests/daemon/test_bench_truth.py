@@ -1,6 +1,6 @@
-"""Figures of `lookout bench` over a detector of a known service time with a known fault: they are the queue's.
+"""Figures of `lookout bench` over a detector with a known service time and fault agree with those of a queue.
 
-The queue is the daemon's own, on a clock that is moved by hand; `make speed` has the same on the machine's.
+The queue is the daemon's own, on a clock that the test moves; `make speed` has the same on a real clock.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def _fault(number: int, service_s: float) -> float:
 
 
 def _ranks(frames: Iterable[tuple[int, int]], window: Window) -> dict[str, float]:
-    """Of frames captured, or due, in the window: ms until they were done."""
+    """Percentiles of frames captured, or due, in the window: ms until done."""
     latencies = [(done - began) / 1e6 for began, done in frames if window.begin <= began < window.end]
     return {name: float(np.percentile(latencies, rank)) for name, rank in RANKS.items()}
 
 
-def test_a_closed_loop_shows_the_queue_it_fills() -> None:
-    """Eight wait, and each hundredth batch holds all of them up; how many are done is what the lane can do."""
+def test_closed_loop_latency_shows_the_queue() -> None:
+    """Eight frames wait, and every hundredth batch delays them all; throughput is the lane's."""
     with Simulation([_closed()], lambda number: _fault(number, 0.02), depth=DEPTH, max_batch=1) as simulation:
         simulation.run(1)
         simulation.mark()
@@ -64,8 +64,8 @@ def test_a_closed_loop_shows_the_queue_it_fills() -> None:
 
 
 def test_an_open_loop_counts_from_when_a_frame_was_due() -> None:
-    """The lane takes the newest frame that is due when it is free; those between are superseded and said to be. Where
-    the source's thread was held up, frames are captured late, and that is in their figures."""
+    """A free lane takes the newest due frame; those between are counted as superseded. Delays of the capture thread
+    count in the latency of its frames."""
     source = SyntheticConfig(id="clip", width=32, height=32, fps=_FPS)
     with Simulation([source], lambda number: _fault(number, 0.025), max_batch=1) as simulation:
         first = simulation.clock.monotonic_ns()
@@ -89,7 +89,7 @@ def test_an_open_loop_counts_from_when_a_frame_was_due() -> None:
 
 
 def test_a_step_of_the_time_of_day_moves_no_frame() -> None:
-    """Neither out of the window nor into another second of it, and frames are as late as they were."""
+    """It moves no frame out of the window or to another second, and changes no latency."""
 
     def figures(step_s: float) -> tuple[object, ...]:
         source = SyntheticConfig(id="clip", width=32, height=32, fps=_FPS)
@@ -106,13 +106,13 @@ def test_a_step_of_the_time_of_day_moves_no_frame() -> None:
 
 
 def _slower(by_s: float) -> Callable[[int], float]:
-    """Seconds that a batch takes: each a little more than the one before."""
+    """Seconds per batch, growing steadily."""
     return lambda number: 0.02 + by_s * number
 
 
 @pytest.mark.parametrize(("by_s", "steady"), [(0.0, True), (0.00004, False)])
 def test_p99_that_drifts_at_a_constant_rate_is_not_steady(by_s: float, steady: bool) -> None:
-    """In 20 s 400 frames come and go, whether each takes 20 ms, or the last 16 ms more than the first."""
+    """400 frames in 20 s, with a service time that is constant or grows by 16 ms."""
     source = SyntheticConfig(id="clip", width=32, height=32, fps=_FPS)
     with Simulation([source], _slower(by_s), max_batch=1) as simulation:
         simulation.run(20)
@@ -131,16 +131,18 @@ def test_p99_that_drifts_at_a_constant_rate_is_not_steady(by_s: float, steady: b
         ([(100.0, 20.0), (115.0, 20.0), (85.0, 20.0)], False),
         ([(100.0, 20.0), (100.0, 23.0), (100.0, 26.0)], False),
         ([(100.0, 2.0), (100.0, 2.8), (100.0, 2.0)], True),  # within a millisecond
-        ([(100.0, None), (100.0, 20.0), (100.0, 30.0)], True),  # too few frames in one of them to tell
+        ([(100.0, None), (100.0, 20.0), (100.0, 30.0)], True),  # too few frames for a p99 in one of them
         ([(0.0, None)] * 3, False),
     ],
 )
-def test_steady_is_throughput_and_p99_within_10_percent(paces: list[tuple[float, float | None]], steady: bool) -> None:
+def test_steady_means_throughput_and_p99_within_10_percent(
+    paces: list[tuple[float, float | None]], steady: bool
+) -> None:
     assert is_steady([Pace(*pace) for pace in paces], grain=2.0) is steady
 
 
 def test_rows_are_windows_between_two_arrivals() -> None:
-    """And 100 frames are the fewest of which there is a p99."""
+    """A p99 needs at least 100 frames."""
     log, count = RowLog(paced=True), 200
     rows = np.zeros(count, ROW)
     rows["total"], rows["behind"] = np.arange(count) * 1_000_000, 5_000_000
@@ -159,7 +161,7 @@ def test_rows_are_windows_between_two_arrivals() -> None:
 
 @pytest.mark.parametrize("paced", [True, False])
 def test_received_is_joined_by_source_and_seq(paced: bool) -> None:
-    """Frames of two sources have the same numbers; a frame that was not received is not in the figure."""
+    """Two sources have equal numbers; a frame that was not received is left out."""
     sources = [SyntheticConfig(id=id, width=32, height=32, fps=_FPS) for id in ("one", "two")]
     with Simulation(sources, lambda _: 0.01, max_batch=2) as simulation:
         simulation.run(5)
@@ -182,7 +184,7 @@ def test_received_is_joined_by_source_and_seq(paced: bool) -> None:
 
 
 def _measured(service_s: float, seed: int) -> dict[str, float]:
-    """What one repeat shows of a lane whose batches take as long as that, more or less."""
+    """One repeat with a lane of about that service time."""
     chance = random.Random(seed)
     with Simulation([_closed()], lambda _: service_s * chance.gauss(1, 0.03), depth=DEPTH, max_batch=1) as simulation:
         simulation.run(1 + chance.random())

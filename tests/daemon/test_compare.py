@@ -1,4 +1,4 @@
-"""When two results are the same, and when they are not."""
+"""Comparison of reports: when two results are the same, and when they differ."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def results(old: Report, new: Report) -> dict[str, str]:
     return {change.metric: change.result for change in compare_reports(old, new)}
 
 
-def test_the_same_thing_is_the_same_in_19_of_20() -> None:
-    """Six metrics with a noise of 3 %, of which none may be called better or worse."""
+def test_equal_reports_are_the_same_in_19_of_20() -> None:
+    """Six metrics with a noise of 3 %, none of which may count as better or worse."""
     rng = np.random.default_rng(5)
     same = [
         all(change.result == "same" for change in compare_reports(report(noisy(rng)), report(noisy(rng))))
@@ -41,8 +41,8 @@ def test_the_same_thing_is_the_same_in_19_of_20() -> None:
     assert sum(same) / len(same) >= 0.95
 
 
-def test_a_machine_that_changes_between_reports_is_borne() -> None:
-    """By as much as its repeats spread, all figures together; what is ten times that is found all the same."""
+def test_drift_between_reports_is_tolerated() -> None:
+    """A drift of all figures as large as the spread of repeats; ten times as much is found."""
     rng = np.random.default_rng(7)
 
     def drifting(factor: float = 1.0) -> Report:
@@ -57,7 +57,7 @@ def test_a_machine_that_changes_between_reports_is_borne() -> None:
     assert sum(is_same(drifting(), drifting(1.3)) for _ in range(100)) <= 5
 
 
-def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
+def test_a_difference_beyond_the_noise_has_a_sign() -> None:
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [95, 95.5, 94.5, 95.2, 94.8], "p99": [9, 9.1, 8.9, 9, 9.2]}
     assert results(report(old), report(new)) == {
@@ -70,13 +70,13 @@ def test_a_difference_beyond_the_noise_is_told_by_its_sign() -> None:
 
 
 def test_one_odd_repeat_does_not_hide_a_difference() -> None:
-    """As they were measured of a lane that was made 5 % slower."""
+    """Measured values of a lane that was made 5 % slower."""
     old = {"p50": [173.1, 174.6, 174.8, 173.9, 174.7]}
     new = {"p50": [183.7, 182.4, 193.5, 183.3, 182.9]}
     assert results(report(old), report(new))["p50"] == "worse"
 
 
-def test_a_difference_too_small_to_matter_is_none() -> None:
+def test_a_small_difference_is_the_same() -> None:
     old, new = {"fps": [100.0, 100.1, 100.2, 100.3, 100.4]}, {"fps": [101.0, 101.1, 101.2, 101.3, 101.4]}
     assert compare_reports(report(old), report(new))[0].result == "same"
     assert compare_reports(report(old), report(new), minimum=0.005)[0].result == "better"
@@ -89,7 +89,7 @@ def test_few_repeats_cannot_tell(count: int, result: str) -> None:
 
 
 def test_latency_of_a_closed_loop_is_not_compared() -> None:
-    """It says how many frames wait; the machine does not get slower where more may wait."""
+    """It tells how many frames wait, not how fast the machine is."""
     old = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [10, 10.1, 9.9, 10, 10.2]}
     new = {"fps": [100, 101, 99, 100.5, 99.5], "p99": [20, 20.1, 19.9, 20, 20.2]}
     assert results(report(old), report(new))["p99"] == "worse"
@@ -101,7 +101,7 @@ def test_latency_of_a_closed_loop_is_not_compared() -> None:
 def test_a_regression_is_an_exit_code(
     factor: float, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And is named on the terminal."""
+    """The metric is named on the terminal."""
     rates = [100.0, 101, 99, 100.5, 99.5]
     write(tmp_path / "old.json", report({"fps": rates}))
     write(tmp_path / "new.json", report({"fps": [factor * rate for rate in rates]}))
@@ -110,8 +110,8 @@ def test_a_regression_is_an_exit_code(
     assert ("worse" in printed, "better" in printed) == (factor < 1, factor > 1)
 
 
-def test_what_was_not_steady_is_remarked() -> None:
-    """Of a report of five runs, how many."""
+def test_unsteady_runs_give_a_remark() -> None:
+    """With the number of unsteady runs."""
     case = case_of({"fps": [100.0] * 5})
     assert Report("run", ON, [case]).remarks == []
     runs = [run for (run,) in case.repeats]
@@ -127,14 +127,14 @@ def test_what_was_not_steady_is_remarked() -> None:
 
 
 def test_other_settings_are_not_compared() -> None:
-    """Nor a number of sources that began all at once with one that did not."""
+    """Nor sources that start together with sources at random offsets."""
     old, new = (Report("run", ON, [case_of({"fps": [100.0]}, phase=phase)]) for phase in (0.0, 2.0))
     with pytest.raises(LookoutError, match="nothing to compare"):
         compare_reports(old, new)
 
 
-def test_a_report_from_before_a_setting_was_made_is_read_as_if_it_had_its_default(tmp_path: Path) -> None:
-    """Otherwise no new report could be compared with it."""
+def test_missing_settings_of_old_reports_have_their_defaults(tmp_path: Path) -> None:
+    """Otherwise no new report could be compared with an old one."""
     written = json.loads((OLD_REPORTS / "replay.json").read_text())
     written["cases"][0]["load"].pop("admission", None)
     (tmp_path / "old.json").write_text(json.dumps(written))
@@ -153,14 +153,14 @@ def test_a_report_from_before_a_setting_was_made_is_read_as_if_it_had_its_defaul
         ("sweep", "search", 0),
     ],
 )
-def test_reports_of_the_version_before_are_read(name: str, kind: str, peers: int) -> None:
+def test_reports_of_version_1_are_read(name: str, kind: str, peers: int) -> None:
     found = read(OLD_REPORTS / f"{name}.json")
     assert (found.kind, len(found.peers), found.schema) == (kind, peers, "lookout.bench/2")
     assert all(case.value("fps") for case in found.cases)
     assert page_of(found).tables[0].rows
 
 
-def test_a_search_for_the_most_sources_of_the_version_before_is_read(tmp_path: Path) -> None:
+def test_a_source_search_of_version_1_is_read(tmp_path: Path) -> None:
     written = json.loads((OLD_REPORTS / "sweep.json").read_text())
     written |= {"kind": "capacity", "promise": {"dropped_percent": 0.1, "p50_ms": 15.0, "p99_ms": 40.0}}
     (tmp_path / "old.json").write_text(json.dumps(written))
@@ -170,8 +170,8 @@ def test_a_search_for_the_most_sources_of_the_version_before_is_read(tmp_path: P
     assert (found.constraints.p99_ms, found.constraints.confirm_s) == (40.0, 0.0)
 
 
-def test_chance_is_that_of_mann_and_whitney() -> None:
-    """Of 252 ways to part ten, two are complete orders; ties share their ranks."""
+def test_chance_agrees_with_mann_whitney() -> None:
+    """Two of 252 splits of ten are complete orders; ties share their ranks."""
     assert chance_of([1, 2, 3, 4, 5], [6, 7, 8, 9, 10]) == pytest.approx(2 / 252)
     assert chance_of([1, 1, 1], [1, 1, 1]) == 1.0
     assert chance_of([1, 4], [2, 3]) == 1.0
@@ -184,8 +184,8 @@ def test_the_knee_is_the_smallest_batch_near_the_best() -> None:
     assert batch_of(found) == 4
 
 
-def test_percentiles_say_of_how_many_frames_they_are() -> None:
-    """In one cell with the share of the frames that have no latency."""
+def test_percentiles_show_the_share_of_unpublished_frames() -> None:
+    """One cell has both."""
     whole, lossy = (
         page_of(Report("run", ON, [case_of({"p50": [8.8], "p99": [14.0], "dropped": [share]})]))
         for share in (0.0, 0.229)

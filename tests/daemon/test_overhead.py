@@ -1,4 +1,4 @@
-"""`lookout bench part python`: every frame reaches the subscriber, through every part but decode and detector."""
+"""`lookout bench part python`: every frame passes all parts except decoder and detector, to the subscriber."""
 
 from __future__ import annotations
 

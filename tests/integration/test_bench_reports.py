@@ -1,4 +1,4 @@
-"""The reports of `lookout bench`, each made once by its command on the CPU, read and looked at."""
+"""Reports of `lookout bench`, each made once on the CPU and checked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PLOTS = {
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all four."""
+    """The folder of the four reports."""
     folder = tmp_path_factory.mktemp("reports")
     out = ["--out", str(folder)]
     record = ["--frames-out", str(folder / "frames.parquet"), "--json", str(folder / "figures.json")]
@@ -61,7 +61,7 @@ def report(made: Path, kind: str) -> Report:
 
 @pytest.mark.needs("chromium")
 @pytest.mark.parametrize("kind", list(_PLOTS))
-def test_the_page_needs_nothing_else_and_can_be_looked_at(made: Path, kind: str) -> None:
+def test_the_page_is_self_contained(made: Path, kind: str) -> None:
     page = made / f"{kind}.html"
     text = page.read_text()
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!#)", text)
@@ -74,7 +74,7 @@ def test_the_page_needs_nothing_else_and_can_be_looked_at(made: Path, kind: str)
     subprocess.run([*look, f"--screenshot={shot}", page.as_uri()], check=True, capture_output=True, timeout=PATIENCE_S)
     picture = cv2.imread(str(shot))
     assert picture is not None
-    # Cards reach across the page and plots have colours: it is drawn, not a heap of text.
+    # Cards span the page and plots have colours.
     white = (picture == 255).all(axis=2)
     assert white.any(axis=0).sum() > 1000
     blue = np.abs(picture.astype(int) - (0xC5, 0x67, 0x27)).max(axis=2) < 40
@@ -82,7 +82,7 @@ def test_the_page_needs_nothing_else_and_can_be_looked_at(made: Path, kind: str)
 
 
 @pytest.mark.parametrize("kind", list(_PLOTS))
-def test_it_says_what_it_was_measured_with(report: Report, kind: str) -> None:
+def test_a_report_has_its_environment(report: Report, kind: str) -> None:
     on = report.environment
     assert {name: len(digest) for name, digest in on.files.items()} == {"bench-street.mp4": 64, "demo.onnx": 64}
     assert {"numpy", "onnxruntime", "av"} <= set(on.packages)
@@ -90,7 +90,7 @@ def test_it_says_what_it_was_measured_with(report: Report, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["run"])
-def test_a_run_has_every_figure_that_a_cpu_can_give(report: Report) -> None:
+def test_a_run_has_all_cpu_figures(report: Report) -> None:
     assert report.accuracy is not None
     assert (report.accuracy.ap50 > 0.9, report.accuracy.images) == (True, 4)
     for run in (run for repeat in report.cases[0].repeats for run in repeat):
@@ -105,8 +105,8 @@ def test_a_run_has_every_figure_that_a_cpu_can_give(report: Report) -> None:
 
 
 @pytest.mark.parametrize("paced", ["--paced", "--lossless"])
-def test_percentiles_and_counts_are_those_of_the_recorded_frames(tmp_path: Path, paced: str) -> None:
-    """Of every frame from the beginning to the end, read back and sorted; by the subscriber's own account of them."""
+def test_percentiles_and_counts_agree_with_recorded_frames(tmp_path: Path, paced: str) -> None:
+    """Of all frames, read back and sorted, and of the subscriber's receive times."""
     frames, figures = tmp_path / "frames.jsonl", tmp_path / "figures.json"
     files = ["--frames-out", str(frames), "--json", str(figures)]
     whole = ["--until-end", "--sources", "2", "--repeats", "1", paced]
@@ -128,8 +128,8 @@ def test_percentiles_and_counts_are_those_of_the_recorded_frames(tmp_path: Path,
 
 
 @pytest.mark.parametrize("kind", ["grid/search"])
-def test_a_grid_goes_on_where_it_was(report: Report, made: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is in the file is not measured again; a file of another search is not touched."""
+def test_a_grid_is_resumed(report: Report, made: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cases in the file are not measured again; a file of another search is not changed."""
     assert [case.load["batch"] for case in report.cases] == [1, 4]
     again = ["bench", "search", *_GRID, "--out", str(made / "grid")]
     assert invoke(again) == 0
@@ -139,7 +139,7 @@ def test_a_grid_goes_on_where_it_was(report: Report, made: Path, kind: str, caps
 
 
 @pytest.mark.parametrize("kind", ["peers/run"])
-def test_peers_say_how_they_ran_or_why_not(report: Report) -> None:
+def test_peers_have_notes(report: Report) -> None:
     found = {peer.name: peer for peer in report.peers}
     assert found["OpenCV + onnxruntime"].fps[0] > 0
     assert "in batches of 2" in found["OpenCV + onnxruntime"].note
@@ -149,20 +149,20 @@ def test_peers_say_how_they_ran_or_why_not(report: Report) -> None:
 
 
 def test_copies_are_summed(tmp_path: Path) -> None:
-    """Two daemons at once: a run of each, every frame of both."""
+    """Two concurrent daemons: a run of each, with every frame of both."""
     share = ["--copies", "2", "--paced", "--repeats", "1", "--json", str(tmp_path / "both.json")]
     assert invoke(["bench", "run", "--sources", "2", *_LOAD, *share]) == 0
     both = read(tmp_path / "both.json").cases[0]
     assert [len(runs) for runs in both.repeats] == [2]
     assert both.value("fps") == pytest.approx(sum(run.fps for run in both.repeats[0]))
     assert all(run.fps > 0 and run.unaccounted == 0 and run.received_share == 1 for run in both.repeats[0])
-    # Each has divided the energy of the one GPU, 60 J say, by its own frames: 10 and 20.
+    # Each divided the energy of the one GPU, 60 J, by its own frames: 10 and 20.
     measured = [replace(run, joules_per_frame=joules) for run, joules in zip(both.repeats[0], (6.0, 3.0))]
     assert replace(both, repeats=[measured]).value("joules") == pytest.approx(60 / 30)
 
 
-def test_a_report_can_be_made_again(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """And its medians are on the terminal."""
+def test_a_report_can_be_rendered_again(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its medians are printed."""
     assert invoke(["bench", "report", str(made / "run.json"), "--out", str(tmp_path)]) == 0
     case = read(made / "run.json").cases[0]
     printed = capsys.readouterr().out
@@ -173,9 +173,7 @@ def test_a_report_can_be_made_again(made: Path, tmp_path: Path, capsys: pytest.C
     assert (made / "figures.json").read_bytes() == (made / "run.json").read_bytes()
 
 
-def test_a_recording_agrees_with_itself_and_not_with_another(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_recordings_are_compared(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     frames = made / "frames.parquet"
     assert any(True for _ in read_frames(frames))
     assert invoke(["bench", "compare", str(frames), str(frames)]) == 0
@@ -248,7 +246,7 @@ def test_bad_input_gets_one_line(
     assert len([line for line in printed.splitlines() if line.startswith("lookout:")]) == 1
 
 
-def test_a_broken_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "run.json"
     broken.write_text('{"kind": "run"}')
     assert invoke(["bench", "compare", str(broken), str(broken)]) == 2

@@ -1,1 +1,1 @@
-"""What people use instead of Lookout, over the same recording, beside the limits of the hardware."""
+"""Other programs over the same recording, compared with Lookout and with limits of the hardware."""

@@ -1,8 +1,8 @@
-"""Lookout in turns with what is used instead of it, over the same recording, beside the limits of the hardware.
+"""Lookout interleaved with other programs over the same recording, and with limits of the hardware.
 
     python -m tests.peers CLIP --model yolov8n.onnx --sources 28 --ultralytics-python PYTHON --roboflow-python PYTHON
 
-Each side is run as its users run it, and batches where it can batch. Every row says how it was run, or why it was not.
+Each program runs as its users run it, with batches where it supports them. Every row says how, or why it did not run.
 A report goes to --out.
 """
 
@@ -36,11 +36,11 @@ _LIMITS = "limits"
 def sides_of(
     load: Load, ultralytics: Path | None = None, roboflow: Path | None = None, model: str = "yolov8n.yaml"
 ) -> dict[str, Callable[[], Rates]]:
-    """What is run in turns with Lookout, by name.
+    """Programs to interleave with Lookout, by name.
 
     Args:
-        ultralytics, roboflow: interpreters that have them.
-        model: Ultralytics' own name of the model.
+        ultralytics, roboflow: interpreters that have these packages.
+        model: Ultralytics' name of the model.
     """
     (clip,), weights = load.recordings, (load.model or demo_model()).resolve()
     common = [str(clip.resolve()), "--sources", str(load.sources), "--seconds", str(load.seconds)]
@@ -88,13 +88,13 @@ def in_turns(
     on_side: Callable[[str], None] = lambda _: None,
     measure: Callable[[Load], list[Run]] = runs_of,
 ) -> Report:
-    """All sides in turns, so that a machine that slows down slows all of them. A side that cannot run says why.
+    """Run all programs interleaved, so that a slower machine slows all of them. A program that cannot run gets a note.
 
     Raises:
-        LookoutError: Lookout itself cannot.
+        LookoutError: Lookout itself cannot run.
     """
     rates: dict[str, list[float]] = {}
-    notes: dict[str, tuple[bool, str]] = {}  # of each row: whether it is a limit, and how it was run
+    notes: dict[str, tuple[bool, str]] = {}  # by row: whether it is a limit, and how it ran
     refused: dict[str, str] = {}
     rounds = []
     for _ in range(repeats):
@@ -114,7 +114,7 @@ def in_turns(
 
 
 def _foreign(python: Path, script: str, arguments: Sequence[str]) -> tuple[float, str]:
-    """By another interpreter, which is not to see what this process needs, nor to look for what it can download."""
+    """Run a script in another interpreter, without this process's environment, and without downloads."""
     environment = {name: value for name, value in os.environ.items() if name not in _OURS}
     with tempfile.TemporaryDirectory() as folder:
         command = [str(python), str(_HERE / script), *arguments]
@@ -122,10 +122,10 @@ def _foreign(python: Path, script: str, arguments: Sequence[str]) -> tuple[float
 
 
 def _rate(command: Sequence[str], cwd: Path, environment: dict[str, str] | None = None) -> tuple[float, str]:
-    """Frames a second, and how it was run: the last line that a script writes.
+    """Frames per second, and how the program ran, from the last line of a script.
 
     Raises:
-        LookoutError: it failed; with the last line that it print_line.
+        LookoutError: it failed; with its last line of output.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=environment)

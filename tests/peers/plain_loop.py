@@ -1,5 +1,5 @@
-"""The script that many begin with: one thread reads a frame of each source with OpenCV, letterboxes them, runs
-onnxruntime on a batch of all and NMS on what comes of it, and goes on.
+"""The usual first script: one thread reads a frame of each source with OpenCV, letterboxes them, runs onnxruntime on
+the batch, then NMS, and repeats.
 
     python -m tests.peers.plain_loop CLIP --sources 10 --seconds 20 [--model MODEL.onnx] [--labels coco]
 """
@@ -36,22 +36,22 @@ def main() -> int:
         detector = open_detector("cpu", options)
     except DetectorError as error:
         raise SystemExit(str(error)) from error
-    most = detector.info.max_batch  # of a model that was exported for fewer
+    limit = detector.info.max_batch  # smaller for a model with a fixed batch
     with closing(detector), closing(detector.lane()) as lane:
-        lane.detect([_read(capture, args.clip) for capture in captures[:most]])
+        lane.detect([_read(capture, args.clip) for capture in captures[:limit]])
         frames, began = 0, perf_counter()
         while (passed := perf_counter() - began) < args.seconds:
             batch = [_read(capture, args.clip) for capture in captures]
-            for first in range(0, len(batch), most):
-                lane.detect(batch[first : first + most])
+            for first in range(0, len(batch), limit):
+                lane.detect(batch[first : first + limit])
             frames += len(batch)
-    how = f"one thread: VideoCapture of each source, letterbox, onnxruntime on the CPU in batches of {most}, NMS"
+    how = f"one thread: VideoCapture of each source, letterbox, onnxruntime on the CPU in batches of {limit}, NMS"
     sys.stdout.write(json.dumps({"fps": round(frames / passed, 2), "how": how}) + "\n")
     return 0
 
 
 def _read(capture: cv2.VideoCapture, clip: Path) -> HostImage:
-    """The next picture, from the beginning again after the last."""
+    """The next picture; the first again after the last."""
     for _ in range(2):
         found, picture = capture.read()
         if found:

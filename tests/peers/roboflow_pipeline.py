@@ -1,10 +1,10 @@
-"""Roboflow's `InferencePipeline` over one recording as many sources: frames a second and how it was run, as JSON.
+"""Roboflow's `InferencePipeline` over one recording as many sources; prints frames per second and how it ran, as JSON.
 
-Stands alone, so that any interpreter that has `inference` can run it:
+Self-contained, so that any interpreter with `inference` can run it:
 
     PYTHON roboflow_pipeline.py CLIP --sources 10 --seconds 20 --weights yolov8n.onnx
 
-The weights take the place of a model that was downloaded before: no key is needed, and nothing is fetched.
+The weights replace a downloaded model: no key is needed, and nothing is fetched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MODEL = "peers/1"
 
 
 class _Counter:
-    """Counts the frames of which predictions come, and ends the pipeline after some seconds in steady state."""
+    """Counts frames with predictions, and ends the pipeline after some seconds in steady state."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._begun = seconds, perf_counter()
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def _install(weights: Path, folder: Path) -> tuple[str, str]:
-    """The files that a download would leave; the model's input, and what it takes at once."""
+    """Write the files that a download would leave; returns the model's input and its batch size."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(weights), providers=["CPUExecutionProvider"])

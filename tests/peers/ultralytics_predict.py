@@ -1,6 +1,6 @@
-"""Ultralytics' `predict` over one recording as many sources: frames a second and how it was run, as a line of JSON.
+"""Ultralytics' `predict` over one recording as many sources; prints frames per second and how it ran, as JSON.
 
-Stands alone, so that any interpreter that has ultralytics can run it:
+Self-contained, so that any interpreter with ultralytics can run it:
 
     PYTHON ultralytics_predict.py CLIP --sources 10 --runtime engine --model yolov8n.yaml --weights yolov8n.onnx
 
@@ -21,7 +21,7 @@ from time import perf_counter
 from typing import Any
 
 _WARM_S = 3.0
-_FIRST = 20  # frames of each source, at least, before the clock starts
+_WARM_UP_FRAMES = 20  # of each source
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     clip, weights = args.clip.resolve(), args.weights and args.weights.resolve()
     device = "0" if gpu else "cpu"
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # where exports go
+        os.chdir(folder)  # for exported files
         model = ultralytics.YOLO(args.model)
         if weights:
             _take_weights(model.model, weights)
@@ -72,12 +72,12 @@ def main() -> int:
 
 
 def _rate(results: Any, sources: int, seconds: float) -> float:
-    """Frames a second after the first seconds."""
+    """Frames per second after the warm-up."""
     frames, counted, start, begun = 0, 0, None, perf_counter()
     for _ in results:
         frames += 1
         now = perf_counter()
-        if start is None and now - begun >= _WARM_S and frames >= _FIRST * sources:
+        if start is None and now - begun >= _WARM_S and frames >= _WARM_UP_FRAMES * sources:
             start, counted = now, frames
         if start is not None and now - start >= seconds:
             break
@@ -87,7 +87,7 @@ def _rate(results: Any, sources: int, seconds: float) -> float:
 
 
 def _take_weights(network: Any, exported: Path) -> None:
-    """Names in the file are those of the network with its normalisation folded in."""
+    """Load the file's weights; normalisation layers are folded into them."""
     import onnx
     import torch
 

@@ -63,7 +63,7 @@ def compare(found: Run, truth_ns: list[int], ranks: dict[str, float]) -> None:
         assert 0.95 * least <= found.latency_ms[name] <= 1.05 * most, name
 
 
-def test_a_closed_loop_shows_the_queue_it_fills(tmp_path: Path, clip: Path) -> None:
+def test_closed_loop_latency_shows_the_queue(tmp_path: Path, clip: Path) -> None:
     load = Load((clip,), sources=1, seconds=9.0, backend="fake", lanes=1, max_batch=1, processes=0)
     found, detector = run(load, 0.02, tmp_path / "frames.jsonl")
     assert found.loop == "closed"
