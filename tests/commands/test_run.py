@@ -27,8 +27,9 @@ def _sources(*arguments: str) -> list[object]:
 
 def test_each_kind_of_source_has_a_name(tmp_path: Path) -> None:
     (tmp_path / "front door.mkv").touch()
-    arguments = ("rtsp://192.0.2.7:554/a", "rtsp://192.0.2.7:554/b", "0", "/dev/video2",
-                 str(tmp_path / "front door.mkv"), str(tmp_path), f"{tmp_path}/*.mkv", "http://camera.example/s.m3u8")  # fmt: skip
+    clips = (str(tmp_path / "front door.mkv"), str(tmp_path), f"{tmp_path}/*.mkv")
+    cameras = ("rtsp://192.0.2.7:554/a", "rtsp://192.0.2.7:554/b", "0", "/dev/video2")
+    arguments = (*cameras, *clips, "http://camera.example/s.m3u8")
     sources = _sources(*arguments)
     assert [source.id for source in sources] == [  # type: ignore[attr-defined]
         "192.0.2.7", "192.0.2.7-2", "usb-0", "video2", "front-door", "recordings", "recordings-2", "camera.example"

@@ -1,1 +1,1 @@
-"""What needs a GPU: run by hand on a machine that has one; `make test` never comes here."""
+"""Tests that need a GPU, run by hand; `make test` does not run them."""

@@ -1,11 +1,10 @@
-"""Everything that needs a GPU, in one command, under eight minutes with engines built at level 1:
+"""All GPU tests in one command, in under eight minutes with engines of level 1:
 
     python -m tests.gpu --data DIR --cache DIR --out DIR
     python -m tests.gpu --data DIR --cache DIR --out DIR --level 3 --only swap precisions placement
 
-DIR of --data is the folder of real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table last. The
-second line builds some twenty engines, minutes each at level 3 on a card whose tactics nobody has timed; it was not run
-whole on a GPU.
+DIR of --data has real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table comes last. The second
+line builds some twenty engines, minutes each at level 3 without cached timings; it was not run completely on a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--level", default="1")
-    parser.add_argument("--only", nargs="+", help=f"these parts; {' '.join(_SHORT)} if left out")
+    parser.add_argument("--only", nargs="+", help=f"parts to run; default: {' '.join(_SHORT)}")
     args = parser.parse_args()
     failed = False
     rows = []
@@ -42,8 +41,8 @@ def main() -> int:
             ).returncode
         failed |= code != 0
         rows.append(f"{name:12} {'ok' if code == 0 else f'FAILED ({code})':12} {monotonic() - began:6.0f} s")
-        told = [line for line in log.read_text().splitlines() if not line.startswith(("{", "20"))]
-        sys.stdout.write(f"--- {rows[-1]}\n" + "\n".join(told[-40:]) + "\n")
+        output = [line for line in log.read_text().splitlines() if not line.startswith(("{", "20"))]
+        sys.stdout.write(f"--- {rows[-1]}\n" + "\n".join(output[-40:]) + "\n")
         sys.stdout.flush()
     sys.stdout.write("\n".join(["", *rows]) + "\n")
     return int(failed)

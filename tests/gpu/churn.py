@@ -1,8 +1,8 @@
-"""Single sources break and come back, over and over, among others that must not notice: memory, threads, latency.
+"""Repeated disconnections of some sources, which must not affect the others' latency, or memory and threads.
 
     python -m tests.gpu.churn [CLIP] --sources 20 --victims 5 --drops 1000 [--backend cpu] [--json FILE]
 
-It needs no GPU, and says more on one: what decoders take and give back.
+It needs no GPU, but on one it also covers the decoder's resources.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
 from detectors.port import DetectorError
 
-_PATIENCE_S = 30.0
-_LOOKS = 10  # at what the process has, in a second
-_PICTURES = (2, 12)  # of a connection, before it breaks
+_CHURN_TIMEOUT_S = 30.0
+_SAMPLES = 10  # of the process's resources, in a second
+_PICTURES = (2, 12)  # range of pictures per connection
 _RECONNECT = ReconnectConfig(initial_s=0.02, max_s=0.02, factor=1.0)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What the process has at rest, the least of a second; gpu_mib of everybody on the GPU."""
+    """Resources of the idle process, the minimum of a second; gpu_mib is of all processes."""
 
     drops: int
     gpu_mib: float | None
@@ -60,13 +60,13 @@ class Resources:
 
 @dataclass(frozen=True)
 class Churned:
-    """One run.
+    """The figures of one run.
 
     Attributes:
-        victims: sources that broke, in turns.
+        victims: number of sources that break, one after the other.
         settled, ended: after the first tenth of the drops, and after all.
-        quiet_p99_ms, churning_p99_ms: of the sources that did not break, due to sent: before, and meanwhile.
-        quiet_fps, churning_fps: of the slowest of them.
+        quiet_p99_ms, churning_p99_ms: due to sent of the other sources, before and during the drops.
+        quiet_fps, churning_fps: of the slowest other source.
     """
 
     sources: int
@@ -85,7 +85,7 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
     """Run and measure.
 
     Raises:
-        LookoutError: the daemon fails, or a source does not come back.
+        LookoutError: the daemon failed, or a source did not come back.
         DetectorError: the model cannot be used.
     """
     config = config_of(load, _RECONNECT)
@@ -128,15 +128,15 @@ def churn(load: Load, drops: int, victims: int) -> Churned:
 
 
 def _p99(rowset: Rowset) -> float:
-    """Raises LookoutError."""
+    """The p99; raises LookoutError without frames."""
     latency = rowset.latency()
     if not latency:
-        raise LookoutError("no frame of those that do not break was published: give it more --seconds")
+        raise LookoutError("the other sources published no frame: use more --seconds")
     return latency["p99"]
 
 
 def _watch_while(app: App, probe: GpuProbe, device: int, going: Callable[[], bool]) -> Window:
-    """A window as long as something goes on."""
+    """A window that lasts while a condition holds."""
     first = last = watch(app, probe, device, 0.25)
     while going():
         last = watch(app, probe, device, 0.25)
@@ -144,11 +144,11 @@ def _watch_while(app: App, probe: GpuProbe, device: int, going: Callable[[], boo
 
 
 class _Churning(threading.Thread):
-    """Lets sources break, and counts on the socket how often one was down.
+    """Breaks sources, and counts status messages of sources that are down.
 
     Attributes:
-        drops: so far.
-        resources: after a tenth of them, and after all.
+        drops: number so far.
+        resources: after a tenth of the drops, and after all.
         problem: why it ended early.
     """
 
@@ -167,7 +167,7 @@ class _Churning(threading.Thread):
                 self._listen(subscriber, lambda goal=goal: self.drops >= goal)  # type: ignore[misc]
                 self._flag.unlink()
                 self._listen(subscriber, lambda: not self._down)
-                self.resources.append(self._look())
+                self.resources.append(self._sample())
 
     def _listen(self, subscriber: Subscriber, done: Callable[[], bool]) -> None:
         last = monotonic()
@@ -180,34 +180,34 @@ class _Churning(threading.Thread):
                     self._down.add(message.source)
                 elif message.state == "up":
                     self._down.discard(message.source)
-            elif monotonic() - last > _PATIENCE_S:
-                self.problem = f"nothing broke or came back for {_PATIENCE_S:.0f} s after {self.drops} drops"
+            elif monotonic() - last > _CHURN_TIMEOUT_S:
+                self.problem = f"nothing broke or came back for {_CHURN_TIMEOUT_S:.0f} s after {self.drops} drops"
 
-    def _look(self) -> Resources:
-        """The least of a second, for a file may be open for a moment."""
+    def _sample(self) -> Resources:
+        """The minimum of a second: a file may be open for a moment."""
         probe, looks = ProcessProbe(lambda: self._app.pids), []
-        for _ in range(_LOOKS):
-            threading.Event().wait(1.0 / _LOOKS)
+        for _ in range(_SAMPLES):
+            threading.Event().wait(1.0 / _SAMPLES)
             looks.append(probe.read())
         gpus = (self._probe.read() or [])[self._device : self._device + 1]
         memory = gpus[0].memory_used_bytes if gpus else None
         return Resources(
             drops=self.drops,
             gpu_mib=None if memory is None else round(memory / (1 << 20), 1),
-            rss_mib=round(min(look.rss_bytes for look in looks) / (1 << 20), 1),
-            threads=min(look.threads for look in looks),
-            open_files=min(look.open_files for look in looks),
+            rss_mib=round(min(sample.rss_bytes for sample in looks) / (1 << 20), 1),
+            threads=min(sample.threads for sample in looks),
+            open_files=min(sample.open_files for sample in looks),
         )
 
 
 def _make_breakable(config: SourceConfig, hardware: DecoderPool, victims: frozenset[str], flag: Path) -> Source:
-    """The source itself, or one that breaks."""
+    """The source, wrapped if it is a victim."""
     source = make_source(config, hardware)
     return _Breakable(source, flag, config.id) if config.id in victims else source
 
 
 class _Breakable:
-    """A source each connection of which breaks after some pictures, as long as there is a file that says so."""
+    """A source whose connections break after some pictures, while a flag file exists."""
 
     plays_once = has_next = False
 
@@ -252,7 +252,7 @@ def main() -> int:
     parser.add_argument("--sources", type=int, default=20)
     parser.add_argument("--victims", type=int, default=5, help="Sources that break, in turns.")
     parser.add_argument("--drops", type=int, default=1000, help="Connections to break.")
-    parser.add_argument("--seconds", type=float, default=6.0, help="Of quiet before.")
+    parser.add_argument("--seconds", type=float, default=6.0, help="Quiet seconds before.")
     parser.add_argument("--warm-up", type=float, default=12.0)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--labels")
@@ -278,5 +278,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Capture processes get its source pickled, and find it by this name.
+    # Capture processes unpickle the source by this module's name.
     sys.exit(import_module("tests.gpu.churn").main())

@@ -1,8 +1,8 @@
-"""Mutated recordings through the GPU's decoder: the daemon lives, nothing hangs, and the neighbour does not notice.
+"""Mutated recordings through the GPU's decoder: the daemon survives, nothing hangs, other sources are unaffected.
 
     python -m tests.gpu.corrupt MODEL.onnx --originals DIR --cache DIR --level 1 --count 1000
 
-DIR of --originals is what `tests.support.mutants.originals` makes, which needs ffmpeg: where that is missing, bring it.
+DIR of --originals comes from `tests.support.mutants.originals`, which needs ffmpeg.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main() -> int:
         for first in range(args.first, end, args.at_once):
             numbers = range(first, min(first + args.at_once, end))
             try:
-                said = play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
-                died += sum(DIED in line for line in said)
-                sys.stdout.writelines(f"{line}\n" for line in said)
+                output = play([mutant(number, made, Path(folder)) for number in numbers], Path(folder), model, "auto")
+                died += sum(DIED in line for line in output)
+                sys.stdout.writelines(f"{line}\n" for line in output)
             except AssertionError as error:
                 failed += 1
                 sys.stdout.write(f"{numbers}: {error}\n")

@@ -1,10 +1,9 @@
-"""The GPU's decoder beside FFmpeg's: the same pictures, bit by bit, at the same times.
+"""The GPU's decoder against FFmpeg's: bit-identical pictures with equal times.
 
     python -m tests.gpu.decoder CLIP ...
 
-Each clip with pictures as soon as they can be, and with pictures that may wait; drained, and once more from the
-beginning. Then with packets that are lost, cut or noise: from the next key picture on all must be right again. MJPEG is
-left out, which decoders round differently.
+Each clip is decoded with and without low latency, drained, and decoded again. Then with lost, cut or random packets:
+from the next key frame on all pictures must be right. MJPEG is left out, because decoders round it differently.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from daemon.sources.nvdec.session import Engines
 from detectors.cuda import DeviceBuffer, Stream
 from detectors.port import DeviceImage
 
-_MOST = 420  # pictures of each clip
+_MAX_PICTURES = 420  # of each clip
 _LOST = (40, 41, 55, 90)
 # Units without a picture: supplemental information.
 _NOTHING = {"h264": b"\0\0\0\1\x06\x05\x01\0\x80", "hevc": b"\0\0\0\1\x4e\x01\x05\x01\0\x80"}
@@ -51,23 +50,23 @@ def main() -> int:
                 found = _decoded(engines, codec, damaged, low_latency=low_latency)
                 wrong[name] = _wrong(_since(found, again), _since(truth, again))
             failed += sum(wrong.values())
-            words = ", ".join(f"{name} {count}" for name, count in wrong.items())
+            counts = ", ".join(f"{name} {count}" for name, count in wrong.items())
             waits = "at once" if low_latency else "may wait"
-            sys.stdout.write(f"{path.name:22} {codec:5} {len(truth):4} pictures, {waits:8}, wrong: {words}\n")
+            sys.stdout.write(f"{path.name:22} {codec:5} {len(truth):4} pictures, {waits:8}, wrong: {counts}\n")
             sys.stdout.flush()
     engines.close()
     return int(failed > 0)
 
 
 def _load(path: Path) -> tuple[str, Packets, Pictures, int | None]:
-    """Codec, packets, pictures, and the time of the first key picture after what is to be lost."""
+    """Codec, packets, pictures, and the time of the first key frame after the lost packets."""
     again = None
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         bitstream = Bitstream(stream.codec_context.name, stream.codec_context.extradata)
         packets: Packets = []
         for packet in container.demux(stream):
-            if packet.size and len(packets) < _MOST:
+            if packet.size and len(packets) < _MAX_PICTURES:
                 data = bitstream.to_annex_b(bytes(packet), key=packet.is_keyframe) if bitstream.has_lengths else packet
                 packets.append((Packet(bytes(data)), packet.pts))
                 if again is None and packet.is_keyframe and len(packets) > max(_LOST) + 1:
@@ -95,7 +94,7 @@ def _damages(codec: str) -> dict[str, Callable[[Packet[Any]], Packet[Any]]]:
 
 
 def _decoded(engines: Engines, codec: str, packets: Packets, *, low_latency: bool) -> Pictures:
-    """Of two passes; the decoder is drained after each."""
+    """Pictures of two passes; the decoder is drained after each."""
     session = engines.session(codec, low_latency=low_latency, surfaces=3)
     found: Pictures = []
     for _ in range(2):
@@ -107,12 +106,12 @@ def _decoded(engines: Engines, codec: str, packets: Packets, *, low_latency: boo
 
 
 def _wrong(found: Pictures, truth: Pictures) -> int:
-    """Pictures of two passes that are not what is at their place in the truth."""
+    """Number of pictures of two passes that differ from the reference."""
     return sum(a != b for a, b in zip(found, truth * 2)) + abs(len(found) - 2 * len(truth))
 
 
 def _since(pictures: Pictures, first: int | None) -> Pictures:
-    """None of them if there is no such picture."""
+    """Pictures from a time on; none without a time."""
     return [] if first is None else [row for row in pictures if row[0] is not None and row[0] >= first]
 
 

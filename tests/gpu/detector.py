@@ -1,8 +1,8 @@
-"""The TensorRT backend on a real GPU against the CPU's: the same boxes, the same every time, and AP.
+"""The TensorRT backend against the CPU backend: equal boxes, reproducible results, and AP.
 
     python -m tests.gpu.detector --cache DIR --level 1 MODEL.onnx ... [--coco IMAGES ANNOTATIONS]
 
-MODEL.onnx:LABELS names labels for a model without. A table comes last.
+MODEL.onnx:LABELS sets labels for a model without. A table comes last.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _photo(path: Path) -> HostImage:
 
 
 def _agreement(cpu: Detector, gpu: Detector, images: list[HostImage]) -> str:
-    """Strong boxes of the CPU that the GPU has too; and batches that are one by one to the bit."""
+    """Share of the CPU's strong boxes that the GPU finds; checks batches against single pictures, bit for bit."""
     strong = pairs = 0
     with closing(cpu.lane()) as one, closing(gpu.lane()) as other:
         for start in range(0, len(images), 16):
@@ -99,7 +99,7 @@ def _agreement(cpu: Detector, gpu: Detector, images: list[HostImage]) -> str:
 
 
 def _lanes_agree(gpu: Detector, images: list[HostImage]) -> None:
-    """1,000 batches over 4 lanes at once, to the bit."""
+    """Check 1,000 batches over 4 concurrent lanes, bit for bit."""
     results: set[bytes] = set()
 
     def work() -> None:

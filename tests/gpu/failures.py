@@ -1,4 +1,4 @@
-"""What goes wrong on a real GPU, tried: each ends in one clear line, and in the exit code a supervisor acts on.
+"""Failures on a real GPU: each gives one clear line, and the exit code that supervisors rely on.
 
 python -m tests.gpu.failures --cache DIR
 """
@@ -49,13 +49,13 @@ def main() -> int:
         return _poisoned(options, args.poison)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     with closing(TrtDetector(options)) as detector:
-        least = detector.needs.total(1, 1) >> 20
+        minimum = detector.needs.total(1, 1) >> 20
     lines = [
-        _line("memory limit below the least", lambda: TrtDetector(replace(options, memory_limit=least - 1 << 20))),
+        _line("memory limit below the least", lambda: TrtDetector(replace(options, memory_limit=minimum - 1 << 20))),
         _line("no such GPU", lambda: TrtDetector(replace(options, device=99))),
         _line("unsupported layer", lambda: TrtDetector(replace(options, path=_strange(args.cache)))),
         _line("not a model", lambda: TrtDetector(replace(options, path=Path(__file__)))),
-        _lanes_lowered(options, least),
+        _lanes_lowered(options, minimum),
         _full(options),
         _bad_plan(options),
         _sticky(args.cache),
@@ -72,7 +72,7 @@ def _line(name: str, work: Callable[[], object]) -> str:
 
 
 def _strange(folder: Path) -> Path:
-    """A model whose layer TensorRT does not know."""
+    """A model with a layer unknown to TensorRT."""
     model = onnx.load(DEMO_MODEL)
     model.graph.node[3].op_type = "Unheard"
     path = folder / "strange.onnx"
@@ -80,17 +80,17 @@ def _strange(folder: Path) -> Path:
     return path
 
 
-def _lanes_lowered(options: Options, least: int) -> str:
-    """Memory for fewer lanes than asked for: said, and kept to."""
-    with closing(TrtDetector(replace(options, lanes=8, memory_limit=least + 120 << 20))) as detector:
+def _lanes_lowered(options: Options, minimum: int) -> str:
+    """Memory for fewer lanes than configured: reported and respected."""
+    with closing(TrtDetector(replace(options, lanes=8, memory_limit=minimum + 120 << 20))) as detector:
         assert detector.info.lanes < 8
-        assert sum(size for _, size in detector.info.memory) <= least + 120 << 20
+        assert sum(size for _, size in detector.info.memory) <= minimum + 120 << 20
         with closing(detector.lane()):
             return f"memory for fewer lanes: {'; '.join(detector.info.notes)}"
 
 
 def _full(options: Options) -> str:
-    """Somebody else has nearly all of the GPU."""
+    """Another process occupies nearly all GPU memory."""
     device = Device()
     hog = DeviceBuffer(device.free_memory() - (256 << 20))
     try:
@@ -101,7 +101,7 @@ def _full(options: Options) -> str:
 
 
 def _bad_plan(options: Options) -> str:
-    """A plan that agrees with its manifest, and is no plan: as one of a build that differs in nothing we can see."""
+    """An invalid plan with a matching manifest."""
     assert options.cache is not None
     store = EngineStore(options.cache / "engines")
     entry = store.entries()[0]
@@ -112,11 +112,11 @@ def _bad_plan(options: Options) -> str:
     with closing(TrtDetector(options)) as detector:
         assert detector.manifest.plan_bytes > len(broken)
     assert entry.plan.with_suffix(".bad").exists()
-    return "a plan TensorRT cannot load: set aside and built again"
+    return "a plan TensorRT cannot load: quarantined and built again"
 
 
 def _sticky(cache: Path) -> str:
-    """A kernel of this very process writes where it must not: the process ends, having said so."""
+    """A kernel of the daemon writes out of bounds: the process reports it and ends."""
     endpoint = f"tcp://127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "tests.gpu.failures", "--cache", str(cache), "--poison", endpoint]
     began = monotonic()
@@ -130,11 +130,11 @@ def _sticky(cache: Path) -> str:
         while (message := subscriber.receive(0.5)) is not None:
             heard.append(message)
     assert child.stderr is not None
-    said = child.stderr.read().decode()
-    assert child.returncode == PART_FAILED, (child.returncode, said[-3000:])
+    output = child.stderr.read().decode()
+    assert child.returncode == PART_FAILED, (child.returncode, output[-3000:])
     last = [message for message in heard if isinstance(message, Status)][-1]
     assert last.state == "ended", last
-    reason = next(line for line in said.splitlines() if "ended by a failure" in line)
+    reason = next(line for line in output.splitlines() if "ended by a failure" in line)
     return f"sticky CUDA error: exit code {child.returncode}, last status {last.state!r} ({last.reason}); log: {reason}"
 
 

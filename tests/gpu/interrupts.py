@@ -1,10 +1,9 @@
-"""What the core that takes the GPU's interrupts does to a daemon, by whose threads may run there; they take turns.
+"""The effect of the core with the GPU's interrupts on a daemon, by threads allowed on it; variants are interleaved.
 
     python -m tests.gpu.interrupts MODEL.onnx CLIP --labels coco --cache DIR --sources 240
 
-A row for each turn: "anywhere" as the system does it, "elsewhere" as the daemon does, "publisher on it" with that one
-thread on the core and all others anywhere. Then what part of the core, and of another, a process that does nothing but
-count does not get.
+A row for each run: "anywhere" without affinity, "elsewhere" like the daemon, "publisher on it" with only that thread on
+the core. Then the share of the core, and of another, that a busy loop does not get.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from daemon.monitoring.probes import GpuProbe
 from daemon.system.affinity import interrupts
 
 _SETTLE_S = 1.0
-# Of three seconds, the part in which a loop, of which no turn takes 5 us, did not go on.
+# The share of three seconds in which a loop with iterations under 5 us stood still.
 _LOOP = """
 import os, sys
 from time import perf_counter
@@ -118,7 +117,7 @@ def _keep(threads: Iterable[int], to: set[int]) -> None:
 
 
 def _missing(core: int) -> str:
-    """By a process of its own, which waits for no lock."""
+    """Measured by a child process, which waits for no lock."""
     command = [sys.executable, "-c", _LOOP, str(core)]
     return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 

@@ -1,4 +1,4 @@
-"""The kernels on a real GPU: the checks of tests/support/kernels.py, the same every time, and how long they take.
+"""The kernels on a real GPU: the checks of tests/support/kernels.py, reproducibility, and times.
 
 python -m tests.gpu.kernels            # all of it, a table last
 compute-sanitizer --tool memcheck python -m tests.gpu.kernels --short
@@ -42,7 +42,7 @@ _REPEATS = 200
 
 
 class GpuRunner:
-    """Every call brings its data and takes it away: for right and wrong, not for speed."""
+    """Uploads and downloads data at each call: for correctness, not speed."""
 
     def __init__(self, device: Device, stack: ExitStack) -> None:
         self._stream = Stream()
@@ -93,14 +93,14 @@ class GpuRunner:
     def prepare_postprocess(
         self, task: Task, stack: ExitStack
     ) -> tuple[Callable[[Stream], None], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """What enqueues both kernels, and where they leave boxes and counts, in mapped host memory."""
-        batch, most = len(task.raw), task.wanted.max_detections
+        """A function that enqueues both kernels, and their outputs in mapped host memory."""
+        batch, limit = len(task.raw), task.wanted.max_detections
         sizes = (kernels.CANDIDATE.itemsize, 8, 4, 1)
         scratch = [self.buffer(batch * task.capacity * size, stack) for size in sizes]
         counts = self.buffer(4 * batch, stack)
-        pinned = PinnedBuffer(batch * most * 24 + 12 * batch)
+        pinned = PinnedBuffer(batch * limit * 24 + 12 * batch)
         stack.callback(pinned.close)
-        found = pinned.view((batch, most, 6), np.float32)
+        found = pinned.view((batch, limit, 6), np.float32)
         columns = [found.nbytes + 4 * batch * part for part in range(3)]
         kept, left_out, implausible = (pinned.view((batch,), np.int32, column) for column in columns)
         output = task.output(*(buffer.pointer for buffer in (self.upload(task.raw, stack), *scratch, counts)))
@@ -138,7 +138,7 @@ class GpuRunner:
 
 
 def _rows(plane: npt.NDArray[np.uint8], pitch: int) -> npt.NDArray[np.uint8]:
-    """A plane with what lies beside each of its rows."""
+    """A plane including its padding."""
     rows = np.zeros((len(plane), pitch), np.uint8)
     rows[:, : plane.shape[1]] = plane
     return rows
@@ -183,7 +183,7 @@ def _specs() -> tuple[InputSpec, ...]:
 
 
 def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
-    """One batch, captured as a graph and replayed, to the last bit: slots are given out by atomics, in any order."""
+    """Replay one batch as a graph: results are bit-identical although atomics assign slots in any order."""
     raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
     spec = recognise([("out", raw.shape)], (640, 640), {}).spec
     wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
@@ -205,7 +205,7 @@ def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
 
 
 def _times(runner: GpuRunner) -> list[str]:
-    """Microseconds by events."""
+    """Microseconds, measured with events."""
     lines = []
     for batch in (1, 8, 32):
         for kind in ("BGR", "NV12"):
@@ -215,7 +215,7 @@ def _times(runner: GpuRunner) -> list[str]:
 
 
 def _time_preprocess(runner: GpuRunner, kind: str, batch: int) -> float:
-    """1080p pictures, each its own memory, to FP16 640x640."""
+    """1080p pictures in separate memory, to FP16 640x640."""
     spec, luma = InputSpec(640, 640), 1920 * 1080
     box = fit(1920, 1080, spec)
     with ExitStack() as stack:
@@ -232,7 +232,7 @@ def _time_preprocess(runner: GpuRunner, kind: str, batch: int) -> float:
 
 
 def _time_postprocess(runner: GpuRunner, batch: int) -> float:
-    """A calm picture: ten cells of one object."""
+    """A quiet picture: ten cells of one object."""
     raw = np.zeros((batch, 84, 8400), np.float32)
     raw[:, 4, ::840], raw[:, :4, ::840] = 0.6, 100
     spec = InputSpec(640, 640)
@@ -247,7 +247,7 @@ def _time_postprocess(runner: GpuRunner, batch: int) -> float:
 
 
 def _time(work: Callable[[Stream], None]) -> float:
-    """Median over graph replays, so that what Python takes to launch is not in it."""
+    """Median over graph replays, without Python's launch time."""
     with ExitStack() as stack:
         stream, begun, ended = Stream(), Event(timed=True), Event(timed=True)
         for handle in (stream, begun, ended):

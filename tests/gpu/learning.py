@@ -1,9 +1,9 @@
-"""Whether `admission: degrade` finds out how fast the decoder is: more sources than it has time for, beside estimates.
+"""Whether `admission: degrade` learns the decoder's rate under overload, from different initial estimates.
 
     python -m tests.gpu.learning MODEL.onnx CLIP --labels coco --cache DIR --estimates 1 0.75 1.3 --sources 195
 
-Each estimate is that many times what is known of the decoder; one that is right is to stay as it is. A line for each
-report of ten seconds, those of the log that tell of what was learned among them.
+Estimates are factors of the known rate; 1 must stay. Prints a line per report of ten seconds, and the log lines about
+learning.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _measure(args: argparse.Namespace, estimate: float, folder: Path) -> None:
     endpoint, config, log = f"tcp://127.0.0.1:{free_port()}", folder / "config.yaml", folder / "log.jsonl"
     config.write_text(yaml.safe_dump(_config(args, endpoint)))
     command = [sys.executable, "-m", "tests.gpu.learning", str(config), str(args.clip), "--inside", str(estimate)]
-    sys.stdout.write(f"{args.sources} sources, the decoder taken for {estimate:g} times as fast as it is known to be\n")
-    until, told = monotonic() + args.seconds, 0
+    sys.stdout.write(f"{args.sources} sources, decoder estimated at {estimate:g} times its known rate\n")
+    until, output = monotonic() + args.seconds, 0
     with log.open("w") as file, Subscriber(endpoint, kinds=["metrics"]) as subscriber:
         process = subprocess.Popen(command, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
         before: Metrics | None = None
@@ -59,12 +59,12 @@ def _measure(args: argparse.Namespace, estimate: float, folder: Path) -> None:
             while monotonic() < until and process.poll() is None:
                 message = subscriber.receive(0.5)
                 events = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-                for event in events[told:]:
+                for event in events[output:]:
                     if "estimated" in event["event"] or event["level"] in ("error", "critical"):
                         sys.stdout.write(f"  {event}\n")
-                told = len(events)
+                output = len(events)
                 if isinstance(message, Metrics):
-                    sys.stdout.write(f"  {_told(before, message)}\n")
+                    sys.stdout.write(f"  {_line(before, message)}\n")
                     before = message
                 sys.stdout.flush()
         finally:
@@ -87,7 +87,7 @@ def _config(args: argparse.Namespace, endpoint: str) -> dict[str, object]:
     }
 
 
-def _told(before: Metrics | None, now: Metrics) -> str:
+def _line(before: Metrics | None, now: Metrics) -> str:
     rows = [row for row in now.sources.values() if row.published]
     rates = sorted(row.published_fps for row in rows) or [0.0]
     sent = (now.latency or {}).get("total")
@@ -113,7 +113,7 @@ def _captured(row: SourceMetrics) -> int:
 
 
 def _inside(estimate: float, config: Path) -> int:
-    """`lookout run` that knows other figures of the decoder."""
+    """`lookout run` with other figures of the decoder."""
     from daemon.cli import main as lookout
     from daemon.sources.nvdec import costs as rates
 

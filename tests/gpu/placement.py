@@ -1,8 +1,8 @@
-"""Where INT8 is fastest: the search of `lookout calibrate`, by itself, on ranges of a folder of photos; a table last.
+"""The placement search of `lookout calibrate` alone, with ranges from a folder of photos; a table comes last.
 
     python -m tests.gpu.placement MODEL.onnx PHOTOS --labels coco --cache DIR --out DIR [--level 3 --max-batch 32]
 
-Its engines are kept in the cache: a search that was broken off goes on where it was. The fastest file is left in --out.
+Engines stay in the cache, so an interrupted search can be repeated quickly. The fastest file is left in --out.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main() -> int:
         what = f"{row.placement.kind}, {len(row.placement.floats)} layers in float"
         lines.append(f"{what:40} {row.milliseconds:.3f} ms, {half / (row.milliseconds or 1):.3f} times as fast as FP16")
     floats = ", ".join(sorted(tried[0].placement.floats))
-    sys.stdout.write("\n".join(["", *lines, f"in float, for they are faster so: {floats}"]) + "\n")
+    sys.stdout.write("\n".join(["", *lines, f"faster in float: {floats}"]) + "\n")
     return 0
 
 

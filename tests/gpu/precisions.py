@@ -1,11 +1,10 @@
-"""What each precision buys on a GPU: engines alone, by batch; and with --layers where the time of each goes.
+"""Speed of each precision on a GPU: engines alone, by batch; with --layers also times of layers.
 
     python -m tests.gpu.precisions MODEL.onnx ... --photos DIR --labels coco --resnet50 --cache DIR --level 3 --out DIR
 
-A float model is built in FP32 and FP16, a quantised one in INT8. --photos quantises each float model on a folder of
-photos, with a scale for each tensor (`int8`) and with one for what is joined (`shared`). --resnet50 makes one with
-random weights, quantises it on noise, and compares the same. A cell is the median of replays of the engine's CUDA
-graph; tables last.
+Float models are built in FP32 and FP16, quantised ones in INT8. --photos quantises each float model with ranges from a
+folder of photos, with a scale per tensor (`int8`) and with shared scales (`shared`). --resnet50 does the same with a
+random ResNet-50 and noise. A cell is the median of replays of the engine's CUDA graph; tables come last.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _MOST_PHOTOS = 48
 
 
 @dataclass(frozen=True)
-class Wish:
-    """An engine that is wanted."""
+class BuildTask:
+    """An engine to build."""
 
     path: Path
     precision: compat.Precision
@@ -78,36 +77,36 @@ def main() -> int:
     files = [*args.models, *(_resnets(args.out) if args.resnet50 else ())]
     for path in args.models if args.photos else ():
         files += _quantised(path, seen_ranges(path, args.photos, args.labels, _MOST_PHOTOS), args.out)
-    wishes = [wish for path in files for wish in _wishes(path)]
-    wishes = [wish for wish in wishes if wish.precision in args.precision]
+    tasks = [task for path in files for task in _tasks(path)]
+    tasks = [task for task in tasks if task.precision in args.precision]
     bench = _Bench(args)
     with ThreadPoolExecutor(args.jobs) as pool:
-        built = list(pool.map(bench.build, wishes))
-    sys.stdout.write("\n".join(f"{wish.name}: {told}" for wish, told in zip(wishes, built)) + "\n")
+        built = list(pool.map(bench.build, tasks))
+    sys.stdout.write("\n".join(f"{task.name}: {result}" for task, result in zip(tasks, built)) + "\n")
     if args.build_only:
         return 0
     lines = [f"{'ms a batch, images/s':32}" + "".join(f"{size:>18}" for size in args.batches)]
-    for wish in wishes:
-        times = bench.times(wish)
+    for task in tasks:
+        times = bench.times(task)
         cells = (f"{took * 1e3:.3f} {size / took:.0f}" for size, took in times.items())
-        lines.append(f"{wish.name:32}" + "".join(f"{cell:>18}" for cell in cells))
+        lines.append(f"{task.name:32}" + "".join(f"{cell:>18}" for cell in cells))
         if args.layers:
-            bench.profile(wish)
+            bench.profile(task)
     sys.stdout.write("\n".join(["", *lines]) + "\n")
     return 0
 
 
-def _wishes(path: Path) -> Iterator[Wish]:
+def _tasks(path: Path) -> Iterator[BuildTask]:
     model = onnx.load(str(path))
     dims = model.graph.input[0].type.tensor_type.shape.dim
     size = (dims[3].dim_value or 640, dims[2].dim_value or 640)
     integers = quantised(path.read_bytes(), {prop.key: prop.value for prop in model.metadata_props})
     for precision in ("int8",) if integers else ("fp32", "fp16"):
-        yield Wish(path, precision, size)  # type: ignore[arg-type]
+        yield BuildTask(path, precision, size)  # type: ignore[arg-type]
 
 
 def _resnets(folder: Path) -> Iterator[Path]:
-    """As a float model, and quantised in two ways."""
+    """A float model, and two quantised ones."""
     path = resnet50(folder / "resnet50.onnx")
     yield path
     model = onnx.load(str(path))
@@ -116,7 +115,7 @@ def _resnets(folder: Path) -> Iterator[Path]:
 
 
 def _quantised(path: Path, ranges: Ranges, folder: Path) -> Iterator[Path]:
-    """In two ways."""
+    """Quantised files with both placements."""
     made = quantize(load(path), ranges)
     for name, placed in (("int8", made), ("shared", share_scales(made))):
         file = folder / f"{path.stem}.{name}.onnx"
@@ -125,7 +124,7 @@ def _quantised(path: Path, ranges: Ranges, folder: Path) -> Iterator[Path]:
 
 
 class _Errors(trt.ILogger):  # type: ignore[misc]
-    """All that TensorRT says and is worth reading."""
+    """Collects TensorRT's errors and warnings."""
 
     def __init__(self) -> None:
         trt.ILogger.__init__(self)
@@ -143,20 +142,20 @@ class _Bench:
         self._runtime = trt.Runtime(self._logger)
         self._store = EngineStore(args.cache / "engines", heartbeat_s=1e6)
 
-    def build(self, wish: Wish) -> str:
+    def build(self, task: BuildTask) -> str:
         begun = perf_counter()
-        self._engine(wish)
+        self._engine(task)
         return f"{perf_counter() - begun:.0f} s"
 
-    def times(self, wish: Wish) -> dict[int, float]:
-        """Seconds of one batch, by its size."""
-        engine = self._engine(wish)
+    def times(self, task: BuildTask) -> dict[int, float]:
+        """Seconds per batch, by size."""
+        engine = self._engine(task)
         with ExitStack() as undo:
             return {size: self._time(engine, size, undo) for size in self._args.batches}
 
-    def profile(self, wish: Wish) -> None:
-        """What each layer of the largest batch takes, to a file; raw, too, as the engine tells it."""
-        engine = self._engine(wish)
+    def profile(self, task: BuildTask) -> None:
+        """Write the times of the largest batch's layers to a file, with the raw report."""
+        engine = self._engine(task)
         with ExitStack() as undo:
             stream = self._kept(Stream(), undo)
             context = self._context(engine, self._args.batches[-1], stream, undo)
@@ -168,25 +167,25 @@ class _Bench:
             inspector = engine.create_engine_inspector()
             inspector.execution_context = context
             raw = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
-        file = self._args.out / f"{wish.name.replace(' ', '-')}.layers"
+        file = self._args.out / f"{task.name.replace(' ', '-')}.layers"
         file.with_suffix(".raw.json").write_text(raw)
         file.with_suffix(".layers.json").write_text(json.dumps([_plain(layer) for layer in layers], indent=1))
-        sys.stdout.write("\n".join([f"\n{wish.name}", *_shares(layers)]) + "\n")
+        sys.stdout.write("\n".join([f"\n{task.name}", *_shares(layers)]) + "\n")
 
-    def _engine(self, wish: Wish) -> Any:
+    def _engine(self, task: BuildTask) -> Any:
         self._device.make_current()
         recipe = Recipe(
-            onnx_sha256=sha256(wish.path.read_bytes()),
+            onnx_sha256=sha256(task.path.read_bytes()),
             builder=f"TensorRT {compat.version_of(trt)}",
             gpu=self._device.name,
             architecture=self._device.architecture,
-            precision=wish.precision,
+            precision=task.precision,
             max_batch=self._args.max_batch,
-            input_size=wish.size,
+            input_size=task.size,
             level=self._args.level,
         )
         build = builder(self._store.folder, 0)
-        return self._store.get_or_build(wish.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
+        return self._store.get_or_build(task.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
 
     def _time(self, engine: Any, size: int, undo: ExitStack) -> float:
         stream = self._kept(Stream(), undo)
@@ -209,7 +208,7 @@ class _Bench:
         return median(replay(times) for _ in range(_ROUNDS))
 
     def _context(self, engine: Any, size: int, stream: Stream, undo: ExitStack) -> Any:
-        """With memory of its own, and inputs that are zero."""
+        """An execution context with zero inputs."""
         context = engine.create_execution_context()
         for number in range(engine.num_io_tensors):
             name = engine.get_tensor_name(number)
@@ -235,10 +234,10 @@ def _plain(layer: Layer) -> dict[str, Any]:
 
 
 def _shares(layers: Sequence[Layer]) -> list[str]:
-    """Milliseconds by what kernels are."""
+    """Milliseconds by kind of kernel."""
     sums: dict[str, tuple[int, float]] = {}
     for layer in layers:
-        kind = f"{'loose quantise' if layer.unfused else layer.kind}, {layer.precision} to {layer.output}"
+        kind = f"{'unfused Q/DQ' if layer.unfused else layer.kind}, {layer.precision} to {layer.output}"
         count, took = sums.get(kind, (0, 0.0))
         sums[kind] = count + 1, took + (layer.milliseconds or 0.0)
     rows = sorted(sums.items(), key=lambda row: -row[1][1])

@@ -1,4 +1,4 @@
-"""Prints every GPU figure, and fails if one that a card must know is null: `python -m tests.gpu.probes`."""
+"""Prints every GPU figure, and fails if a card lacks a required one: `python -m tests.gpu.probes`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from daemon.monitoring.probes import open_gpu_probe
 def main() -> int:
     probe = open_gpu_probe()
     first = probe.read()
-    sleep(2)  # the counters are the card's own: there is no clock to advance
+    sleep(2)  # for the card's own counters
     second = probe.read()
     probe.close()
     if first is None or second is None:

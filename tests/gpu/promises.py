@@ -1,11 +1,10 @@
-"""What is promised of one H200, each as `lookout bench` measures it: lossless, live, overload, churn; a row for each.
+"""Service levels of one H200, measured by `lookout bench`: lossless, live, overload, churn; a row for each.
 
     python -m tests.gpu.promises MODEL.onnx --labels coco --h264 CLIP --hevc CLIP --cache DIR --out DIR [--only NAME]
 
---camera is a clip without B-frames and with a key picture every other second, which is what cameras send; --rtsp the
-URL of a server that sends it to each who asks, from the beginning (tests/support/rtsp_server.py is one).
-Reports and logs go to --out. It takes a quarter of an hour with the engine built before. --scale
-0.02 has so many of the sources and so much of the time, and shows on a CPU that all but lossless works.
+--camera is a clip without B-frames and with a key frame every other second, like a camera's; --rtsp the URL of a server
+that sends it to each client from the beginning, such as tests/support/rtsp_server.py. Reports and logs go to --out.
+With cached engines it takes a quarter of an hour. --scale 0.02 reduces sources and times, for a trial on a CPU.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from typing import Any
 import av
 
 Report = dict[str, Any]
-Judge = Callable[[Report], Iterator[tuple[bool, str]]]
-_FAST = 1.3  # times the clip's own rate
+Check = Callable[[Report], Iterator[tuple[bool, str]]]
+_FAST = 1.3  # factor of the clip's own rate
 _LONG_S = 120.0
 _DROPS = 1000
 _CHURN = ("tests.gpu.churn",)
-_FEWEST = 6  # sources: five break where there is churn, and one is watched
+_MIN_SOURCES = 6  # churn breaks five and watches one
 
 
 @dataclass(frozen=True)
-class Promise:
-    """One run.
+class ServiceLevel:
+    """One run and its service level.
 
     Attributes:
         clip: h264, hevc, camera, rtsp, or fast: HEVC at 1.3 times its rate.
-        judge: what is to hold of its run, in words.
+        check: yields (met, description) for each condition on the report.
     """
 
     clip: str
     sources: int
     seconds: float
-    judge: Judge
+    check: Check
     options: tuple[str, ...] = ("--paced",)
     command: tuple[str, ...] = ("daemon", "bench", "run", "--repeats", "1")
 
@@ -58,34 +57,34 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--labels")
-    parser.add_argument("--only", nargs="+", choices=PROMISES, metavar="NAME")
+    parser.add_argument("--only", nargs="+", choices=SERVICE_LEVELS, metavar="NAME")
     parser.add_argument("--scale", type=float, default=1.0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     clips = {"h264": args.h264, "hevc": args.hevc, "fast": _faster(args.hevc, args.out / "fast.mp4")}
     clips |= {name: clip for name, clip in (("camera", args.camera), ("rtsp", args.rtsp)) if clip}
     model = [str(args.model), *(["--labels", args.labels] if args.labels else []), "--cache", str(args.cache)]
-    kept, rows = True, []
-    for name in args.only or PROMISES:
-        promise, path = PROMISES[name], args.out / f"{name}.json"
-        if promise.clip not in clips:
+    all_met, rows = True, []
+    for name in args.only or SERVICE_LEVELS:
+        level, path = SERVICE_LEVELS[name], args.out / f"{name}.json"
+        if level.clip not in clips:
             continue
-        report = _measure(promise, clips[promise.clip], model, path, args.scale)
-        found = [*promise.judge(report)] if report else [(False, f"failed: see {path.with_suffix('.log')}")]
-        kept &= all(held for held, _ in found)
-        told = "; ".join(f"{words}{'' if held else ' (!)'}" for held, words in found)
-        rows.append(f"{name:16} {'kept' if all(held for held, _ in found) else 'NOT KEPT':8} {told}")
+        report = _measure(level, clips[level.clip], model, path, args.scale)
+        found = [*level.check(report)] if report else [(False, f"failed: see {path.with_suffix('.log')}")]
+        all_met &= all(met for met, _ in found)
+        summary = "; ".join(f"{text}{'' if met else ' (!)'}" for met, text in found)
+        rows.append(f"{name:16} {'met' if all(met for met, _ in found) else 'NOT MET':8} {summary}")
         sys.stdout.write(rows[-1] + "\n")
         sys.stdout.flush()
     sys.stdout.write("\n".join(["", *rows]) + "\n")
-    return int(not kept)
+    return int(not all_met)
 
 
-def _measure(promise: Promise, clip: Path | str, model: list[str], path: Path, scale: float) -> Report | None:
-    sources, seconds = max(_FEWEST, round(promise.sources * scale)), max(3.0, promise.seconds * scale)
-    command = [sys.executable, "-m", *promise.command, str(clip), "--model", *model]
-    command += ["--sources", str(sources), "--seconds", str(seconds), "--json", str(path), *promise.options]
-    churns = promise.command == _CHURN
+def _measure(level: ServiceLevel, clip: Path | str, model: list[str], path: Path, scale: float) -> Report | None:
+    sources, seconds = max(_MIN_SOURCES, round(level.sources * scale)), max(3.0, level.seconds * scale)
+    command = [sys.executable, "-m", *level.command, str(clip), "--model", *model]
+    command += ["--sources", str(sources), "--seconds", str(seconds), "--json", str(path), *level.options]
+    churns = level.command == _CHURN
     if churns:
         command += ["--drops", str(max(10, round(_DROPS * scale)))]
     path.unlink(missing_ok=True)
@@ -98,7 +97,7 @@ def _measure(promise: Promise, clip: Path | str, model: list[str], path: Path, s
 
 
 def _faster(clip: Path, to: Path) -> Path:
-    """The same packets at times closer together."""
+    """Copy packets with their times closer together."""
     with av.open(str(clip)) as opened, av.open(str(to), "w") as written:
         source = opened.streams.video[0]
         target = written.add_stream_from_template(source)
@@ -111,14 +110,14 @@ def _faster(clip: Path, to: Path) -> Path:
     return to
 
 
-def _lossless(share: float, *, engine: bool) -> Judge:
-    def judge(report: Report) -> Iterator[tuple[bool, str]]:
+def _lossless(share: float, *, engine: bool) -> Check:
+    def check(report: Report) -> Iterator[tuple[bool, str]]:
         limits, fps = report["limits"], report["fps"]
-        least = min(limits["decode_fps"], limits["engine_fps"]) if engine else limits["decode_fps"]
-        yield fps >= share * least, f"{fps:.0f} frames/s are {fps / least:.3f} of {least:.0f}"
+        lowest = min(limits["decode_fps"], limits["engine_fps"]) if engine else limits["decode_fps"]
+        yield fps >= share * lowest, f"{fps:.0f} frames/s are {fps / lowest:.3f} of {lowest:.0f}"
         yield report["received_share"] == 1, f"{report['received_share']:.2%} received"
 
-    return judge
+    return check
 
 
 def _live(report: Report) -> Iterator[tuple[bool, str]]:
@@ -137,12 +136,12 @@ def _cameras(report: Report) -> Iterator[tuple[bool, str]]:
 
 
 def _overload(report: Report) -> Iterator[tuple[bool, str]]:
-    least, middle, most = report["source_fps"]
+    lowest, middle, highest = report["source_fps"]
     yield report["latency_ms"]["p99"] <= 120, f"due to sent p99 {report['latency_ms']['p99']:.1f} ms"
     yield report["worst_second_ms"] <= 120, f"worst second {report['worst_second_ms']:.1f}"
     yield report["unaccounted"] == 0, f"{report['unaccounted']} unaccounted of {report['captured']}"
-    yield least >= 0.95 * middle, f"slowest {least / middle - 1:+.1%}"
-    yield most <= 1.05 * middle, f"fastest {most / middle - 1:+.1%}"
+    yield lowest >= 0.95 * middle, f"slowest {lowest / middle - 1:+.1%}"
+    yield highest <= 1.05 * middle, f"fastest {highest / middle - 1:+.1%}"
     yield True, f"{report['fps']:.0f} frames/s"
 
 
@@ -156,19 +155,19 @@ def _churn(report: Report) -> Iterator[tuple[bool, str]]:
     yield churning >= 0.99 * quiet, f"their slowest {quiet:.2f} to {churning:.2f} frames/s"
 
 
-PROMISES = {
-    "lossless-h264": Promise("h264", 28, 10, _lossless(0.95, engine=False), ("--limits",)),
-    "lossless-hevc": Promise("hevc", 28, 10, _lossless(0.90, engine=True), ("--limits",)),
-    "live-h264": Promise("h264", 150, _LONG_S, _live),
-    "live-hevc": Promise("hevc", 240, _LONG_S, _live),
-    "rtsp-100": Promise("rtsp", 100, _LONG_S, _cameras),
-    "rtsp-150": Promise("rtsp", 150, _LONG_S, _cameras),
-    "overload-h264": Promise("h264", 195, 45, _overload, ("--paced", "--admission", "degrade")),
-    "overload-hevc": Promise("fast", 252, 45, _overload, ("--paced", "--admission", "degrade")),
-    "overload-camera": Promise("camera", 195, 45, _overload, ("--paced", "--admission", "degrade")),
-    "late-h264": Promise("h264", 195, 45, _overload),
-    "late-hevc": Promise("fast", 252, 45, _overload),
-    "churn": Promise("h264", 20, 6, _churn, (), _CHURN),
+SERVICE_LEVELS = {
+    "lossless-h264": ServiceLevel("h264", 28, 10, _lossless(0.95, engine=False), ("--limits",)),
+    "lossless-hevc": ServiceLevel("hevc", 28, 10, _lossless(0.90, engine=True), ("--limits",)),
+    "live-h264": ServiceLevel("h264", 150, _LONG_S, _live),
+    "live-hevc": ServiceLevel("hevc", 240, _LONG_S, _live),
+    "rtsp-100": ServiceLevel("rtsp", 100, _LONG_S, _cameras),
+    "rtsp-150": ServiceLevel("rtsp", 150, _LONG_S, _cameras),
+    "overload-h264": ServiceLevel("h264", 195, 45, _overload, ("--paced", "--admission", "degrade")),
+    "overload-hevc": ServiceLevel("fast", 252, 45, _overload, ("--paced", "--admission", "degrade")),
+    "overload-camera": ServiceLevel("camera", 195, 45, _overload, ("--paced", "--admission", "degrade")),
+    "late-h264": ServiceLevel("h264", 195, 45, _overload),
+    "late-hevc": ServiceLevel("fast", 252, 45, _overload),
+    "churn": ServiceLevel("h264", 20, 6, _churn, (), _CHURN),
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ranges of activations over a folder of photos, by minimum and maximum: INT8 for figures of speed."""
+"""Activation ranges from a folder of photos, by minimum and maximum; for measuring INT8's speed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from detectors.cpu.detector import CpuDetector
 from detectors.port import HostImage, Options
 
 
-def seen_ranges(model: Path, photos: Path, labels: str | None, most: int) -> Ranges:
+def seen_ranges(model: Path, photos: Path, labels: str | None, limit: int) -> Ranges:
     """Args:
-    most: photos, the first by name.
+    limit: number of photos, the first by name.
     """
     options = Options(model, labels=labels, max_batch=1)
     with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
-        images = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(photos.iterdir())[:most]]
+        images = [HostImage(np.asarray(cv2.imread(str(path)))) for path in sorted(photos.iterdir())[:limit]]
         return observe(load(model), (lane.preprocess([image]).copy() for image in images)).ranges("minmax")

@@ -1,12 +1,11 @@
-"""`lookout run` on the GPU and on the CPU over the same lossless replay: the same detections.
+"""`lookout run` on GPU and CPU over the same lossless replay: equal detections.
 
     python -m tests.gpu.replay MODEL.onnx CLIP ... --cache DIR --level 1 --frames 60
 
-Of the CPU's boxes with a confidence over 0.5, all but one in 200 must have one of the GPU's of their class with an IoU
-of at least 0.95; those that have none are printed. In FP16 a few have none: of two boxes of one object with confidences
-that differ by a thousandth, NMS keeps the other. Where the GPU decodes too, it is all but one in 25: its lanes take
-colours from NV12, of which FFmpeg's conversion to BGR differs by 0.7 grey levels in mean; with the same kernels run by
-a CPU, and FFmpeg's own pictures, 2.1 to 2.8 in a hundred had none. Another frame's boxes would be 28 in a hundred.
+Of the CPU's boxes with confidence over 0.5, at most one in 200 may lack a GPU box of its class with IoU >= 0.95; those
+are printed. In FP16 a few differ: of two boxes of one object with nearly equal confidence NMS keeps the other. With GPU
+decoding the limit is one in 25: colours from NV12 differ from FFmpeg's BGR by 0.7 grey levels in the mean, and the same
+kernels on a CPU, with FFmpeg's pictures, missed 2.1 to 2.8 in a hundred. Boxes of another frame would miss 28.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def main() -> int:
     parser.add_argument("--decode", default="auto", choices=["auto", "nvdec", "cpu"])
     parser.add_argument("--max-batch", type=int, default=16)
     parser.add_argument("--sources", type=int, default=8)
-    parser.add_argument("--frames", type=int, default=60, help="of each clip")
+    parser.add_argument("--frames", type=int, default=60, help="per clip")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         clips = [_shorten(clip, Path(folder) / f"{clip.stem}.mkv", args.frames) for clip in args.clips]
@@ -54,18 +53,18 @@ def main() -> int:
         mine, theirs = _arrays(strong), _arrays(gpu[key])
         paired = {pair[0] for pair in match(*mine, *theirs, 0.95)}
         missed += [(key, box) for number, box in enumerate(strong) if number not in paired]
-    agreed, most = wanted - len(missed), 1 / 200 if args.decode == "cpu" else 1 / 25
+    agreed, limit = wanted - len(missed), 1 / 200 if args.decode == "cpu" else 1 / 25
     sys.stdout.write(
         f"{args.model.stem} {args.precision}: {len(cpu)} frames of {args.sources} sources by both; of {wanted} "
         f"boxes over 0.5 on the CPU, {agreed} on the GPU with IoU >= 0.95; GPU {speed:.0f} frames/s\n"
     )
     for key, box in missed[:20]:
         sys.stdout.write(f"  without: {key} {box.label} {box.confidence} {box.box}\n")
-    return int(agreed < wanted * (1 - most))
+    return int(agreed < wanted * (1 - limit))
 
 
 def _run(args: argparse.Namespace, clips: list[Path], backend: str, folder: Path) -> tuple[Found, float]:
-    """Everything one lossless run publishes, and frames a second between its first and last message."""
+    """All messages of one lossless run, and frames per second between the first and the last."""
     sources = [
         {
             "id": f"clip-{number}",
@@ -109,7 +108,7 @@ def _arrays(boxes: list[Detection]) -> tuple[npt.NDArray[np.float32], npt.NDArra
 
 
 def _shorten(clip: Path, target: Path, frames: int) -> Path:
-    """The first packets of a clip, as they are."""
+    """Copy the first packets of a clip."""
     with av.open(str(clip)) as source, av.open(str(target), "w") as short:
         video = source.streams.video[0]
         copy = short.add_stream_from_template(video)

@@ -1,8 +1,8 @@
-"""How fast the lanes are beside the bare engine, how much memory they take, and that it stays so.
+"""Speed of lanes compared with the bare engine, their memory, and its growth.
 
     python -m tests.gpu.speed MODEL.onnx --cache DIR --level 3 --max-batch 32 [--growth 200000]
 
-Bare is the engine's CUDA graph replayed in the same run, with nothing around it. Frames are 1080p. Tables last.
+Bare is the replayed CUDA graph of the engine, in the same run. Frames are 1080p. Tables come last.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main() -> int:
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--max-batch", type=int, default=32)
     parser.add_argument("--precision", default="fp16")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each cell of a table")
-    parser.add_argument("--growth", type=int, default=0, help="batches of the test for growth")
+    parser.add_argument("--seconds", type=float, default=2.0, help="per table cell")
+    parser.add_argument("--growth", type=int, default=0, help="batches of the growth test")
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
     pynvml.nvmlInit()
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _device_images(count: int, stack: ExitStack) -> list[DeviceImage]:
-    """Drawn streets as NV12, each in memory of its own."""
+    """Synthetic streets as NV12, in separate memory."""
     stream = Stream()
     stack.callback(stream.close)
     images = []
@@ -99,7 +99,7 @@ def _memory(detector: TrtDetector, before: int, opened: int, now: int) -> list[s
 
 
 def _latency(lane: TrtLane, images: Sequence[DeviceImage]) -> list[str]:
-    """Of one picture, from in hand to boxes in hand."""
+    """Latency of one picture, from receiving it to its boxes."""
     host = HostImage(Scene(1920, 1080, seed=1).draw(7))
     ways: dict[str, Callable[[], object]] = {
         "bare engine, graph launch and wait": lambda: lane.replay(1, 1),
@@ -122,7 +122,7 @@ def _latency(lane: TrtLane, images: Sequence[DeviceImage]) -> list[str]:
 
 
 def _table(lanes: Sequence[TrtLane], images: Sequence[DeviceImage], args: argparse.Namespace) -> list[str]:
-    """Frames a second by lanes and batch, with NV12 frames on the device."""
+    """Frames per second by lanes and batch, with NV12 frames on the device."""
     sizes = batch_sizes(args.max_batch)
     lines = ["", "NV12 on the device, frames/s; in brackets the share of the bare engine, one stream, same batch"]
     bare = {}
@@ -142,7 +142,7 @@ def _table(lanes: Sequence[TrtLane], images: Sequence[DeviceImage], args: argpar
 
 
 def _host(lanes: Sequence[TrtLane], args: argparse.Namespace) -> list[str]:
-    """The same with BGR frames in host memory, and what limits them."""
+    """The same with BGR frames in host memory, and its limits."""
     images = [HostImage(Scene(1920, 1080, seed=seed % 4).draw(seed)) for seed in range(args.max_batch)]
     lines = ["", f"BGR in host memory, batch {args.max_batch}"]
     frame = images[0].bgr.nbytes
@@ -171,7 +171,7 @@ def _host(lanes: Sequence[TrtLane], args: argparse.Namespace) -> list[str]:
 
 
 def _throughput(lanes: Sequence[TrtLane], images: Sequence[Image], seconds: float) -> float:
-    """Frames a second of lanes that are never short of any."""
+    """Frames per second of lanes with unlimited input."""
     done = [0] * len(lanes)
     stop = threading.Event()
 
@@ -220,7 +220,7 @@ def _growth(lanes: Sequence[TrtLane], images: Sequence[DeviceImage], batches: in
 
 
 def _used() -> int:
-    """Memory in use on the GPU, by everybody."""
+    """Used GPU memory, of all processes."""
     return int(pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(0)).used)
 
 

@@ -1,8 +1,8 @@
-"""How long `lookout run` takes from its start to its first detections, with the engine built before and not.
+"""Time of `lookout run` from its start to the first detections, with and without a cached engine.
 
     python -m tests.gpu.startup MODEL.onnx --cache DIR [--cold] [--precision fp16 --max-batch 32 --level 3]
 
---cold uses a new cache folder, so that everything is built; its parts are listed by both.
+--cold uses an empty cache folder, so that everything is built; both list the steps.
 """
 
 from __future__ import annotations

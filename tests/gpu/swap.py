@@ -1,10 +1,10 @@
-"""A model that takes over from another under load: nothing lost, nothing wrong, and how late frames are meanwhile.
+"""A model swap under load: no frame lost, no wrong boxes, and limited latency.
 
     python -m tests.gpu.swap MODEL.onnx OTHER.onnx CLIP --labels coco --cache DIR [--sources 40] [--out rows.json]
 
-The first swap is to a model whose engine has to be built, if the cache has none; the others find theirs. Kept is: no
-frame lost, each frame looked at by one model, with the boxes that this model always finds in it; and a p99 in the
-second of the switch of at most 1.5 times that of the quiet seconds before. A table last.
+The first swap builds the new engine unless cached. Conditions: no lost frame, each frame detected by one model with
+that model's usual boxes, and a p99 in the second of the switch of at most 1.5 times that of the quiet seconds before.
+A table comes last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.support.daemon import Lookout
 
 _QUIET_S = 10.0
 _SETTLED_S = 3.0
-_PATIENCE_S = 400.0  # for an engine that is built
+_SWAP_TIMEOUT_S = 400.0  # includes building an engine
 _RATIO = 1.5
 
 
@@ -40,9 +40,9 @@ class Row:
     """One message.
 
     Attributes:
-        at: when it was received, s.
+        at: receive time, s.
         late: captured to sent, ms.
-        boxes: a hash of what was found.
+        boxes: a hash of the boxes.
     """
 
     at: float
@@ -55,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Swap:
-    """When it was asked for, when the new model's first message came, and some time after; s."""
+    """Times of the request, of the new model's first message, and of the end of observation; s."""
 
     asked: float
     switched: float
@@ -75,7 +75,7 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--sources", type=int, default=40)
     parser.add_argument("--swaps", type=int, default=3)
-    parser.add_argument("--out", type=Path, help="all messages and the log, for a closer look")
+    parser.add_argument("--out", type=Path, help="write all messages and the log here")
     args = parser.parse_args()
     with av.open(str(args.clip)) as clip:
         frames = sum(packet.pts is not None for packet in clip.demux(video=0))
@@ -89,7 +89,7 @@ def main() -> int:
     lines = [f"{len(rows)} messages: {wrong} with boxes that their model finds at no other time in this frame"]
     lines.append(f"{backwards} sources that went from model to model more than {len(swaps)} times")
     for number, swap in enumerate(swaps):
-        held, line = _judge(rows, swap)
+        held, line = _evaluate(rows, swap)
         kept &= held
         lines.append(f"swap {number + 1}: {line}")
     sys.stdout.write("\n".join([*lines, "kept" if kept else "NOT KEPT"]) + "\n")
@@ -120,8 +120,8 @@ def _measure(args: argparse.Namespace, folder: Path) -> tuple[list[Row], list[Sw
             asked, before = monotonic(), rows[-1].model
             lookout.process.send_signal(signal.SIGHUP)
             while rows[-1].model == before:
-                if monotonic() - asked > _PATIENCE_S:
-                    raise SystemExit(f"no other model after {_PATIENCE_S:g} s: {lookout.log()[-2000:]}")
+                if monotonic() - asked > _SWAP_TIMEOUT_S:
+                    raise SystemExit(f"no other model after {_SWAP_TIMEOUT_S:g} s: {lookout.log()[-2000:]}")
                 _receive(subscriber, rows, 0.01)
             switched = rows[-1].at
             _receive(subscriber, rows, _SETTLED_S)
@@ -141,7 +141,7 @@ def _receive(subscriber: Subscriber, rows: list[Row], seconds: float) -> None:
 
 
 def _wrong(rows: Sequence[Row], frames: int) -> int:
-    """Messages whose boxes are not those that most have of the same frame of the clip and the same model."""
+    """Number of messages with boxes that differ from most messages of the same frame and model."""
     seen: dict[tuple[int, str], list[int]] = defaultdict(list)
     for row in rows:
         seen[row.seq % frames, row.model].append(row.boxes)
@@ -155,7 +155,7 @@ def _backwards(rows: Sequence[Row], swaps: int) -> int:
     return sum(sum(a != b for a, b in pairwise(row)) != swaps for row in models.values())
 
 
-def _judge(rows: Sequence[Row], swap: Swap) -> tuple[bool, str]:
+def _evaluate(rows: Sequence[Row], swap: Swap) -> tuple[bool, str]:
     quiet = [row for row in rows if swap.asked - _QUIET_S <= row.at < swap.asked]
     during = [row for row in rows if swap.asked <= row.at < swap.settled]
     switch = [row for row in rows if abs(row.at - swap.switched) <= 0.5]
@@ -163,12 +163,12 @@ def _judge(rows: Sequence[Row], swap: Swap) -> tuple[bool, str]:
     slots = range(int(swap.switched - swap.asked))
     seconds = [_p99([row for row in during if slot <= row.at - swap.asked < slot + 1]) for slot in slots]
     lost = _lost(during)
-    told = f"asked to switched {swap.switched - swap.asked:.1f} s; {lost} of {len(during) + lost} frames lost"
-    told += (
+    summary = f"asked to switched {swap.switched - swap.asked:.1f} s; {lost} of {len(during) + lost} frames lost"
+    summary += (
         f" ({_lost(quiet)} in the {_QUIET_S:g} s before); p99 {usual:.1f} ms before, {max(seconds, default=0):.1f} in"
     )
-    told += f" the worst second of opening, {worst:.1f} ({worst / usual:.2f} times) in the second of the switch"
-    return lost == 0 and worst <= _RATIO * usual, told
+    summary += f" the worst second of opening, {worst:.1f} ({worst / usual:.2f} times) in the second of the switch"
+    return lost == 0 and worst <= _RATIO * usual, summary
 
 
 def _p99(rows: Sequence[Row]) -> float:
@@ -176,7 +176,7 @@ def _p99(rows: Sequence[Row]) -> float:
 
 
 def _lost(rows: Sequence[Row]) -> int:
-    """Gaps between the first and the last message of each source."""
+    """Gaps between the first and last message of each source."""
     seen: dict[str, list[int]] = defaultdict(list)
     for row in rows:
         seen[row.source].append(row.seq)

@@ -133,8 +133,8 @@ def _rate(command: Sequence[str], cwd: Path, environment: dict[str, str] | None 
         raise LookoutError(f"{command[0]}: {error.strerror}") from error
     lines = done.stdout.strip().splitlines()
     if done.returncode or not lines:
-        said_last = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise LookoutError(said_last[-1] if said_last else f"exit code {done.returncode}")
+        last_line = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        raise LookoutError(last_line[-1] if last_line else f"exit code {done.returncode}")
     found = json.loads(lines[-1])
     return float(found["fps"]), str(found["how"])
 
