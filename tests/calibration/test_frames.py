@@ -21,7 +21,7 @@ def _street(name: str, seed: int, count: int, step: int = 5) -> Iterator[SourceF
     return (SourceFrame(name, number, scene.draw(number * step), number / 2) for number in range(count))
 
 
-def _take(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> FrameSet:
+def _select(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> FrameSet:
     sampler = Sampler(count, 12, seed)
     for number in range(sources):
         sampler.add(_street(f"street-{number}", 100 + number, 60), sources)
@@ -29,7 +29,7 @@ def _take(folder: Path, seed: int = 0, count: int = 40, sources: int = 4) -> Fra
 
 
 def test_whole_sources_are_held_out(tmp_path: Path) -> None:
-    frames = _take(tmp_path)
+    frames = _select(tmp_path)
     own = {name: [row.index for row in frames.entries if row.source == name] for name in
            sorted({row.source for row in frames.entries})}  # fmt: skip
     held = {row.source for row in frames.entries if row.held_out}
@@ -39,12 +39,12 @@ def test_whole_sources_are_held_out(tmp_path: Path) -> None:
     for numbers in own.values():
         assert min(numbers) < 20
         assert max(numbers) >= 40
-    other = {row.source for row in _take(tmp_path / "other", seed=3).entries if row.held_out}
+    other = {row.source for row in _select(tmp_path / "other", seed=3).entries if row.held_out}
     assert other != held
 
 
 def test_of_two_sources_the_last_third_is_held_out(tmp_path: Path) -> None:
-    frames = _take(tmp_path, count=30, sources=2)
+    frames = _select(tmp_path, count=30, sources=2)
     for name in ("street-0", "street-1"):
         before = [row.index for row in frames.entries if row.source == name and not row.held_out]
         after = [row.index for row in frames.entries if row.source == name and row.held_out]
@@ -54,7 +54,7 @@ def test_of_two_sources_the_last_third_is_held_out(tmp_path: Path) -> None:
 
 def test_frames_of_ten_seconds_are_one_group(tmp_path: Path) -> None:
     """Frames of one source; a photo is a group of its own."""
-    frames = _take(tmp_path)
+    frames = _select(tmp_path)
     for row in frames.entries:
         assert row.group == f"{row.source}/{row.index // 20}"
     part = frames.part(tmp_path, held_out=True)
@@ -77,14 +77,14 @@ def test_half_of_the_frames_are_a_uniform_sample(tmp_path: Path) -> None:
 
 
 def test_a_part_is_evenly_spaced(tmp_path: Path) -> None:
-    frames = _take(tmp_path)
-    every, some = (frames.part(tmp_path, held_out=False, limit=most) for most in (None, 10))
+    frames = _select(tmp_path)
+    every, some = (frames.part(tmp_path, held_out=False, limit=limit) for limit in (None, 10))
     assert some.names == every.names[::4]
     assert [picture.shape for picture in some] == [(180, 320, 3)] * 10
 
 
 def test_the_same_seed_selects_the_same_frames(tmp_path: Path) -> None:
-    first, second, other = (_take(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    first, second, other = (_select(tmp_path / name, seed) for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert first == second
     assert [entry.index for entry in first.entries] != [entry.index for entry in other.entries]
 
@@ -99,7 +99,7 @@ def test_similar_frames_are_selected_once(tmp_path: Path) -> None:
 
 
 def test_changed_frames_are_refused(tmp_path: Path) -> None:
-    frames = _take(tmp_path)
+    frames = _select(tmp_path)
     assert msgspec.json.decode((tmp_path / "manifest.json").read_bytes(), type=FrameSet) == frames
     assert len(list(frames.part(tmp_path, held_out=False))) == 40
     (tmp_path / frames.entries[0].file).write_bytes(b"another")

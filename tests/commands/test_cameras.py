@@ -21,7 +21,7 @@ def _on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cameras, "_ANSWER_TIMEOUT_S", 300.0)
 
 
-def _ask(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+def _list_cameras(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     invoke(["cameras", "--json", *args])
     found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return found
@@ -30,7 +30,7 @@ def _ask(*args: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, objec
 def test_discovery_finds_a_camera(capsys: pytest.CaptureFixture[str]) -> None:
     """At the sender's host, whatever the answer contains; invalid answers are ignored."""
     with onvif_camera() as camera, answering(camera.port):
-        found = _ask("--seconds", "2", capsys=capsys)
+        found = _list_cameras("--seconds", "2", capsys=capsys)
     ours = [row for row in found if row["name"] == "Street Lamp 3"]
     assert ours, found
     assert not [row for row in found if row["where"] == "192.0.2.99"]
@@ -38,7 +38,7 @@ def test_discovery_finds_a_camera(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_largest_stream_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
     with onvif_camera() as camera:
-        (row,) = _ask("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
+        (row,) = _list_cameras("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
     assert (row["name"], row["where"], row["problem"]) == ("Street Lamp 3", "127.0.0.1", None)
     assert row["streams"] == [
         {"profile": "main", "url": camera.stream("main"), "size": [1920, 1080]},
@@ -49,11 +49,11 @@ def test_the_largest_stream_comes_first(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_missing_password_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     with onvif_camera(user="viewer") as camera:
         at = ("--seconds", "0", "--at", f"127.0.0.1:{camera.port}")
-        (row,) = _ask(*at, capsys=capsys)
+        (row,) = _list_cameras(*at, capsys=capsys)
         assert row["problem"] == "it needs a user and a password"
-        (row,) = _ask(*at, "--user", "other", "--password", "x", capsys=capsys)
+        (row,) = _list_cameras(*at, "--user", "other", "--password", "x", capsys=capsys)
         assert row["problem"] == "it rejects this user or password"
-        (row,) = _ask(*at, "--user", "viewer", "--password", "x", capsys=capsys)
+        (row,) = _list_cameras(*at, "--user", "viewer", "--password", "x", capsys=capsys)
         assert row["problem"] is None
 
 
@@ -75,7 +75,7 @@ def test_found_cameras_make_a_configuration(
 def test_an_unreachable_camera_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     with onvif_camera() as camera:
         at = ("--at", f"127.0.0.1:{free_port()}", "--at", f"127.0.0.1:{camera.port}")
-        silent, found = _ask("--seconds", "0", *at, capsys=capsys)
+        silent, found = _list_cameras("--seconds", "0", *at, capsys=capsys)
     assert "Cannot connect" in str(silent["problem"])
     assert found["name"] == "Street Lamp 3"
 
@@ -87,7 +87,7 @@ def test_no_camera_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_invalid_address_hides_no_other(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = _ask("--seconds", "0", "--at", "camera:port", capsys=capsys)
+    (row,) = _list_cameras("--seconds", "0", "--at", "camera:port", capsys=capsys)
     assert "is not an address" in str(row["problem"])
 
 
@@ -102,7 +102,7 @@ def test_an_invalid_address_hides_no_other(capsys: pytest.CaptureFixture[str]) -
 def test_a_camera_cannot_extract_secrets(sent: str, problem: str | None, capsys: pytest.CaptureFixture[str]) -> None:
     """Its answers go to a terminal, and into a configuration that expands names of secrets."""
     with onvif_camera(address=sent) as camera:
-        (row,) = _ask("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
+        (row,) = _list_cameras("--seconds", "0", "--at", f"127.0.0.1:{camera.port}", capsys=capsys)
     assert (problem or "None") in str(row["problem"])
     assert "hunter2" not in json.dumps(row)
     assert problem or [stream["url"] for stream in row["streams"]] == ["rtsp://127.0.0.1/a"] * 2  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | N
 
 
 @pytest.mark.parametrize(
-    ("outputs", "metadata", "says"),
+    ("outputs", "metadata", "message"),
     [
         ([("output0", (1, 1000))], {}, "output0 1x1000"),
         ([("a", (1, 84, CELLS)), ("protos", (1, 32, 16, 16))], {}, "protos"),
@@ -45,9 +45,9 @@ def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | N
     ],
 )
 def test_an_unknown_head_names_outputs_and_supported_layouts(
-    outputs: list[tuple[str, tuple[int, ...]]], metadata: dict[str, str], says: str
+    outputs: list[tuple[str, tuple[int, ...]]], metadata: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(DetectorError, match=says):
+    with pytest.raises(DetectorError, match=message):
         recognise(outputs, SIZE, metadata)
 
 

@@ -49,9 +49,9 @@ def test_the_rows_are_the_total() -> None:
 
 
 @given(st.integers(1, 256))
-def test_padding_is_less_than_half_of_a_batch(most: int) -> None:
-    sizes = batch_sizes(most)
+def test_padding_is_less_than_half_of_a_batch(largest: int) -> None:
+    sizes = batch_sizes(largest)
     assert sizes[0] == 1
-    assert sizes[-1] == most
-    for count in range(1, most + 1):
+    assert sizes[-1] == largest
+    for count in range(1, largest + 1):
         assert min(size for size in sizes if size >= count) < 1.5 * count or count == 1
