@@ -1,0 +1,202 @@
+"""Measure a model, and calibrate it for a lower precision."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import click
+
+from daemon.commands.outputs import JSON_FILE, OutputFolder
+from daemon.errors import LookoutError
+from detectors.port import Precision
+
+
+@click.command()
+@click.option("--model", required=True, type=click.Path(path_type=Path), help="ONNX file.")
+@click.option("--images", required=True, type=click.Path(path_type=Path), help="Folder of the photos.")
+@click.option("--annotations", required=True, type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--confidence", default=0.001, show_default=True, type=click.FloatRange(0, 1))
+@click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
+@click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--max-batch", default=1, show_default=True, type=click.IntRange(1, 256), help="Of the engine to judge.")
+@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
+@JSON_FILE
+def evaluate(
+    model: Path,
+    images: Path,
+    annotations: Path,
+    labels: str | None,
+    backend: str,
+    confidence: float,
+    iou: float,
+    max_detections: int,
+    precision: str,
+    max_batch: int,
+    level: int,
+    cache: Path | None,
+    device: int,
+    json_file: Path | None,
+) -> int:
+    """COCO AP of a model over labelled photos, by the detector that `run` uses."""
+    from calibration.coco import evaluate as run_evaluate
+    from daemon.commands.report.tables import evaluation, write_json
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from detectors.factory import Backend, open_detector
+    from detectors.port import Options, PostprocessParams
+
+    options = Options(
+        model,
+        labels=labels,
+        wanted=PostprocessParams(confidence, iou, max_detections, multi_label=True),
+        precision=cast("Precision", precision),
+        max_batch=max_batch,
+        builder_level=level,
+        cache=cache,
+        device=device,
+    )
+    with logging(LogConfig(format="console")), closing(open_detector(cast("Backend", backend), options)) as detector:
+        result = run_evaluate(detector, images, annotations)
+    evaluation(result, detector.info)
+    write_json(json_file, result)
+    return 0
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--from",
+    "origins",
+    required=True,
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A clip, a folder of clips or photos, or a configuration whose sources are read; may be given more than once.",
+)
+@click.option(
+    "--precision",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "int8", "fp16", "fp8"]),
+    help="auto: the fastest that passes.",
+)
+@click.option("--out", type=OutputFolder(), default=Path("calibrated"), show_default=True, help="Folder.")
+@click.option(
+    "--images", type=click.Path(path_type=Path), help="Labelled photos, to judge by; else by the float model."
+)
+@click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option("--max-ap-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="With labels.")
+@click.option(
+    "--min-agreement",
+    default=0.95,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Without: the share of boxes that the float model has too.",
+)
+@click.option(
+    "--judge-share",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Of the labelled photos, those that judge; the others choose the method and steer which layers stay in float.",
+)
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "minmax", "percentile", "entropy"]),
+    help="Of finding INT8's ranges.",
+)
+@click.option(
+    "--placement",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "layers", "shared"]),
+    help="Of INT8. shared: one scale for what is joined. auto: on a GPU the fastest that a search finds, else layers.",
+)
+@click.option(
+    "--max-float",
+    default=0.5,
+    show_default=True,
+    type=click.FloatRange(0, 1),
+    help="Share of the layers that may stay in float.",
+)
+@click.option("--frames", "count", default=128, show_default=True, type=click.IntRange(1), help="To calibrate with.")
+@click.option("--held-out", default=48, show_default=True, type=click.IntRange(1), help="To compare on.")
+@click.option("--min-frames", default=32, show_default=True, type=click.IntRange(1), help="Fewer are refused.")
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+@click.option("--level", default=3, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0 for all.")
+@click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
+def calibrate(
+    model: Path,
+    origins: tuple[Path, ...],
+    images: Path | None,
+    annotations: Path | None,
+    count: int,
+    held_out: int,
+    min_frames: int,
+    seconds: float,
+    seed: int,
+    backend: str,
+    **chosen: Any,
+) -> int:
+    """Make MODEL in a lower precision, measure what that costs, and refuse it where it costs too much.
+
+    \b
+    Exit code 0: what was asked for may be deployed.
+              1: it was refused: the loss is surely more than was allowed.
+              2: it could not be tried.
+              3: it is undecided: too few photos or frames to tell; the text says about how many more would do.
+    auto ends with 0 unless no lower precision passes and one of them is undecided, which is 3.
+    """
+    try:
+        from calibration.calibrate import CalibrationConfig
+        from daemon.commands.calibrate import FrameSelection
+        from daemon.commands.calibrate import calibrate as run_calibrate
+    except ImportError as error:
+        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from detectors.factory import Backend
+    from detectors.port import Options, PostprocessParams
+
+    if (images is None) != (annotations is None):
+        raise click.UsageError("--images and --annotations go together")
+    options = Options(
+        model,
+        labels=chosen["labels"],
+        input_size=chosen["input_size"] or None,
+        wanted=PostprocessParams(chosen["confidence"]),
+        max_batch=chosen["max_batch"],
+        threads=chosen["threads"],
+        builder_level=chosen["level"],
+        cache=chosen["cache"],
+    )
+    wanted = CalibrationConfig(
+        options,
+        chosen["precision"],
+        chosen["out"],
+        labelled=(images, annotations) if images and annotations else None,
+        method=chosen["method"],
+        max_ap_drop=chosen["max_ap_drop"],
+        min_agreement=chosen["min_agreement"],
+        max_float=chosen["max_float"],
+        test_share=chosen["judge_share"],
+        seed=seed,
+    )
+    selection = FrameSelection(origins, count, held_out, min_frames, seconds, seed)
+    with logging(LogConfig(level="warning", format="console")):
+        return run_calibrate(wanted, selection, cast("Backend", backend))

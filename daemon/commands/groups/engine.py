@@ -1,0 +1,151 @@
+"""The group `engine`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast, get_args
+
+import click
+
+from daemon.commands.groups.options import CACHE
+from daemon.errors import LookoutError
+from detectors.port import Precision
+
+
+@click.group()
+def engine() -> None:
+    """Engines for NVIDIA GPUs, built from models: build ahead, see, throw away."""
+
+
+@engine.command()
+@click.argument("model", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "-c", "--config", type=click.Path(path_type=Path), help="What this configuration needs, instead of MODEL."
+)
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+@click.option(
+    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
+)
+@click.option(
+    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
+)
+@CACHE
+def build(
+    model: Path | None,
+    config: Path | None,
+    precision: str,
+    max_batch: int,
+    level: int,
+    input_size: tuple[int, int] | None,
+    cache: Path | None,
+) -> int:
+    """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
+    from daemon.commands import engines
+    from daemon.config import LogConfig, load
+    from daemon.control.plan import options_of
+    from daemon.log import logging
+    from detectors.port import Options
+
+    if (model is None) == (config is None):
+        raise click.UsageError("give either MODEL, an ONNX file, or -c CONFIG")
+    if config is not None:
+        options = options_of(load(config))
+    else:
+        options = Options(
+            cast("Path", model),
+            input_size=input_size or None,
+            max_batch=max_batch,
+            precision=cast("Precision", precision),
+            builder_level=level,
+            cache=cache,
+        )
+    with logging(LogConfig(format="console")):
+        engines.build(options)
+    return 0
+
+
+@engine.command("list")
+@CACHE
+def list_engines(cache: Path | None) -> int:
+    """Built engines, most recently used first."""
+    from daemon.commands import engines
+
+    engines.listing(cache)
+    return 0
+
+
+@engine.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+@click.option("--picture", type=click.Path(path_type=Path), help="A file; without it a drawn street.")
+@click.option("--tolerance", default=0.05, show_default=True, type=click.FloatRange(0), help="Error over size.")
+@click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
+@click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
+@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@CACHE
+def compare(
+    model: Path,
+    precision: str,
+    picture: Path | None,
+    tolerance: float,
+    everything: bool,
+    level: int,
+    input_size: tuple[int, int] | None,
+    labels: str | None,
+    cache: Path | None,
+) -> int:
+    """Compare what an engine of MODEL computes with onnxruntime, tensor by tensor: where they part, NaN and infinities.
+
+    Tensors that are looked at end what is fused, so it is another engine than the one that runs; it is built first.
+
+    \b
+    Exit code 0: no tensor differs by more than is tolerated.
+              1: some do; the first of them is named.
+    """
+    try:
+        from daemon.commands.engine_comparison import compare as run_compare
+    except ImportError as error:
+        raise LookoutError(f"{error.name} is not installed: pip install '.[calibrate]'") from error
+    from daemon.config import LogConfig
+    from daemon.log import logging
+    from detectors.port import Options
+
+    options = Options(
+        model,
+        labels=labels,
+        input_size=input_size or None,
+        precision=cast("Precision", precision),
+        builder_level=level,
+        cache=cache,
+    )
+    with logging(LogConfig(format="console")):
+        return int(not run_compare(options, picture, tolerance, everything=everything))
+
+
+@engine.command()
+@click.argument("key")
+@click.option("--layers", type=click.Path(path_type=Path), metavar="MODEL", help="Run it: layers of this ONNX file.")
+@CACHE
+def show(key: str, layers: Path | None, cache: Path | None) -> int:
+    """Everything known of the engine whose key begins with KEY; with --layers what was fused, and the time it takes."""
+    from daemon.commands import engines
+
+    engines.show(key, cache)
+    if layers:
+        engines.layers(key, layers, cache)
+    return 0
+
+
+@engine.command()
+@click.option("--unused-days", default=30.0, show_default=True, type=click.FloatRange(min=0), help="0 for all.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@CACHE
+def prune(unused_days: float, dry_run: bool, cache: Path | None) -> int:
+    """Remove engines not used for a while, damaged ones, and leftovers. A removed engine is built again when needed."""
+    from daemon.clock import SystemClock
+    from daemon.commands import engines
+
+    engines.prune(cache, unused_days, SystemClock().utc_ns(), dry_run, click.echo)
+    return 0

@@ -1,0 +1,63 @@
+"""The group `model`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def model() -> None:
+    """Models to detect with: a catalogue, downloads, and what a file is."""
+
+
+@model.command("list")
+def list_models() -> int:
+    """Show the models that can be fetched by name, with their licences."""
+    from rich.console import Console
+
+    from daemon.commands.model import show_catalogue
+
+    show_catalogue(Console())
+    return 0
+
+
+@model.command("get")
+@click.argument("name")
+@click.option("--to", type=click.Path(path_type=Path), help="Folder.  [default: ~/.local/share/lookout/models]")
+@click.option("--from", "mirror", metavar="URL", help="Another address that has the same file.")
+@click.option("--accept-licence", is_flag=True, help="Of a model that is not permissively licensed.")
+def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bool) -> int:
+    """Fetch the model NAME from its makers, and check it; what breaks off is resumed the next time."""
+    from rich.console import Console
+
+    from daemon.commands.model import get
+
+    get(name, Console(), folder=to, mirror=mirror, accept=accept_licence)
+    return 0
+
+
+@model.command("info")
+@click.argument("file", type=click.Path(path_type=Path))
+def show_model(file: Path) -> int:
+    """Show what FILE, an ONNX model, is taken for: layout, input, labels, precision."""
+    from rich.console import Console
+
+    from daemon.commands.model import info
+
+    info(file, Console())
+    return 0
+
+
+@model.command("export")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--size", default=640, show_default=True, type=click.IntRange(32, 4096), help="Input width and height.")
+def export_model(file: Path, size: int) -> int:
+    """Make an ONNX file of FILE, Ultralytics' .pt, with Ultralytics' own exporter: any batch size."""
+    from rich.console import Console
+
+    from daemon.commands.model import export
+
+    export(file, size, Console())
+    return 0

@@ -1,0 +1,157 @@
+"""Run a daemon, check its configuration, and see it work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import cast
+
+import click
+
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL
+from daemon.errors import LookoutError
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@CONFIG
+@click.option("--model", help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
+@click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the configuration that SOURCEs make, commented.")
+@click.pass_context
+def run(
+    context: click.Context,
+    sources: tuple[str, ...],
+    config: Path,
+    model: str | None,
+    endpoint: str | None,
+    save: Path | None,
+) -> int:
+    """Start every source, detect, publish and monitor, until SIGTERM or SIGINT.
+
+    Each SOURCE is a URL (rtsp://...), a file, a folder, a pattern, or the number of a USB camera. Without one, the
+    configuration file says what there is.
+    """
+    from daemon.commands import run as running
+
+    if not sources:
+        given = {"--model": model, "--endpoint": endpoint, "--save": save}
+        if alone := [name for name, value in given.items() if value is not None]:
+            raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
+        return running.run_file(config)
+    if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
+        raise LookoutError("sources come from the command line or from -c, not from both")
+    return running.run_sources(sources, model or FIRST_MODEL, endpoint, save)
+
+
+@click.command()
+@CONFIG
+@click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
+def check(config: Path, running: bool) -> int:
+    """Validate the configuration, open each source once, load the model, and print what was found."""
+    from daemon.commands.check import check as run_check
+    from daemon.config import LogConfig
+    from daemon.control.source_store import load_effective, warn_if_overridden
+    from daemon.log import logging
+
+    with logging(LogConfig(format="console")):
+        loaded = load_effective(config)
+        warn_if_overridden(loaded)
+        return run_check(loaded, ports=not running)
+
+
+@click.command()
+@CONFIG
+def health(config: Path) -> int:
+    """Ask the daemon that runs with this configuration for a sign of life; 0 if there is one, 1 if not."""
+    from daemon.commands.health import probe
+    from daemon.config import load
+
+    lives, words = probe(load(config))
+    click.echo(words, err=not lives)
+    return 0 if lives else 1
+
+
+@click.command()
+@click.argument("endpoint", default=ENDPOINT)
+@click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
+@click.option("--json", "as_json", is_flag=True, help="One message a line, as JSON.")
+@click.option("--once", is_flag=True, help="End with the first detections: a health check.")
+@click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
+@click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
+@click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+def watch(
+    endpoint: str,
+    sources: tuple[str, ...],
+    as_json: bool,
+    once: bool,
+    timeout: float,
+    server_key: str | None,
+    secret_key: Path | None,
+) -> int:
+    """Show what a running Lookout publishes on ENDPOINT."""
+    from daemon.client import Subscriber
+    from daemon.commands import watch as watching
+
+    if not (once or as_json or sys.stdout.isatty()):
+        raise LookoutError("the table is for terminals, and this is none: use --json")
+    kinds = ("detections",) if once else ("detections", "status", "metrics")
+    keys = {"server_key": server_key, "secret_key": secret_key}
+    with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
+        if once:
+            return watching.once(subscriber, endpoint, timeout, as_json)
+        return watching.lines(subscriber) if as_json else watching.table(subscriber, endpoint)
+
+
+@click.command()
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+def demo(seconds: float, backend: str) -> int:
+    """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
+    from daemon.commands.demo import demo as run_demo
+    from detectors.factory import Backend
+
+    return run_demo(seconds, cast("Backend", backend))
+
+
+@click.command()
+@click.option("--seconds", default=3.0, show_default=True, type=click.FloatRange(0, 60), help="To wait for answers.")
+@click.option("--at", "addresses", multiple=True, metavar="HOST[:PORT]", help="A camera that discovery does not reach.")
+@click.option("--user", default="", help="Of the cameras in the network.")
+@click.option("--password", default="", envvar="CAMERA_PASSWORD", help="Better from CAMERA_PASSWORD.")
+@click.option("--usb", is_flag=True, help="Those of this machine only.")
+@click.option("--yaml", "as_yaml", is_flag=True, help="As the sources of a configuration.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def cameras(
+    seconds: float, addresses: tuple[str, ...], user: str, password: str, usb: bool, as_yaml: bool, as_json: bool
+) -> int:
+    """Show the cameras of this machine (V4L2) and of its network (ONVIF), with the address of each stream."""
+    from rich.console import Console
+
+    from daemon.commands import cameras as finding
+
+    found = finding.usb_cameras()
+    if not usb:
+        found += finding.network_cameras(seconds, addresses, user, password)
+    if as_json:
+        click.echo(finding.as_json(found))
+    elif as_yaml:
+        click.echo(finding.as_yaml(found, with_user=bool(user)), nl=False)
+    else:
+        finding.show(found, Console())
+    return 0 if found else 1
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[SOURCE]...")
+@click.option("--model", help="ONNX file, or a name of `lookout model list`.")
+@click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
+@click.option("--out", type=click.Path(path_type=Path), default="config.yaml", show_default=True, help="The file.")
+def init(sources: tuple[str, ...], model: str | None, endpoint: str | None, out: Path) -> int:
+    """Write a configuration for SOURCEs and try it; without SOURCEs, it asks."""
+    from daemon.commands.init import init as run_init
+    from daemon.config import LogConfig
+    from daemon.log import logging
+
+    with logging(LogConfig(format="console")):
+        return run_init(sources, model, endpoint, out, FIRST_MODEL)
