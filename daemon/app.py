@@ -32,7 +32,7 @@ from daemon.messages import VideoFormat
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
-from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.lane import Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
@@ -416,17 +416,16 @@ class App:
 
     def _make_board(self, info: ModelInfo) -> FrameBoard:
         board = self._config.board
-        return FrameBoard(
-            [source.id for source in self._config.active],
-            self.ledger,
-            self._clock,
+        rules = BoardRules(
             depth=board.depth if board.mode == "lossless" else None,
             max_age_ns=round(board.max_age_ms * 1e6),
             lanes=info.lanes,
             batch=board.max_batch,
             gather=info.gpu is not None,
-            patient=[source.id for source in self._config.active if source.is_patient],
         )
+        active = self._config.active
+        patient = [source.id for source in active if source.is_patient]
+        return FrameBoard([source.id for source in active], self.ledger, self._clock, rules, patient)
 
     def _make_monitor(self, instance: str, admission: Admission, sinks: Sequence[FrameStatsListener]) -> Monitor:
         affine = self.model.gpu is not None and self._config.gpu.avoid_interrupts

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -22,6 +23,27 @@ from daemon.system.stop import Stop
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 Cause = Literal["shutdown", "removed"]
 """Why a frame that waits for room is given up."""
+
+
+@dataclass(frozen=True)
+class BoardRules:
+    """How many frames wait, and how lanes take them.
+
+    Attributes:
+        depth: None for live mode: one frame a source, replaced by the next. In lossless mode, the maximum number of
+            frames that wait for each source.
+        max_age_ns: a lane drops live frames older than this as stale.
+        lanes: number of lanes. In lossless mode a batch has frames of at most one lane's share of the sources: a source
+            is in flight once, and a batch with one frame of each source would leave none to the other lanes.
+        batch: maximum size of a batch; None for the size that the lane asks for.
+        gather: batches are so fast that a lane may wait for a larger one; ignored in lossless mode.
+    """
+
+    depth: int | None
+    max_age_ns: int
+    lanes: int = 1
+    batch: int | None = None
+    gather: bool = False
 
 
 class Batch:
@@ -72,13 +94,6 @@ class FrameBoard:
     One lock. Lanes wait here. Capture threads do not wait: the board wakes them when there is room.
 
     Args:
-        depth: None for live mode: one frame a source, replaced by the next. In lossless mode, the maximum number of
-            frames that wait for each source.
-        max_age_ns: a lane drops live frames older than this as stale.
-        lanes: number of lanes. In lossless mode a batch has frames of at most one lane's share of the sources: a source
-            is in flight once, and a batch with one frame of each source would leave none to the other lanes.
-        batch: maximum size of a batch; None for the size that the lane asks for.
-        gather: batches are so fast that a lane may wait for a larger one; ignored in lossless mode.
         patient: sources that wait for lanes in live mode, too, such as recordings played at full speed.
 
     Attributes:
@@ -90,22 +105,17 @@ class FrameBoard:
         sources: Sequence[str],
         ledger: Ledger,
         clock: Clock,
-        *,
-        depth: int | None,
-        max_age_ns: int,
-        lanes: int = 1,
-        batch: int | None = None,
-        gather: bool = False,
+        rules: BoardRules,
         patient: Iterable[str] = (),
     ) -> None:
-        self._batch = batch
-        self._gather = gather and depth is None
+        self._batch = rules.batch
+        self._gather = rules.gather and rules.depth is None
         self._in_flight = 0  # sources
         self._full = 1  # size of a full batch, by the last lane
         self._called = False  # a lane was woken and has not come yet
         self._ledger, self._clock = ledger, clock
-        self.live, self._depth, self._max_age_ns = depth is None, depth or 1, max_age_ns
-        self._lanes = lanes
+        self.live, self._depth, self._max_age_ns = rules.depth is None, rules.depth or 1, rules.max_age_ns
+        self._lanes = rules.lanes
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
         self._most_sources = 0

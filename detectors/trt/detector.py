@@ -32,10 +32,11 @@ from detectors.port import (
 )
 from detectors.trt import compat, kernels
 from detectors.trt.engine import EngineStore
+from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.lane import TrtLane
 from detectors.trt.memory import Needs, shrink
 from detectors.trt.recipe import Manifest
-from detectors.trt.staging import H, HostCopyPool
+from detectors.trt.staging import H
 
 try:
     import tensorrt as trt

@@ -6,46 +6,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from detectors.cuda import CudaError, Device, DeviceBuffer, Event, Graph, Module, Stream
+from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
-from detectors.heads import Floats, Head
-from detectors.port import DetectorError, Fetch, HostImage, Image, Options, StageTimes, at_hand
+from detectors.heads import Floats
+from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, at_hand
 from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
-from detectors.trt.memory import Needs, batch_sizes
-from detectors.trt.staging import Batch, Boxes, H, HostCopyPool, Stage
-
-
-class Loaded(Protocol):
-    """The parts of a loaded engine that lanes share; `detectors.trt.detector.TrtDetector` is one.
-
-    Attributes:
-        labels: number of labels of the model.
-        input, output: names of the engine's tensors.
-        output_shape: without the batch.
-        dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
-        preprocess, postprocess: kernels.
-    """
-
-    device: Device
-    options: Options
-    head: Head
-    labels: int
-    needs: Needs
-    copy_pool: HostCopyPool
-    preprocess: Module
-    postprocess: Module
-    input: str
-    output: str
-    output_shape: tuple[int, ...]
-    max_batch: int
-    dynamic: bool
-
-    def make_context(self) -> Any: ...
+from detectors.trt.loaded import Loaded
+from detectors.trt.memory import batch_sizes
+from detectors.trt.staging import Batch, Boxes, H, Stage
 
 
 @dataclass(frozen=True)
@@ -94,17 +67,7 @@ class TrtLane:
         self._raw = self._own_handle(DeviceBuffer(needs.output(max_batch)))
         self._activations = self._own_handle(DeviceBuffer(needs.activations))
         self._batch = Batch(max_batch, needs.frame, loaded.head.spec, loaded.copy_pool, self._own_handle)
-        self._boxes = Boxes(
-            loaded.postprocess,
-            loaded.head,
-            loaded.labels,
-            loaded.output_shape,
-            loaded.options.wanted,
-            max_batch,
-            self._raw,
-            self._batch.places,
-            self._own_handle,
-        )
+        self._boxes = Boxes(loaded, max_batch, self._raw, self._batch.places, self._own_handle)
         self._fetcher = self._own_handle(Fetcher(loaded.device, loaded.preprocess))
         self._contexts: dict[int, Any] = {}
         self._undo.callback(self._release_contexts)

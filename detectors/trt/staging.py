@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
 from functools import lru_cache
-from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
 import structlog
 
-from detectors.cuda import Device, DeviceBuffer, Module, PinnedBuffer, Stream
+from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.detections import Detections
-from detectors.heads import MOST_CANDIDATES, Head
+from detectors.heads import MOST_CANDIDATES
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DeviceImage, HostImage, Image, PostprocessParams
+from detectors.port import DeviceImage, HostImage, Image
 from detectors.trt import kernels
+from detectors.trt.host_copies import HostCopyPool, Slot
+from detectors.trt.loaded import Loaded
 from detectors.trt.memory import CAPACITY
 
 log = structlog.get_logger(__name__)
-_MIN_PART_BYTES = 1 << 20  # a smaller part is copied before another thread is awake
 _fit = lru_cache(maxsize=1024)(fit)
 
 
@@ -50,7 +47,7 @@ class Batch:
 
     def __init__(self, max_batch: int, frame: int, spec: InputSpec, copy_pool: HostCopyPool, own: Own) -> None:
         self._spec, self._copy_pool = spec, copy_pool
-        self._slots = [own(_Slot(frame)) for _ in range(max_batch)]
+        self._slots = [own(Slot(frame)) for _ in range(max_batch)]
         pictures, places = max_batch * kernels.PICTURE.itemsize, max_batch * kernels.PLACEMENT.itemsize
         self._host = own(PinnedBuffer(pictures + places))
         self._device = own(DeviceBuffer(pictures + places))
@@ -63,7 +60,7 @@ class Batch:
 
     def fill(self, images: Sequence[Image], size: int, stream: Stream) -> None:
         """Enqueue the copies of host pictures and of the descriptions; pictures up to `size` repeat the last one."""
-        staged: list[tuple[_Slot, HostImage]] = []
+        staged: list[tuple[Slot, HostImage]] = []
         for number, image in enumerate(images):
             box = _fit(image.width, image.height, self._spec)
             if isinstance(image, HostImage):
@@ -84,7 +81,7 @@ class Batch:
         self._copy_pool.copy(staged, stream)
         self._device.upload(self._host, stream)
 
-    def _grow(self, slot: _Slot, image: HostImage, stream: Stream) -> None:
+    def _grow(self, slot: Slot, image: HostImage, stream: Stream) -> None:
         """Grow a slot for a larger picture, which is rare: it waits, and takes memory beyond the plan."""
         if not self._grown:
             log.warning("pictures larger than gpu.frame_size take more memory", width=image.width, height=image.height)
@@ -112,101 +109,17 @@ class Batch:
         self._described[number] = known
 
 
-class _Slot:
-    """Buffers of one host picture: pinned memory, and memory on the device."""
-
-    def __init__(self, size: int) -> None:
-        self._undo = ExitStack()
-        self._allocate(size)
-
-    def grow(self, size: int) -> None:
-        self.close()
-        self._allocate(size)
-
-    def copy(self, image: HostImage, part: slice, stream: Stream) -> None:
-        """Copy a part of a picture into pinned memory, and enqueue its copy to the device."""
-        np.copyto(self._bytes[part], image.bgr.reshape(-1)[part])
-        self.device.mirror(self.pinned, part.start, part.stop - part.start, stream)
-
-    def close(self) -> None:
-        self._undo.close()
-
-    def _allocate(self, size: int) -> None:
-        with ExitStack() as undo:
-            self.pinned = PinnedBuffer(size)
-            undo.callback(self.pinned.close)
-            self.device = DeviceBuffer(size)
-            undo.callback(self.device.close)
-            self._undo = undo.pop_all()
-        self._bytes = self.pinned.view((size,), np.uint8)
-
-
-class HostCopyPool:
-    """Threads that copy host pictures into pinned memory, shared by all lanes: one thread is slower than the bus.
-
-    Args:
-        threads: their number.
-    """
-
-    def __init__(self, device: Device, threads: int) -> None:
-        self._device, self._threads = device, threads
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="copy")
-        self._own = threading.local()
-
-    def close(self) -> None:
-        self._executor.shutdown()
-
-    def copy(self, staged: Sequence[tuple[_Slot, HostImage]], stream: Stream) -> None:
-        """Copy all pictures; each part travels to the device while the next is copied. If a part fails, all others have
-        ended before the error is raised, so that buffers may be freed."""
-        pieces = [(slot, image, part) for slot, image in staged for part in self._parts(image, len(staged))]
-        if len(pieces) == 1:
-            slot, image, part = pieces[0]
-            slot.copy(image, part, stream)
-        else:
-            futures = [self._executor.submit(self._copy, *piece, stream) for piece in pieces]
-            wait(futures)
-            for future in futures:
-                future.result()
-
-    def _copy(self, slot: _Slot, image: HostImage, part: slice, stream: Stream) -> None:
-        if not hasattr(self._own, "ready"):
-            self._device.make_current()
-            self._own.ready = True
-        slot.copy(image, part, stream)
-
-    def _parts(self, image: HostImage, count: int) -> list[slice]:
-        """Parts of a picture, one of `count`, so that every thread has a part of a useful size."""
-        size = image.bgr.nbytes
-        parts = max(1, min(self._threads // count, size // _MIN_PART_BYTES))
-        bounds = [size * part // parts for part in range(parts + 1)]
-        return [slice(*bound) for bound in pairwise(bounds)]
-
-
 class Boxes:
     """Decoding, thresholds and NMS on the device, and the kept boxes of a batch in host memory.
 
     Args:
-        module: the kernels of postprocess.cu.
-        labels: number of labels of the model.
         raw: the model's output.
-        shape: of the output of one picture.
         places: address of the batch's placements.
     """
 
-    def __init__(
-        self,
-        module: Module,
-        head: Head,
-        labels: int,
-        shape: tuple[int, ...],
-        wanted: PostprocessParams,
-        max_batch: int,
-        raw: DeviceBuffer,
-        places: np.uint64,
-        own: Own,
-    ) -> None:
-        self._module, self._collect, self._select = module, f"collect_{head.name}", f"select_{head.name}"
+    def __init__(self, loaded: Loaded, max_batch: int, raw: DeviceBuffer, places: np.uint64, own: Own) -> None:
+        head, shape, wanted = loaded.head, loaded.output_shape, loaded.options.wanted
+        self._module, self._collect, self._select = loaded.postprocess, f"collect_{head.name}", f"select_{head.name}"
         self._rows = shape[1] if head.name == "yolov8" else shape[0]
         scratch = [own(DeviceBuffer(max_batch * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
         self._counts = own(DeviceBuffer(4 * max_batch))
@@ -221,7 +134,7 @@ class Boxes:
         row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
         self._output = np.array([row], dtype=kernels.OUTPUT)
         requested = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        limits = (*requested, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, labels)
+        limits = (*requested, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, loaded.labels)
         self._limits = np.array([limits], dtype=kernels.LIMITS)
         self._places = places
         begin = self._results.pointer

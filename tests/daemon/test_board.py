@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daemon.messages import FrameClock
-from daemon.pipeline.board import Batch, FrameBoard
+from daemon.pipeline.board import Batch, BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop import Stop
@@ -32,9 +32,8 @@ class Board:
     ) -> None:
         ids = ["a", "b", "c"]
         self.clock, self.ledger = clock, Ledger(ids)
-        self.board = FrameBoard(
-            ids, self.ledger, clock, depth=depth, max_age_ns=10**9, lanes=lanes, batch=batch, gather=gather
-        )
+        rules = BoardRules(depth=depth, max_age_ns=10**9, lanes=lanes, batch=batch, gather=gather)
+        self.board = FrameBoard(ids, self.ledger, clock, rules)
         self._seq = 0
 
     def put(self, *sources: str, hold_ns: int = 0) -> bool:

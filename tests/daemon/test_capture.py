@@ -23,7 +23,7 @@ from daemon.config import AvConfig, Decode, ReconnectConfig, SourceConfig, Synth
 from daemon.control.admission import Admission
 from daemon.errors import DecodeError, SourceError
 from daemon.messages import FrameClock, State, VideoFormat
-from daemon.pipeline.board import Cause, FrameBoard
+from daemon.pipeline.board import BoardRules, Cause, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.redact import Url
@@ -137,7 +137,7 @@ class Run:
         self.ledger = Ledger(["cam"])
         self.clock = clock
         self.hung = False
-        self.board = FrameBoard(["cam"], self.ledger, clock, depth=None, max_age_ns=10**9)
+        self.board = FrameBoard(["cam"], self.ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
         capture = capture_of(
             SyntheticConfig(id="cam", **config),  # type: ignore[arg-type]
             source,
@@ -180,7 +180,7 @@ def test_recordings_on_the_cpu_do_not_share_the_gpus_few_threads(clock: ManualCl
     decodes: tuple[Decode, ...] = ("auto", "cpu")
     configs = [AvConfig(id=f"{how}-{number}", url=Url("a.mkv"), decode=how) for how in decodes for number in range(9)]
     ledger = Ledger([config.id for config in configs])
-    board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(ledger.sources, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [capture_of(config, AvSource(config), sinks, clock, ReconnectConfig()) for config in configs]
     assert len(CaptureThreads(captures, 3, ThreadContext(clock, pytest.fail, lambda: None)).threads) == 3 + 9
@@ -204,7 +204,7 @@ class Decoded(ScriptedSource):
 def play(sources: Mapping[str, Source], on_gpu: int, clock: ManualClock) -> Ledger:
     """In the threads of one process, to their ends."""
     ledger = Ledger([*sources])
-    board = FrameBoard(ledger.sources, ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(ledger.sources, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     board.close()  # so that nothing waits for lanes
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     captures = [
@@ -471,7 +471,7 @@ def test_one_thread_serves_many_recordings_in_their_own_time(clock: ManualClock)
     """Each picture when it is due, of whichever source."""
     ids = ["a", "b", "c"]
     ledger, said = Ledger(ids), []
-    board = FrameBoard(ids, ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(ids, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     sinks = CaptureSinks(board, ledger, lambda *what: said.append(what[:3:2]), Admission())
     captures = []
     for number, name in enumerate(ids):
@@ -491,7 +491,7 @@ def test_pictures_that_are_due_at_nearly_the_same_time_are_taken_in_one_turn(clo
     """None early, none more than 8 ms late; a thread that woke for each would take twice the CPU."""
     ids = [f"{number}" for number in range(8)]
     ledger = Ledger(ids)
-    board = FrameBoard(ids, ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(ids, ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     sinks = CaptureSinks(board, ledger, lambda *_: None, Admission())
     begun, late = clock.monotonic_ns(), list[int]()
     captures = []
@@ -570,7 +570,7 @@ def test_a_capture_that_was_left_behind_touches_nothing_of_its_successor(
     """Its library came back when nobody waited for it any more, and another source has its name."""
     said: list[object] = []
     ledger, admission = Ledger(["cam"]), Admission("degrade", capacity=10 / 0.9)
-    board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     source = ScriptedSource([0, 1, 2]) if comes == "a connection" else ScriptedSource([0, comes, 2])
     source.live = live
     capture = capture_of(
@@ -632,7 +632,9 @@ def test_a_camera_whose_library_does_not_return_is_begun_anew_by_another_thread(
 
     sources: list[ScriptedSource] = []
     ledger = Ledger(["cam"])
-    sinks = CaptureSinks(Board(["cam"], ledger, clock, depth=None, max_age_ns=10**9), ledger, announce, Admission())
+    sinks = CaptureSinks(
+        Board(["cam"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9)), ledger, announce, Admission()
+    )
     capture = make(SyntheticConfig(id="cam"), 0)
     group = CaptureThreads([capture], 0, ThreadContext(clock, pytest.fail, lambda: None))
     group.start()
@@ -667,7 +669,7 @@ def test_a_thread_that_dies_says_so(clock: ManualClock) -> None:
         raise RuntimeError("no room for a word")
 
     config, ledger = SyntheticConfig(id="cam"), Ledger(["cam"])
-    board = FrameBoard(["cam"], ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     sinks = CaptureSinks(board, ledger, announce, Admission())
     capture = capture_of(config, ScriptedSource(), sinks, clock, ReconnectConfig())
     reasons: list[str] = []

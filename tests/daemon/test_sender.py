@@ -9,8 +9,8 @@ from threading import Event, Thread
 import numpy as np
 import pytest
 
-from daemon.capture.processes.channel import (
-    Channel,
+from daemon.capture.processes.channel import Channel, pair
+from daemon.capture.processes.protocol import (
     DeviceFrame,
     FromCapture,
     HostFrame,
@@ -19,7 +19,6 @@ from daemon.capture.processes.channel import (
     ProcessMessage,
     StateChanged,
     ToCapture,
-    pair,
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.clock import SystemClock

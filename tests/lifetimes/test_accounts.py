@@ -22,7 +22,7 @@ from daemon.http.snapshots import Snapshots
 from daemon.messages import FrameClock, Latency, Metrics, Model, PublisherMetrics, Status, VideoFormat
 from daemon.monitoring.monitor import Monitor, Subject
 from daemon.monitoring.probes import GpuReader, NoGpu, ProcessProbe
-from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import MAX_GONE, Ledger, Rows
@@ -126,7 +126,7 @@ def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
 def test_frames_on_which_a_wish_fails_are_counted() -> None:
     """A source's filter or a snapshot fails: every frame is still accounted for."""
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
-    board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
+    board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=8, max_age_ns=10**9))
     outbox = Outbox(8, ledger, lossless=True)
 
     def look(_frame: Frame, _found: object, _lane: object, _labels: object) -> None:
@@ -162,7 +162,7 @@ class _Looks(FakeDetector):
 def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_for() -> None:
     """The filter goes with the source; the last message must not have boxes that the source never wanted."""
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
-    board = FrameBoard(["cam"], ledger, clock, depth=8, max_age_ns=10**9)
+    board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=8, max_age_ns=10**9))
     outbox = Outbox(8, ledger, lossless=True)
     stage = FilterStage({"cam": BoxFilter(2.0, None, 100)})
     pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append))
@@ -200,7 +200,7 @@ def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
 def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_order() -> None:
     """It is removed and added while a lane has its frame: the next frame is taken after that one is out."""
     ledger = Ledger(["cam"])
-    board = FrameBoard(["cam"], ledger, ManualClock(), depth=4, max_age_ns=10**9)
+    board = FrameBoard(["cam"], ledger, ManualClock(), BoardRules(depth=4, max_age_ns=10**9))
     for seq in range(2):
         ledger.captured("cam")
         assert board.put(_frame("cam", seq))
@@ -255,7 +255,7 @@ class _Meanwhile(float):
 def test_nothing_is_said_of_a_source_after_its_end() -> None:
     """A source ends just while the monitor checks whether it has stalled."""
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
-    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(["street"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     capture = RecordingCapture(
         STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig()
     )
@@ -279,7 +279,7 @@ def test_a_source_that_has_not_begun_is_not_stalled() -> None:
     """The monitor checks a source that was just added, on a machine that has been up for a day."""
     said, ledger, clock = Announcements(), Ledger(["street"]), ManualClock()
     clock.advance(86_400)
-    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(["street"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     capture = RecordingCapture(
         STREET, _Once(), CaptureSinks(board, ledger, said, Admission()), clock, ReconnectConfig()
     )
@@ -305,7 +305,7 @@ class _SharedOut(Admission):
 def test_a_source_that_is_left_behind_as_it_enters_keeps_no_share() -> None:
     """Otherwise its successor of the same name, or all others, would have less for ever."""
     ledger, clock, admission = Ledger(["street", "other"]), ManualClock(), _SharedOut()
-    board = FrameBoard(["street"], ledger, clock, depth=None, max_age_ns=10**9)
+    board = FrameBoard(["street"], ledger, clock, BoardRules(depth=None, max_age_ns=10**9))
     capture = RecordingCapture(
         STREET, _Once(), CaptureSinks(board, ledger, Announcements(), admission), clock, ReconnectConfig()
     )

@@ -15,7 +15,7 @@ from daemon.capture.processes.worker import Worker
 from daemon.capture.sinks import DaemonSinks
 from daemon.config import LogConfig, ReconnectConfig
 from daemon.control.admission import Admission
-from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.ledger import CAUSES, Ledger
 from daemon.sources.decode import NoHardwareDecoder
 from tests.lifetimes.cameras import camera, make
@@ -30,7 +30,7 @@ class End:
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.ledger, self.said = ManualClock(), Ledger(["cam"]), Announcements()
-        self.board = FrameBoard(["cam"], self.ledger, self.clock, depth=2, max_age_ns=10**9)
+        self.board = FrameBoard(["cam"], self.ledger, self.clock, BoardRules(depth=2, max_age_ns=10**9))
         self.capture = RemoteCapture(camera("cam"), plays_once=False)
         config = WorkerConfig(
             make_source=partial(make, folder=folder),

@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.capture.processes.channel import (
+from daemon.capture.processes.channel import Channel, pair
+from daemon.capture.processes.protocol import (
     AdmissionReply,
-    Channel,
     Failed,
     FromCapture,
     Heartbeat,
@@ -27,7 +27,6 @@ from daemon.capture.processes.channel import (
     QuotaChanged,
     Stop,
     ToCapture,
-    pair,
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import UNLIMITED, Quota

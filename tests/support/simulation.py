@@ -18,7 +18,7 @@ from daemon.capture.recordings import RecordingCapture
 from daemon.capture.sinks import CaptureSinks
 from daemon.config import PublisherConfig, ReconnectConfig, SyntheticConfig
 from daemon.control.admission import Admission
-from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
@@ -70,7 +70,7 @@ class Simulation:
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         runtime = runtime_of(self.clock)
         self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", runtime)
-        board = FrameBoard(self.ids, self.ledger, self.clock, depth=depth, max_age_ns=10**9)
+        board = FrameBoard(self.ids, self.ledger, self.clock, BoardRules(depth=depth, max_age_ns=10**9))
         # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)
         pipeline = Pipeline(board, outbox, self.ledger, runtime)

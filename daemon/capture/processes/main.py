@@ -22,11 +22,11 @@ import structlog
 
 from daemon.capture.camera import ThreadContext
 from daemon.capture.capture import Capture
-from daemon.capture.processes.channel import (
+from daemon.capture.processes.channel import Channel
+from daemon.capture.processes.protocol import (
     Abandon,
     Add,
     AdmissionReply,
-    Channel,
     Failed,
     QuotaChanged,
     Remove,

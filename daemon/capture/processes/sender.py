@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import msgspec
 
-from daemon.capture.processes.channel import (
+from daemon.capture.processes.channel import Channel
+from daemon.capture.processes.protocol import (
     MAX_MESSAGES,
     AdmissionReply,
-    Channel,
     Connected,
     DeviceFrame,
     Disconnected,

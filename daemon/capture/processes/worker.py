@@ -17,11 +17,12 @@ from typing import Any
 
 import structlog
 
-from daemon.capture.processes.channel import (
+from daemon.capture.processes.channel import Channel, NoDescriptorError, pair
+from daemon.capture.processes.main import Task, WorkerConfig
+from daemon.capture.processes.protocol import (
     Abandon,
     Add,
     AdmissionReply,
-    Channel,
     Connected,
     DeviceFrame,
     Disconnected,
@@ -32,7 +33,6 @@ from daemon.capture.processes.channel import (
     HostFrame,
     MemoryClosed,
     NewMemory,
-    NoDescriptorError,
     PictureSkipped,
     ProcessMessage,
     QuotaChanged,
@@ -40,9 +40,7 @@ from daemon.capture.processes.channel import (
     Returned,
     StateChanged,
     Stop,
-    pair,
 )
-from daemon.capture.processes.main import Task, WorkerConfig
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError

@@ -1,0 +1,188 @@
+"""The messages between the daemon and a capture process."""
+
+from __future__ import annotations
+
+import msgspec
+
+from daemon.capture.sinks import Quota
+from daemon.messages import State, VideoFormat
+from daemon.pipeline.frames import FrameInfo
+
+MAX_MESSAGES = 64  # in one packet
+
+
+class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message to or from a capture process."""
+
+
+# --- from a capture process ----------------------------------------------------------------------------------------
+# `capture` is the number that the daemon gave a source when it was added. Ids are not used: another source may have the
+# same id by the time a message of a removed source arrives.
+
+
+class DeviceFrame(ProcessMessage, frozen=True, tag=1):
+    """A frame on the GPU. Its slot is leased until the daemon returns it.
+
+    Attributes:
+        memory, offset: address of luma.
+        chroma: bytes from luma to chroma.
+        turns: as in `detectors.port.DeviceImage`.
+    """
+
+    capture: int
+    info: FrameInfo
+    memory: int
+    offset: int
+    chroma: int
+    pitch: int
+    bt709: bool
+    full_range: bool
+    turns: int
+
+
+class HostFrame(ProcessMessage, frozen=True, tag=2):
+    """A frame in host memory, BGR, as `detectors.port.HostImage`. Its slot is leased until the daemon returns it."""
+
+    capture: int
+    info: FrameInfo
+    memory: int
+    offset: int
+
+
+class PictureSkipped(ProcessMessage, frozen=True, tag=3):
+    """A picture that was dropped."""
+
+    capture: int
+    seq: int
+    cause: str
+
+
+class StateChanged(ProcessMessage, frozen=True, tag=4):
+    """A source's state has changed; see `daemon.capture.sinks.Announce`."""
+
+    capture: int
+    session: str | None
+    state: State
+    reason: str | None
+    retry_in_s: float | None
+    format: VideoFormat | None
+
+
+class Connected(ProcessMessage, frozen=True, tag=5):
+    """A source has connected with this rate, and waits for `AdmissionReply`.
+
+    Attributes:
+        connection: number of the connection; replies to earlier ones are ignored.
+    """
+
+    capture: int
+    connection: int
+    fps: float | None
+    format: VideoFormat
+
+
+class Disconnected(ProcessMessage, frozen=True, tag=6):
+    capture: int
+
+
+class Ended(ProcessMessage, frozen=True, tag=7):
+    """A source has ended.
+
+    Attributes:
+        failure: see `daemon.capture.capture.Capture`.
+    """
+
+    capture: int
+    failure: str | None
+
+
+class NewMemory(ProcessMessage, frozen=True, tag=8):
+    """Memory for frames; alone in its packet, with its file descriptor."""
+
+    number: int
+    size: int
+    device: bool
+
+
+class MemoryClosed(ProcessMessage, frozen=True, tag=9):
+    number: int
+
+
+class Heartbeat(ProcessMessage, frozen=True, tag=10):
+    """Sent every moment; `memory` is the GPU memory reserved for decoders, bytes."""
+
+    memory: int
+
+
+class Failed(ProcessMessage, frozen=True, tag=11):
+    """The process cannot go on."""
+
+    reason: str
+
+
+FromCapture = (
+    DeviceFrame
+    | HostFrame
+    | PictureSkipped
+    | StateChanged
+    | Connected
+    | Disconnected
+    | Ended
+    | NewMemory
+    | MemoryClosed
+    | Heartbeat
+    | Failed
+)
+
+# --- to a capture process ------------------------------------------------------------------------------------------
+
+
+class Returned(ProcessMessage, frozen=True, tag=1):
+    """Slots that the daemon has released: memory and offset."""
+
+    slots: list[tuple[int, int]]
+
+
+class AdmissionReply(ProcessMessage, frozen=True, tag=2):
+    """The answer to `Connected`: None if the source is admitted, otherwise the reason."""
+
+    capture: int
+    connection: int
+    refusal: str | None
+
+
+class QuotaChanged(ProcessMessage, frozen=True, tag=3):
+    """The quota of a connection."""
+
+    capture: int
+    connection: int
+    quota: Quota
+
+
+class Stop(ProcessMessage, frozen=True, tag=4):
+    """End all sources, then the process."""
+
+
+class Add(ProcessMessage, frozen=True, tag=5):
+    """Add a source.
+
+    Attributes:
+        task: a pickled `daemon.capture.processes.main.Task`.
+    """
+
+    task: bytes
+
+
+class Remove(ProcessMessage, frozen=True, tag=6):
+    """End a source; `Ended` is the answer."""
+
+    capture: int
+
+
+class Abandon(ProcessMessage, frozen=True, tag=7):
+    """Abandon a source that was removed and has not ended."""
+
+    capture: int
+
+
+ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon
