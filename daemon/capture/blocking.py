@@ -45,7 +45,7 @@ class BlockingExecutor(threading.Thread):
             work, future = item
             try:
                 future.set_result(work())
-            except Exception as error:  # noqa: BLE001 - it is for whoever asked
+            except Exception as error:  # noqa: BLE001 - goes to the future
                 future.set_exception(error)
             del item, work, future  # the result must not live until the next call
             self._on_done()

@@ -19,7 +19,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources of which only confidence or labels have changed.
+    refiltered: sources with new confidence or labels only.
     model: the model or its options have changed, or a source needs a lower threshold.
     """
 

@@ -77,7 +77,7 @@ class _Run:
         problem: why it will end, by its own message.
         closed_ns: monotonic time at which its socket was found closed; None while it is open.
         killed_ns: monotonic time at which it was killed.
-        is_reported: its sources were told that it ended.
+        is_reported: its sources are reported as down.
     """
 
     process: subprocess.Popen[bytes]
