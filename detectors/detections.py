@@ -12,6 +12,29 @@ _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Tracks:
+    """The tracks of a picture's boxes, one row a box.
+
+    Attributes:
+        id: (n,) int64, from 1 for each source; 0 for a box without a confirmed track.
+        class_id: (n,) int32, the track's own class, by the votes of its boxes.
+        xyxy: (n, 4) float32, the filtered box in source pixels.
+        velocity: (n, 2) float32, of the box's centre, source pixels a second.
+        age: (n,) int64, ns of source time since the track began.
+    """
+
+    id: npt.NDArray[np.int64]
+    class_id: npt.NDArray[np.int32]
+    xyxy: npt.NDArray[np.float32]
+    velocity: npt.NDArray[np.float32]
+    age: npt.NDArray[np.int64]
+
+    def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Tracks:
+        """The rows selected by a boolean mask (n,), by indices, or by a slice."""
+        return Tracks(self.id[keep], self.class_id[keep], self.xyxy[keep], self.velocity[keep], self.age[keep])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Detections:
     """Boxes of one picture, strongest first.
 
@@ -21,6 +44,7 @@ class Detections:
         class_id: (n,) int32, index into the model's labels.
         left_out: number of candidates above the limit of NMS; the weakest are left out.
         checked: all boxes are known to be `plausible`.
+        tracks: of the boxes, if the source is tracked.
 
     Raises:
         ValueError: wrong shape or dtype.
@@ -31,6 +55,7 @@ class Detections:
     class_id: npt.NDArray[np.int32]
     left_out: int = 0
     checked: bool = False
+    tracks: Tracks | None = None
 
     def __post_init__(self) -> None:
         count = len(self.confidence)
@@ -47,7 +72,10 @@ class Detections:
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
         """The rows selected by a boolean mask (n,), by indices, or by a slice."""
-        return Detections(self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out, self.checked)
+        tracks = None if self.tracks is None else self.tracks[keep]
+        return Detections(
+            self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out, self.checked, tracks
+        )
 
 
 def nothing() -> Detections:

@@ -38,6 +38,7 @@ LAYERS = (
     ("system",),
     ("sources",),
     ("pipeline",),
+    ("analytics",),
     ("capture",),
     ("publish",),
     ("monitoring",),

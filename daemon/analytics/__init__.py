@@ -1,0 +1,1 @@
+"""A result becomes meaning: tracks, rules, events and counts, as stages of the pipeline."""
