@@ -141,7 +141,7 @@ def test_what_readme_says_works(camera: str, tmp_path: Path) -> None:
         printed = [reader.types(line) for line in own]
         assert json.loads(printed[-1])["source"] == "127.0.0.1"
         printed = [reader.types(line) for line in kept]
-        assert "Load, measured here" in printed[1]
+        assert "Load, measured just now" in printed[1]
         assert camera in (reader.folder / "mine.yaml").read_text()
         reader.interrupts()
     finally:
