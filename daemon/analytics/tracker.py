@@ -114,9 +114,7 @@ class _Tracks:
     box: Indices
 
     def __getitem__(self, columns: npt.NDArray[np.bool_] | Indices) -> _Tracks:
-        return _Tracks(
-            self.floats[:, columns], self.integers[:, columns], self.source[columns], self.box[columns]
-        )
+        return _Tracks(self.floats[:, columns], self.integers[:, columns], self.source[columns], self.box[columns])
 
     def beside(self, other: _Tracks) -> _Tracks:
         """With other tracks, which come after those of the same source."""
@@ -145,9 +143,7 @@ class _Step:
         grouping: Grouping,
     ) -> None:
         self._states, self._grouping, self.left_out = states, grouping, 0
-        times = [
-            state.advance(frame, own.timeout_ns, grouping) for state, frame, own in zip(states, frames, settings)
-        ]
+        times = [state.advance(frame, own.timeout_ns, grouping) for state, frame, own in zip(states, frames, settings)]
         self._now = np.array([now for now, _ in times], np.int64)
         self._seconds = np.array([step for _, step in times], np.float64) / 1e9
         self._timeout = np.array([own.timeout_ns for own in settings], np.int64)
@@ -291,9 +287,7 @@ class _Step:
         xyxy[box] = motion.corners(floats).T
         velocity[box] = floats[4:6].T
         ends = np.cumsum(self._counts).tolist()
-        return [
-            Tracks(ids[a:b], class_id[a:b], xyxy[a:b], velocity[a:b], ages[a:b]) for a, b in zip([0, *ends], ends)
-        ]
+        return [Tracks(ids[a:b], class_id[a:b], xyxy[a:b], velocity[a:b], ages[a:b]) for a, b in zip([0, *ends], ends)]
 
 
 def track(

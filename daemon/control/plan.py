@@ -29,9 +29,7 @@ def options_of(config: Config) -> Options:
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
-        wanted=PostprocessParams(
-            least_confidence(config), model.iou, max(_MAX_BOXES, model.max_detections)
-        ),
+        wanted=PostprocessParams(least_confidence(config), model.iou, max(_MAX_BOXES, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,
         precision=model.precision,

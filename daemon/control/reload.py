@@ -62,8 +62,7 @@ def difference(old: Config, new: Config) -> Change:
     both = [
         source
         for id, source in after.items()
-        if id in before
-        and (source != before[id] or new.tracking_of(source) != old.tracking_of(before[id]))
+        if id in before and (source != before[id] or new.tracking_of(source) != old.tracking_of(before[id]))
     ]
     refiltered = [source for source in both if _same_picture(source, before[source.id])]
     return Change(

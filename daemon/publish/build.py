@@ -134,5 +134,7 @@ def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list
 
 def _track_rows(tracks: Tracks, labels: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     velocities = np.round(tracks.velocity.astype(np.float64), 2).tolist()
-    for id, velocity, age, class_id in zip(tracks.id.tolist(), velocities, tracks.age.tolist(), tracks.class_id.tolist()):
+    for id, velocity, age, class_id in zip(
+        tracks.id.tolist(), velocities, tracks.age.tolist(), tracks.class_id.tolist()
+    ):
         yield (id, velocity, age, labels[class_id]) if id else (None, UNSET, UNSET, UNSET)
