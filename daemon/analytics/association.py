@@ -1,7 +1,7 @@
 """Which box belongs to which track, for many sources at once.
 
-Pairs of boxes that overlap are found in padded arrays, one row a source. Everything after that works on the list of pairs.
-No result depends on the other sources in the arrays.
+Pairs of boxes that overlap are found in padded arrays, one row a source. Everything after that works on the list of
+pairs. No result depends on the other sources in the arrays.
 """
 
 from __future__ import annotations

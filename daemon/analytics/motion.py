@@ -1,14 +1,15 @@
 """A Kalman filter of boxes with constant velocity, for many tracks at once.
 
-Process and measurement noise are diagonal. So the filter of eight states is exactly four filters of two states (position
-and velocity of centre x, centre y, width and height), and no matrix is inverted. Only additions, multiplications and
-divisions of single elements are used: a track's numbers do not depend on the other tracks in the array.
+Process and measurement noise of each dimension are independent. So the filter of eight states is exactly four filters of
+two states (position and velocity of centre x, centre y, width and height), and no matrix is inverted. Only additions,
+multiplications and divisions of single elements are used: a track's numbers do not depend on the other tracks.
 
 A track is a column of float64. Rows 0-3 are positions, 4-7 velocities a second, 8-11 variances of positions, 12-15
 covariances, 16-19 variances of velocities.
 
-The noise is ByteTrack's at 30 frames/s (Zhang et al., ECCV 2022: 1/20 of the size for positions, 1/160 of it a frame for
-velocities) as white noise in continuous time. So two short steps add the same noise as one long step.
+The noise is relative to the size of the box, and white in continuous time, so two short steps add the same noise as one
+long step. Measured boxes are off by 1/20 of the size, as in ByteTrack. Almost all of the process noise is acceleration:
+a velocity that follows the boxes closely still holds after a gap.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ ROWS = 20
 _POSITION, _VELOCITY = slice(0, 4), slice(4, 8)
 _P00, _P01, _P11 = slice(8, 12), slice(12, 16), slice(16, 20)
 _MEASURED = 1 / 20  # standard deviation of a measured box, in sizes
-_POSITION_NOISE = 30 * (1 / 20) ** 2  # sizes squared a second
-_VELOCITY_NOISE = 30 * (30 / 160) ** 2  # sizes squared a second cubed
+_POSITION_NOISE = 0.002  # sizes squared a second
+_VELOCITY_NOISE = 3.0  # sizes squared a second cubed
 _FIRST_POSITION = (2 / 20) ** 2
 _FIRST_VELOCITY = (10 * 30 / 160) ** 2
 _MIN_SIZE = 1.0  # pixels, of the noise

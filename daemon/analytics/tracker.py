@@ -1,8 +1,8 @@
-"""The tracker: ByteTrack's two stages on motion alone, in the source's own time, for all sources of a batch in one call.
+"""The tracker: ByteTrack's two stages on motion alone, in the source's own time, all sources of a batch in one call.
 
-A confirmed track first takes a box that is strong enough to begin a track. Tracks of the last analysed frame may then
-take a weak one, and unconfirmed tracks come last (Zhang et al., "ByteTrack", ECCV 2022). Pairs are made from the best
-to the worst instead of by the Hungarian method.
+A confirmed track first takes a box that is strong enough to begin a track. Tracks that were seen in one of the last
+analysed frames may then take a weak one, and unconfirmed tracks come last (Zhang et al., "ByteTrack", ECCV 2022). Pairs
+are made from the best to the worst instead of by the Hungarian method.
 
 The time of a frame is its `pts`, or `captured_ns` where it has none. A track's numbers depend on the frames of its
 source alone, so results are equal for any batches, lanes and repeats.
@@ -23,9 +23,11 @@ from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, Tracks
 
 MAX_TRACKS = 1000  # of a source, with those that are lost
-_ID, _HITS, _BORN, _SEEN, _GROUP, _RECENT = range(6)
+_ID, _HITS, _BORN, _SEEN, _GROUP, _MISSED = range(6)
 _INTEGERS = 6
-_MIN_IOU = np.array([0.2, 0.5, 0.3])  # ByteTrack's, by stage: confirmed with a strong box, with a weak one, unconfirmed
+_MIN_IOU = np.array([0.2, 0.5, 0.2])  # by stage: confirmed with a strong box, with a weak one, unconfirmed
+_SHORT_NS, _MIN_SHARE = 100_000_000, 0.25  # a track unseen for longer than that may overlap less, down to this share
+_MAX_MISSED = 2  # analysed frames in a row without a box, after which a weak box is not enough
 _SAME_OBJECT = 0.7  # IoU of two boxes of one group
 
 
@@ -51,8 +53,8 @@ class SourceTracks:
 
     Attributes:
         floats: (20 + width, n): see `motion`, and the votes for each label of the track's group.
-        integers: (6, n): id (0 until it is confirmed), hits, times of the first and the last box, group, and whether it
-            was in the last analysed frame.
+        integers: (6, n): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
+            frames since its last box.
         last_id: the highest id so far.
     """
 
@@ -167,7 +169,7 @@ class _Step:
         tracks.box = self._matched(tracks)
         self._correct(tracks)
         seen = tracks.box >= 0
-        tracks.integers[_RECENT] = seen
+        tracks.integers[_MISSED] = np.where(seen, 0, tracks.integers[_MISSED] + 1)
         kept = seen | (tracks.integers[_ID] > 0)  # an unconfirmed track ends when it is not seen
         if not kept.all():
             tracks = tracks[kept]
@@ -191,7 +193,7 @@ class _Step:
         alive = self._now[source] - tracks.integers[_SEEN] <= self._timeout[source]
         if not alive.all():
             tracks = tracks[alive]
-        motion.predict(tracks.floats, self._seconds[tracks.source], tracks.integers[_RECENT] == 0)
+        motion.predict(tracks.floats, self._seconds[tracks.source], tracks.integers[_MISSED] > 0)
         return tracks
 
     def _matched(self, tracks: _Tracks) -> Indices:
@@ -200,14 +202,16 @@ class _Step:
         counts = np.bincount(tracks.source, minlength=len(self._counts))
         track, box = overlapping(Rows(corners, counts), self._rows)
         confirmed = tracks.integers[_ID] > 0
-        recent = (tracks.integers[_RECENT] > 0) & confirmed
+        recent = (tracks.integers[_MISSED] <= _MAX_MISSED) & confirmed
         strong = self._strong[box]
         possible = (tracks.integers[_GROUP][track] == self._group[box]) & self._usable[box]
         possible &= strong | recent[track]
         track, box, strong = track[possible], box[possible], strong[possible]
         overlap = iou(corners[:, track], self._rows.corners[:, box])
         stage = np.where(strong, np.where(confirmed[track], 0, 2), 1)
-        near = overlap >= _MIN_IOU[stage]
+        unseen_ns = self._now[tracks.source] - tracks.integers[_SEEN]
+        expected = np.maximum(np.minimum(_SHORT_NS / np.maximum(unseen_ns, 1), 1.0), _MIN_SHARE)
+        near = overlap >= _MIN_IOU[stage] * expected[track]
         track, box = track[near], box[near]
         order = np.argsort(2.0 * stage[near] - overlap[near], kind="stable")
         return mutual_best(track[order], box[order], len(tracks.source), len(self._class_id))
@@ -252,7 +256,7 @@ class _Step:
         votes[self._slot[born], np.arange(len(born))] = self._confidence[born]
         integers = np.zeros((_INTEGERS, len(born)), np.int64)
         source = self._source[born]
-        integers[_HITS] = integers[_RECENT] = 1
+        integers[_HITS] = 1
         integers[_BORN] = integers[_SEEN] = self._now[source]
         integers[_GROUP] = self._group[born]
         return _Tracks(np.concatenate((motion.begin(self._measured[:, born]), votes)), integers, source, born)

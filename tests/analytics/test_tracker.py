@@ -120,7 +120,8 @@ def test_a_lost_track_does_not_come_back_by_a_weak_box() -> None:
     steps = Steps()
     for _ in range(3):
         steps.see(boxes(_BOX))
-    steps.see(nothing())
+    for _ in range(3):
+        steps.see(nothing())
     assert steps.see(boxes(_BOX, confidence=0.12)).id.tolist() == [0]
     assert steps.see(boxes(_BOX)).id.tolist() == [1]
 
@@ -328,9 +329,9 @@ def _full_filter(box: np.ndarray, boxes_: Sequence[np.ndarray], seconds: float) 
     f[:4, 4:] = seconds * np.eye(4)
     for measured in boxes_:
         size = np.tile(state[2:4], 2) ** 2
-        noise = 30 * (30 / 160) ** 2 * size
+        noise = 3.0 * size
         q = np.zeros((8, 8))
-        q[:4, :4] = np.diag(30 / 400 * size * seconds + noise * seconds**3 / 3)
+        q[:4, :4] = np.diag(0.002 * size * seconds + noise * seconds**3 / 3)
         q[:4, 4:] = q[4:, :4] = np.diag(noise * seconds**2 / 2)
         q[4:, 4:] = np.diag(noise * seconds)
         state, cov = f @ state, f @ cov @ f.T + q

@@ -53,7 +53,8 @@ def boxes(*rows: tuple[float, float, float, float], confidence: float = 0.9, cla
 def walk(
     seed: int, *, objects: int = 20, fps: float = 30.0, seconds: float = 30.0, source: str = "street", classes: int = 1
 ) -> list[Seen]:
-    """Objects that turn around at the edges of the picture, with a speed of up to 250 pixels a second."""
+    """Objects that slow down and turn around at the edges of the picture; elsewhere their speed is up to 400 pixels a
+    second."""
     random = np.random.default_rng(seed)
     size = random.uniform((40, 80), (90, 180), (objects, 2))
     room = np.array([WIDTH, HEIGHT]) - size
@@ -63,8 +64,8 @@ def walk(
     frames = []
     for number in range(round(seconds * fps)):
         now = number / fps
-        along = (start + speed * now + sway * np.sin(rate * now)) % 2.0
-        corner = np.where(along <= 1, along, 2 - along) * room
+        along = start + speed * now + sway * np.sin(rate * now)
+        corner = (0.5 - 0.5 * np.cos(np.pi * along)) * room
         frames.append(_seen(random, number, round(now * 1e9), source, np.hstack((corner, corner + size)), kinds))
     return frames
 
