@@ -87,7 +87,8 @@ def iou(ones: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> npt.N
     common = sides[0] * sides[1]
     sides, sides_ = ones[2:] - ones[:2], others[2:] - others[:2]
     union = sides[0] * sides[1] + sides_[0] * sides_[1] - common
-    return common / np.maximum(union, 1e-9)
+    found: npt.NDArray[np.float64] = common / np.maximum(union, 1e-9)
+    return found
 
 
 def mutual_best(tracks: Indices, boxes: Indices, track_count: int, box_count: int) -> Indices:

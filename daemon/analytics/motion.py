@@ -1,8 +1,8 @@
 """A Kalman filter of boxes with constant velocity, for many tracks at once.
 
-Process and measurement noise of each dimension are independent. So the filter of eight states is exactly four filters of
-two states (position and velocity of centre x, centre y, width and height), and no matrix is inverted. Only additions,
-multiplications and divisions of single elements are used: a track's numbers do not depend on the other tracks.
+Process and measurement noise of each dimension are independent. So the filter of eight states is exactly four filters
+of two states (position and velocity of centre x, centre y, width and height), and no matrix is inverted. Only
+additions, multiplications and divisions of single elements are used: a track's numbers do not depend on other tracks.
 
 A track is a column of float64. Rows 0-3 are positions, 4-7 velocities a second, 8-11 variances of positions, 12-15
 covariances, 16-19 variances of velocities.

@@ -240,7 +240,7 @@ class _Step:
         return born[fits]
 
     def _doubles(self, free: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Free boxes that are the second box of an object: two labels of a group at one place, such as car and truck."""
+        """Free boxes that are the second box of an object: two labels of a group in one place, as car and truck."""
         one, other = overlapping(self._rows, self._rows)
         same = free[one] & self._strong[other] & (self._group[one] == self._group[other])
         same &= self._class_id[one] != self._class_id[other]

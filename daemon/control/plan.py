@@ -21,8 +21,8 @@ _MAX_PROCESSES = 4
 
 
 def options_of(config: Config) -> Options:
-    """The detector's options. Its threshold is the lowest of all sources and trackers. It gives more boxes than a source publishes,
-    because a source may want some labels only."""
+    """The detector's options. Its threshold is the lowest of all sources and trackers. It gives more boxes than a
+    source publishes, because a source may want some labels only."""
     model = config.model
     return Options(
         path=model.path,

@@ -1,4 +1,4 @@
-"""Stages between a lane's detections and the outbox, and the one that filters by each source's labels and confidence."""
+"""Stages between a lane's detections and the outbox, and the filter of each source's labels and confidence."""
 
 from __future__ import annotations
 
@@ -86,8 +86,10 @@ class Defaults:
 
 @dataclass(frozen=True)
 class BoxFilter:
-    """One source's threshold and labels. A weak box of a confirmed track is kept. NMS is class-wise and greedy by confidence, so a filter after it equals one
-    before it, unless the detector's own limit of boxes is reached.
+    """One source's threshold and labels. Weak boxes of confirmed tracks are kept.
+
+    NMS is class-wise and greedy by confidence, so a filter after it equals one before it, unless the detector's own
+    limit of boxes is reached.
 
     Attributes:
         confidence: weaker boxes are removed; None if the detector's own threshold is enough.

@@ -307,20 +307,17 @@ def _fifth(frames: Sequence[Seen]) -> list[Seen]:
     return [seen for seen in frames if seen.frame.seq % 5 == 0]
 
 
-@pytest.mark.parametrize(("lost", "limit"), [(_every, 1), (_bursts, 3), (_fifth, 5)])
-@pytest.mark.parametrize("seed", range(4))
-def test_bursts_of_lost_frames_do_not_change_ids(
-    seed: int, lost: Callable[[Sequence[Seen]], list[Seen]], limit: int
-) -> None:
-    """20 objects for 30 s, of which bursts take 12 of each 60 frames."""
-    frames = lost(walk(seed))
-    assert switches(frames, run(stage_of(), frames)) <= limit
+@pytest.mark.parametrize(("lost", "limit"), [(_every, 1), (_bursts, 3), (_fifth, 3)])
+def test_bursts_of_lost_frames_do_not_change_ids(lost: Callable[[Sequence[Seen]], list[Seen]], limit: int) -> None:
+    """20 objects for 30 s, of which bursts take 12 of each 60 frames: the mean of four scenes."""
+    scenes = [lost(walk(seed)) for seed in range(4)]
+    assert sum(switches(frames, run(stage_of(), frames)) for frames in scenes) / len(scenes) <= limit
 
 
 # --- parts --------------------------------------------------------------------------------------------------------
 
 
-def _full_filter(box: np.ndarray, boxes_: Sequence[np.ndarray], seconds: float) -> np.ndarray:  # type: ignore[type-arg]
+def _full_filter(box: np.ndarray, boxes_: Sequence[np.ndarray], seconds: float) -> np.ndarray:
     """The textbook filter with matrices, and the same noise; only for objects that keep their size."""
     size = np.tile(box[2:], 2) ** 2
     state = np.concatenate((box, np.zeros(4)))
@@ -368,7 +365,7 @@ def test_overlapping_pairs_are_all_pairs_that_overlap(monkeypatch: pytest.Monkey
     random = np.random.default_rng(1)
     counts, others = np.array([3, 0, 40, 7, 1]), np.array([5, 4, 30, 0, 1])
 
-    def rows(sizes: np.ndarray) -> Rows:  # type: ignore[type-arg]
+    def rows(sizes: np.ndarray) -> Rows:
         corner = random.uniform(0, 200, (2, sizes.sum()))
         return Rows(np.concatenate((corner, corner + random.uniform(1, 60, corner.shape))), sizes)
 
