@@ -23,6 +23,7 @@ from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.stages import Stage
+from daemon.system import memory
 from detectors.detections import Detections
 
 _FPS = 30
@@ -76,6 +77,7 @@ class AnalyticsCost:
 
 def analytics(options: AnalyticsOptions) -> AnalyticsCost:
     """Run and measure."""
+    memory.configure_malloc()  # as in the daemon
     peer, name = _open_peer()
     rows = []
     for objects in options.objects:
