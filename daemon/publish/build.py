@@ -17,7 +17,7 @@ from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
 from daemon.publish.audience import matching
-from detectors.detections import Detections, Tracks
+from detectors.detections import Detections, no_tracks
 
 
 class MessageBuilder:
@@ -121,20 +121,15 @@ def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list
     """Ids, velocities, ages and labels of all boxes; nothing if no source is tracked."""
     if all(one.tracks is None for one in found):
         return []
-    columns: list[list[Any]] = [[], [], [], []]
-    for one in found:
-        if one.tracks is None:
-            rows = zip(*([(None, UNSET, UNSET, UNSET)] * len(one)))
-        else:
-            rows = zip(*_track_rows(one.tracks, labels))
-        for column, values in zip(columns, rows):
-            column.extend(values)
+    tracks = [no_tracks(one) if one.tracks is None else one.tracks for one in found]
+    ids = np.concatenate([one.id for one in tracks])
+    columns: list[list[Any]] = [
+        ids.tolist(),
+        np.round(np.concatenate([one.velocity for one in tracks]).astype(np.float64), 2).tolist(),
+        np.concatenate([one.age for one in tracks]).tolist(),
+        [labels[class_id] for class_id in np.concatenate([one.class_id for one in tracks]).tolist()],
+    ]
+    for place in np.flatnonzero(ids == 0).tolist():
+        for column, absent in zip(columns, (None, UNSET, UNSET, UNSET)):
+            column[place] = absent
     return columns
-
-
-def _track_rows(tracks: Tracks, labels: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
-    velocities = np.round(tracks.velocity.astype(np.float64), 2).tolist()
-    for id, velocity, age, class_id in zip(
-        tracks.id.tolist(), velocities, tracks.age.tolist(), tracks.class_id.tolist()
-    ):
-        yield (id, velocity, age, labels[class_id]) if id else (None, UNSET, UNSET, UNSET)
