@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
+from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
@@ -155,7 +156,9 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result)
+        analytics = AnalyticsStages(config)
+        analytics.check(config, detector.info.labels)
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result, analytics)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()

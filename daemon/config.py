@@ -24,6 +24,7 @@ Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1000)]  # frames a second
 Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Hits = Annotated[int, msgspec.Meta(ge=1, le=100)]
 SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
@@ -61,12 +62,32 @@ class GpuConfig(Section, frozen=True):
     avoid_interrupts: bool = True
 
 
+class TrackingConfig(Section, frozen=True):
+    enabled: bool = False
+    floor: Unit = 0.1
+    start: Unit | None = None
+    timeout_s: Seconds = 1.0
+    confirm_hits: Hits = 3
+    groups: list[list[str]] = []
+
+
+class SourceTracking(Section, frozen=True):
+    """A source's own settings; None for those of `tracking`."""
+
+    enabled: bool = True
+    floor: Unit | None = None
+    start: Unit | None = None
+    timeout_s: Seconds | None = None
+    confirm_hits: Hits | None = None
+
+
 class SourceBase(Section, frozen=True):
     id: SourceId
     enabled: bool = True
     max_fps: Rate | None = None
     labels: list[str] | None = None
     confidence: Unit | None = None
+    tracking: bool | SourceTracking | None = None
 
     @property
     def wants_gpu(self) -> bool:
@@ -251,6 +272,7 @@ class Config(Section, frozen=True):
     admission: AdmissionMode = "off"
     reconnect: ReconnectConfig = ReconnectConfig()
     board: BoardConfig = BoardConfig()
+    tracking: TrackingConfig = TrackingConfig()
     publisher: PublisherConfig = PublisherConfig()
     monitor: MonitorConfig = MonitorConfig()
     http: HttpConfig = HttpConfig()
@@ -260,6 +282,15 @@ class Config(Section, frozen=True):
     def active(self) -> list[SourceConfig]:
         """The sources that are enabled."""
         return [source for source in self.sources if source.enabled]
+
+    def tracking_of(self, source: SourceConfig) -> TrackingConfig | None:
+        """How the objects of a source are tracked; None if they are not."""
+        own = source.tracking
+        if isinstance(own, SourceTracking):
+            changed = {name: getattr(own, name) for name in own.__struct_fields__}
+            changed = {name: value for name, value in changed.items() if value is not None}
+            return msgspec.structs.replace(self.tracking, **changed) if own.enabled else None
+        return self.tracking if own or (own is None and self.tracking.enabled) else None
 
 
 def load(path: Path) -> Config:
@@ -326,9 +357,19 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
     if config.admission != "off" and config.board.mode == "lossless":
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
+    _check_groups(config.tracking)
     _check_publisher(config.publisher)
     _check_http(config.http)
     return config
+
+
+def _check_groups(tracking: TrackingConfig) -> None:
+    seen: set[str] = set()
+    for index, group in enumerate(tracking.groups):
+        for label in group:
+            if label in seen:
+                raise ConfigError(f"tracking.groups[{index}]: {label!r} is named twice; a label has one group")
+            seen.add(label)
 
 
 def _check_source(source: SourceConfig, where: str) -> None:

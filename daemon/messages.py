@@ -25,7 +25,11 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         box: x1, y1, x2, y2 in pixels of the source's picture, to 0.01.
         confidence: 0-1, to 0.0001.
-        track_id: for trackers; null.
+        track_id: of the object, from 1 for each source and instance; null until its track is confirmed, and where the
+            source is not tracked.
+        velocity: of the centre of the track's box, x and y, pixels a second, to 0.01; absent without a `track_id`.
+        age: ns of source time since the track began; likewise.
+        track_label: the track's own label, by the votes of its boxes; likewise.
     """
 
     label: str
@@ -33,6 +37,9 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
     confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
     box: tuple[float, float, float, float]
     track_id: int | None = None
+    velocity: tuple[float, float] | msgspec.UnsetType = msgspec.UNSET
+    age: int | msgspec.UnsetType = msgspec.UNSET
+    track_label: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class FrameClock(msgspec.Struct, frozen=True, gc=False):

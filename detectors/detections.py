@@ -78,6 +78,18 @@ class Detections:
         )
 
 
+def no_tracks(found: Detections) -> Tracks:
+    """For boxes without confirmed tracks."""
+    count = len(found)
+    return Tracks(
+        np.zeros(count, np.int64),
+        found.class_id,
+        found.xyxy,
+        np.zeros((count, 2), np.float32),
+        np.zeros(count, np.int64),
+    )
+
+
 def nothing() -> Detections:
     """No boxes."""
     return Detections(np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))

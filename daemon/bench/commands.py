@@ -237,6 +237,32 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
     return 0
 
 
+@part.command()
+@click.option(
+    "--objects",
+    default=[1, 5, 20, 50, 100, 200, 300],
+    show_default=True,
+    multiple=True,
+    type=click.IntRange(1, 1000),
+    help="In a picture. Repeat it.",
+)
+@click.option("--sources", default=32, show_default=True, type=click.IntRange(1, 1000), help="In a batch.")
+@click.option("--frames", default=60, show_default=True, type=click.IntRange(1), help="Of each source.")
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the objects' paths.")
+@JSON_FILE
+def analytics(json_file: Path | None, **values: Any) -> int:
+    """The cost of tracking a frame, by the number of objects in it."""
+    from daemon.bench import tables
+    from daemon.bench.analytics import AnalyticsOptions
+    from daemon.bench.analytics import analytics as run_analytics
+    from daemon.commands.report.tables import show, write_json
+
+    result = run_analytics(AnalyticsOptions(**values))
+    show(tables.analytics(result))
+    write_json(json_file, result)
+    return 0
+
+
 @bench.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from daemon.commands.report import Table, number
 
 if TYPE_CHECKING:
+    from daemon.bench.analytics import AnalyticsCost
     from daemon.bench.compare import Change
     from daemon.bench.compare_frames import Agreement
     from daemon.bench.decode import DecodeRates
@@ -79,6 +80,13 @@ def overhead(found: Overhead) -> Table:
     ]
     title = f"{found.sources} sources, {found.published} frames published, {found.received} received"
     return Table(title, ("", ""), rows)
+
+
+def analytics(found: AnalyticsCost) -> Table:
+    """Result of `lookout bench part analytics`."""
+    head = ("objects", "CPU, us/frame", "least", "the peer, us/frame")
+    rows = [(str(row.objects), number(row.median), number(row.minimum), number(row.peer)) for row in found.tracking]
+    return Table(f"Tracking, a frame of each of {found.sources} sources a batch. Peer: {found.peer}", head, rows)
 
 
 def efficiency(found: Efficiency) -> Table:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from daemon.analytics.stages import AnalyticsStages
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
 from daemon.config import Config, SourceConfig
@@ -231,6 +232,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         undo.callback(detector.close)
         for source in config.active:
             filter_of(source, detector.info.labels, defaults_of(config))
+        AnalyticsStages(config).check(config, detector.info.labels)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

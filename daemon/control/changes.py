@@ -209,6 +209,7 @@ class Changes(threading.Thread):
             adopted = generation if change.model else None
             refiltered = [*change.added, *change.changed, *change.refiltered]
             filters = adopted.filters_of(new.active) if adopted else self._lanes.filters_of(refiltered)
+            self._lanes.check_analytics(new, adopted)
             use_secrets = self._reload_secrets(new) if request.reloads else None
             if request.persist:
                 # The last step that may fail, and before any later change: a reload reads the file.
@@ -241,6 +242,7 @@ class Changes(threading.Thread):
                     self._log_swap(adopted)
                 else:
                     self._lanes.update_filters(filters)
+                self._lanes.configure_analytics(new)
                 for id in change.removed:
                     self._lanes.forget(id)
                 self._sources.add(captures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from daemon.config import AvConfig, Config, SourceConfig
+from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
@@ -20,18 +21,15 @@ _MAX_PROCESSES = 4
 
 
 def options_of(config: Config) -> Options:
-    """The detector's options. Its threshold is the lowest of all sources. It gives more boxes than a source publishes,
-    because a source may want some labels only."""
+    """The detector's options. Its threshold is the lowest of all sources and trackers. It gives more boxes than a
+    source publishes, because a source may want some labels only."""
     model = config.model
-    thresholds = [source.confidence for source in config.active if source.confidence is not None]
     return Options(
         path=model.path,
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
-        wanted=PostprocessParams(
-            min([model.confidence, *thresholds]), model.iou, max(_MAX_BOXES, model.max_detections)
-        ),
+        wanted=PostprocessParams(least_confidence(config), model.iou, max(_MAX_BOXES, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,
         precision=model.precision,

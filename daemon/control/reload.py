@@ -10,7 +10,7 @@ from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.stages import Defaults
 
-_HOT = ("sources", "model")
+_HOT = ("sources", "model", "tracking")
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence or labels only.
+    refiltered: sources with new confidence, labels or tracking only.
     model: the model or its options have changed, or a source needs a lower threshold.
     """
 
@@ -59,7 +59,11 @@ def difference(old: Config, new: Config) -> Change:
         raise ConfigError(f"{', '.join(cold)}: cannot change while running: restart, or undo the change")
     before = {source.id: source for source in old.active}
     after = {source.id: source for source in new.active}
-    both = [source for id, source in after.items() if id in before and source != before[id]]
+    both = [
+        source
+        for id, source in after.items()
+        if id in before and (source != before[id] or new.tracking_of(source) != old.tracking_of(before[id]))
+    ]
     refiltered = [source for source in both if _same_picture(source, before[source.id])]
     return Change(
         added=[source for id, source in after.items() if id not in before],
@@ -76,9 +80,10 @@ def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:
 
 
 def least_confidence(config: Config) -> float:
-    """The lowest threshold of all sources, for which the detector is opened."""
-    own = (source.confidence for source in config.active if source.confidence is not None)
-    return min([config.model.confidence, *own])
+    """The lowest threshold of all sources and trackers, for which the detector is opened."""
+    own = [source.confidence for source in config.active if source.confidence is not None]
+    floors = [tracking.floor for source in config.active if (tracking := config.tracking_of(source))]
+    return min([config.model.confidence, *own, *floors])
 
 
 def defaults_of(config: Config) -> Defaults:
@@ -87,6 +92,6 @@ def defaults_of(config: Config) -> Defaults:
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:
-    """Whether two sources differ in nothing but the filter of their boxes."""
-    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels")]
+    """Whether two sources differ in nothing but the filter and the tracks of their boxes."""
+    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels", "tracking")]
     return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in names)

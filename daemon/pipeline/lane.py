@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -14,7 +14,7 @@ from daemon.pipeline.board import FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
-from daemon.pipeline.stages import Stage
+from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
@@ -32,6 +32,7 @@ class Pipeline:
 
     Attributes:
         on_result: called with each frame, its detections, the lane and the labels, before the result is handed over.
+        analytics: makes the stages around the filter.
     """
 
     board: FrameBoard
@@ -39,6 +40,7 @@ class Pipeline:
     ledger: Ledger
     runtime: Runtime
     on_result: OnResult = lambda _frame, _found, _lane, _labels: None
+    analytics: Analytics = field(default_factory=NoAnalytics)
 
 
 class LaneThread(threading.Thread):

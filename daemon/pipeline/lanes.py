@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import structlog
 
-from daemon.config import SourceConfig
+from daemon.config import Config, SourceConfig
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.system import memory
@@ -47,10 +47,12 @@ class Generation:
         self._lock = threading.Lock()
         self._started = False
         self.closed = Stop()
+        labels, analytics = detector.info.labels, pipeline.analytics
+        stages = [*analytics.before_filter(labels), self._filter, *analytics.after_filter(labels)]
         names = [f"{lane}.{number}" if number else str(lane) for lane in range(detector.info.lanes)]
         self._left = len(names)  # lanes that have not ended
         self.threads = [
-            LaneThread(name, detector, [self._filter], pipeline, self._retired, self._on_lane_end) for name in names
+            LaneThread(name, detector, stages, pipeline, self._retired, self._on_lane_end) for name in names
         ]
 
     @property
@@ -243,6 +245,18 @@ class Lanes:
 
     def forget(self, source: str) -> None:
         self._now.forget(source)
+
+    def check_analytics(self, config: Config, fresh: Generation | None = None) -> None:
+        """Check the tracking of a configuration against the model, or against a prepared one.
+
+        Raises:
+            ConfigError: the model does not have a label.
+        """
+        self._pipeline.analytics.check(config, (fresh or self._now).info.labels)
+
+    def configure_analytics(self, config: Config) -> None:
+        """Put a checked configuration into effect."""
+        self._pipeline.analytics.configure(config)
 
     def retire(self) -> None:
         """End all lanes after their batches, and close their detectors."""

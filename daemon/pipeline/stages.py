@@ -1,4 +1,4 @@
-"""Stages between a lane's detections and the outbox. The first filters by each source's labels and confidence."""
+"""Stages between a lane's detections and the outbox, and the filter of each source's labels and confidence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daemon.config import SourceConfig
+from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
@@ -29,6 +29,46 @@ class Stage(Protocol):
         ...
 
 
+class Analytics(Protocol):
+    """Makes the stages around the filter. Their state of sources outlives models."""
+
+    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+        """Check a configuration against a model's labels.
+
+        Raises:
+            ConfigError: the model does not have a label.
+        """
+        ...
+
+    def configure(self, config: Config) -> None:
+        """Put a checked configuration into effect, while lanes work."""
+        ...
+
+    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+        """The stages of a model that need all of its boxes."""
+        ...
+
+    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+        """The stages of a model that need the published boxes alone."""
+        ...
+
+
+class NoAnalytics:
+    """Implements `Analytics` without stages."""
+
+    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+        """Accepts all."""
+
+    def configure(self, config: Config) -> None:
+        """Has no state."""
+
+    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:  # noqa: ARG002
+        return []
+
+    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:  # noqa: ARG002
+        return []
+
+
 @dataclass(frozen=True)
 class Defaults:
     """The filter of a source without settings of its own.
@@ -46,8 +86,10 @@ class Defaults:
 
 @dataclass(frozen=True)
 class BoxFilter:
-    """One source's threshold and labels. NMS is class-wise and greedy by confidence, so a filter after it equals one
-    before it, unless the detector's own limit of boxes is reached.
+    """One source's threshold and labels. Weak boxes of confirmed tracks are kept.
+
+    NMS is class-wise and greedy by confidence, so a filter after it equals one before it, unless the detector's own
+    limit of boxes is reached.
 
     Attributes:
         confidence: weaker boxes are removed; None if the detector's own threshold is enough.
@@ -64,7 +106,8 @@ class BoxFilter:
         if self.classes is not None:
             kept = kept[self.classes[kept.class_id]]
         if self.confidence is not None:
-            kept = kept[kept.confidence >= self.confidence]
+            strong = kept.confidence >= self.confidence
+            kept = kept[strong if kept.tracks is None else strong | (kept.tracks.id > 0)]
         return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
 
 

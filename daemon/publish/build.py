@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby, islice
+from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import UNSET
 
 from daemon.clock import Clock
 from daemon.messages import Detection, ImageSize, Latency, Message, Metrics, Status, topic
@@ -15,7 +17,7 @@ from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
 from daemon.publish.subscribers import matching
-from detectors.detections import Detections
+from detectors.detections import Detections, no_tracks
 
 
 class MessageBuilder:
@@ -109,6 +111,25 @@ def _rounded(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[l
     corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
     confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
     classes = np.concatenate([one.class_id for one in found]).tolist()
-    boxes = map(Detection, [labels[class_id] for class_id in classes], classes, confidences, corners)
+    columns = [labels[class_id] for class_id in classes], classes, confidences, corners
+    boxes = map(Detection, *columns, *_track_columns(found, labels))
     for one in found:
         yield list(islice(boxes, len(one)))
+
+
+def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list[list[Any]]:
+    """Ids, velocities, ages and labels of all boxes; nothing if no source is tracked."""
+    if all(one.tracks is None for one in found):
+        return []
+    tracks = [no_tracks(one) if one.tracks is None else one.tracks for one in found]
+    ids = np.concatenate([one.id for one in tracks])
+    columns: list[list[Any]] = [
+        ids.tolist(),
+        np.round(np.concatenate([one.velocity for one in tracks]).astype(np.float64), 2).tolist(),
+        np.concatenate([one.age for one in tracks]).tolist(),
+        [labels[class_id] for class_id in np.concatenate([one.class_id for one in tracks]).tolist()],
+    ]
+    for place in np.flatnonzero(ids == 0).tolist():
+        for column, absent in zip(columns, (None, UNSET, UNSET, UNSET)):
+            column[place] = absent
+    return columns

@@ -1,0 +1,143 @@
+"""The stage that tracks objects: before the filter, because the tracker needs weak boxes too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import structlog
+
+from daemon.analytics.grouping import Grouping
+from daemon.analytics.tracker import MAX_TRACKS, SourceTracks, TrackSettings, track
+from daemon.config import Config
+from daemon.errors import ConfigError
+from daemon.pipeline.frames import FrameInfo
+from detectors.detections import Detections
+
+log = structlog.get_logger(__name__)
+_MAX_REMOVED = 1000  # removed sources whose last id is kept
+_Groups = tuple[tuple[str, ...], ...]
+
+
+class Tracker:
+    """The tracks of all sources, and how each is tracked. It outlives models.
+
+    Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
+
+    Attributes:
+        left_out: boxes that began no track, because their source had too many.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._states: dict[str, SourceTracks] = {}
+        self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
+        self.left_out = 0
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Put new settings into effect. Tracks of sources that are still tracked go on."""
+        settings = settings_of(config)
+        self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
+        for source in list(self._states):  # a lane may add one meanwhile
+            if source not in settings:
+                self._forget(source)
+
+    def _forget(self, source: str) -> None:
+        """End the tracks of a source. If it comes back its ids go on, while this is remembered."""
+        state = self._states.pop(source, None)
+        if state is None:
+            return
+        self._last_ids[source] = state.last_id
+        while len(self._last_ids) > _MAX_REMOVED:
+            del self._last_ids[next(iter(self._last_ids))]
+
+    def state(self, source: str) -> SourceTracks:
+        """The tracks of a source."""
+        state = self._states.get(source)
+        if state is None:
+            state = self._states[source] = SourceTracks(self._last_ids.pop(source, 0))
+        return state
+
+    def add_left_out(self, count: int) -> None:
+        if self.left_out == 0:
+            log.warning("a source has too many tracks: new objects are left out", tracks=MAX_TRACKS)
+        self.left_out += count
+
+
+class TrackerStage:
+    """Implements `Stage` for one model: adds `tracks` to the boxes of sources that are tracked."""
+
+    def __init__(self, tracker: Tracker, labels: tuple[str, ...]) -> None:
+        self._tracker, self._labels = tracker, labels
+
+    def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
+        settings, groups = self._tracker.current
+        if not settings:
+            return found
+        grouping = _grouping(self._labels, groups)
+        result = list(found)
+        for places in _turns(frames, settings):
+            now = [frames[place] for place in places]
+            tracks, left_out = track(
+                now,
+                [found[place] for place in places],
+                [self._tracker.state(frame.source) for frame in now],
+                [settings[frame.source] for frame in now],
+                grouping,
+            )
+            for place, rows in zip(places, tracks):
+                result[place] = replace(found[place], tracks=rows)
+            if left_out:
+                self._tracker.add_left_out(left_out)
+        return result
+
+
+def _turns(frames: Sequence[FrameInfo], settings: Mapping[str, TrackSettings]) -> list[list[int]]:
+    """Places of tracked frames: the first of each source, the second of each source, and so on."""
+    turns: list[list[int]] = []
+    counts: dict[str, int] = {}
+    for place, frame in enumerate(frames):
+        if frame.source in settings:
+            turn = counts[frame.source] = counts.get(frame.source, -1) + 1
+            if turn == len(turns):
+                turns.append([])
+            turns[turn].append(place)
+    return turns
+
+
+@lru_cache(maxsize=16)
+def _grouping(labels: tuple[str, ...], groups: _Groups) -> Grouping:
+    """The grouping of a model's labels; equal arguments give the same object."""
+    return Grouping(labels, groups)
+
+
+def check_groups(config: Config, labels: tuple[str, ...]) -> None:
+    """Check the groups of the configuration against a model's labels.
+
+    Raises:
+        ConfigError: the model does not have a label of a group.
+    """
+    for label in (label for group in config.tracking.groups for label in group):
+        if label not in labels:
+            raise ConfigError(f"tracking.groups: the model has no label {label!r}; it has {', '.join(labels)}")
+
+
+def settings_of(config: Config) -> dict[str, TrackSettings]:
+    """The settings of each source that is tracked."""
+    found = {}
+    for source in config.active:
+        own = config.tracking_of(source)
+        if own is not None:
+            threshold = config.model.confidence if source.confidence is None else source.confidence
+            found[source.id] = TrackSettings(
+                floor=min(own.floor, threshold),
+                start=threshold if own.start is None else own.start,
+                timeout_ns=round(own.timeout_s * 1e9),
+                confirm_hits=own.confirm_hits,
+            )
+    return found
+
+
+def _groups_of(config: Config) -> _Groups:
+    return tuple(tuple(group) for group in config.tracking.groups)

@@ -1,0 +1,66 @@
+"""Tracks through the whole daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemon.messages import Detection, Detections
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
+
+_SOURCES = ("street", "yard")
+
+
+def _replay(folder: Path, confidence: float, **keys: Any) -> list[Detections]:
+    """All detections of one lossless run over two drawn streets."""
+    folder.mkdir()
+    config: dict[str, object] = {
+        "model": {"path": str(DEMO_MODEL), "confidence": confidence, "threads": 1, "max_batch": keys.pop("batch", 8)},
+        "sources": [
+            {"id": source, "type": "synthetic", "pace": "fast", "frames": 90, "fps": 15, "objects": 4, "seed": seed}
+            for seed, source in enumerate(_SOURCES)
+        ],
+        "tracking": {"enabled": True},
+        "board": {"mode": "lossless"},
+        "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
+        **keys,
+    }
+    with Lookout(folder, config) as lookout, lookout.subscribe("detections", "status") as subscriber:
+        ended = all_of(*(is_state(source, "ended") for source in _SOURCES))
+        messages = receive_until(subscriber, ended, timeout_s=4 * PATIENCE_S)
+        assert lookout.process.wait(PATIENCE_S) == 0
+    return [message for message in messages if isinstance(message, Detections)]
+
+
+def _boxes(messages: list[Detections]) -> dict[tuple[str, int], list[Detection]]:
+    return {(message.source, message.seq): message.detections for message in messages}
+
+
+def test_a_replay_gives_the_same_tracks_twice(tmp_path: Path) -> None:
+    """With other batches and lanes, too. Each drawn object keeps its id, and none has two."""
+    first = _replay(tmp_path / "first", 0.25)
+    second = _replay(tmp_path / "second", 0.25, batch=3, lanes=2)
+    boxes = _boxes(first)
+    assert len(first) == 180
+    assert boxes == _boxes(second)
+    for source in _SOURCES:
+        last = boxes[source, 89]
+        assert {box.track_id for box in last} <= {1, 2, 3, 4}
+        assert len({box.track_id for box in last}) == len(last) > 0
+
+
+def test_a_message_has_the_track_of_each_box(tmp_path: Path) -> None:
+    """A box without a confirmed track has a null id and nothing else. Weak boxes are of confirmed tracks."""
+    messages = _replay(tmp_path / "one", 0.9)
+    rows = [box for message in messages for box in message.detections]
+    tracked = [box for box in rows if box.track_id is not None]
+    assert [box.track_id for box in messages[0].detections] == [None] * len(messages[0].detections)
+    assert tracked
+    assert all(isinstance(box.age, int) and box.track_label for box in tracked)
+    assert all(isinstance(box.velocity, tuple) and len(box.velocity) == 2 for box in tracked)
+    assert all(box.track_id is not None for box in rows if box.confidence < 0.9)
+    assert any(box.confidence < 0.9 for box in tracked)
+    plain = next(box for box in rows if box.track_id is None)
+    assert msgspec.to_builtins(plain).keys() == {"label", "class_id", "confidence", "box", "track_id"}
