@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from daemon import messages
 from daemon.pipeline.frames import FrameInfo
 
-Kind = Literal["object", "zone", "line", "gate", "crowd"]
-Phase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
-EndReason = Literal["left", "lost", "source_down", "rule_removed"]
+Kind = messages.EventKind
+Phase = messages.EventPhase
+EndReason = messages.EndReason
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Event:
     track: int | None = None
     label: str | None = None
     box: tuple[float, float, float, float] | None = None
-    direction: Literal["forward", "backward"] | None = None
+    direction: messages.Direction | None = None
     dwell_ns: int | None = None
     count: int | None = None
     reason: EndReason | None = None
