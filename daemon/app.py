@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
+from daemon.analytics.events import EventPublisher, Identity
+from daemon.analytics.journal import Journal, journal_path
 from daemon.capture.sinks import DaemonSinks
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
@@ -87,6 +89,7 @@ class App:
         ledger: what happened to every frame.
         sources: those there are.
         changes: from one configuration to the next.
+        events: takes what rules find; `events.on_event` is for the stage that finds it.
         health: whether it works.
         snapshots: pictures, on request.
         monitor, publisher: of its figures, and of results.
@@ -146,6 +149,7 @@ class App:
         self._zeromq = ZeroMqSink(config.publisher, self._clock)
         self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
+        self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
             if config.gpu.mps == "auto" and planned_processes(config) > 1:
@@ -162,7 +166,7 @@ class App:
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
-        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
+        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self._forget)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
@@ -234,6 +238,8 @@ class App:
         self.health.watchdog.start()
         self._lanes.start(self._stop)
         self.publisher.start()
+        if self.events.journal:
+            self.events.journal.start()
         self.monitor.start()
         configure_gc_and_switch_interval(captures=self.sources.captures_locally)
         self._await_audience()
@@ -297,6 +303,7 @@ class App:
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
         self._board.abandon()
+        self.events.flush()
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
@@ -304,6 +311,8 @@ class App:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
         self.monitor.stop(left(_REPORTED))
         self.publisher.stop(left(1.0))
+        if self.events.journal:
+            self.events.journal.stop(left(1.0))
         self._close_rest()
         self.health.watchdog.stop(left(1.0))
         self.changes.join(_POLL_S)
@@ -353,6 +362,7 @@ class App:
 
     def _tell_of_late_threads(self) -> None:
         parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes)
+        parts += (self.events.journal,) if self.events.journal else ()
         late = [thread.name for thread in parts if thread.is_alive()]
         if late:
             log.warning("left behind: still blocked after the time to stop", threads=late)
@@ -444,8 +454,23 @@ class App:
             self._runtime,
             sinks,
             admission.learn,
-            Affinity(lambda: self.pids).check if affine else lambda _: None,
+            self._on_tick(Affinity(lambda: self.pids).check if affine else lambda _: None),
         )
+
+    def _on_tick(self, check: Callable[[int], None]) -> Callable[[int], None]:
+        def on_tick(now_ns: int) -> None:
+            check(now_ns)
+            self.events.tick(now_ns)
+
+        return on_tick
+
+    def _open_events(self, undo: ExitStack, instance: str) -> EventPublisher:
+        config, journal = self._config.events, None
+        if path := journal_path(config):
+            journal = Journal(path, config, self._runtime)
+            undo.callback(journal.stop, 0.0)
+            log.info("journal of events", path=str(path))
+        return EventPublisher(Identity(instance), self._outbox, journal, config.counts_interval_s, self._clock)
 
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
@@ -477,13 +502,20 @@ class App:
             publisher=self.publisher.metrics,
             report=lambda: self.monitor.last,
             refused=lambda: access.refused,
+            events=self.events,
         )
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None
-        parts = Parts(self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read)
+        parts = Parts(
+            self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read, self.events
+        )
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
+
+    def _forget(self, source: str) -> None:
+        self.publisher.forget(source)
+        self.events.forget(source)
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 
