@@ -71,7 +71,7 @@ class Totals:
 
     def occupancy(self, source: str) -> list[messages.Occupancy]:
         """Of each zone with a track in it."""
-        inside = self._inside.get(source, {})
+        inside = self._inside.get(source, Counter())
         return [messages.Occupancy(rule, label, count) for (rule, label), count in inside.items() if count]
 
     def occupancies(self) -> Iterator[tuple[str, str, int]]:

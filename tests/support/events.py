@@ -8,8 +8,14 @@ prints the number of each event after it was given to the journal, and its insta
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import structlog
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 
 from daemon.analytics.event import Event
 from daemon.analytics.events import EventPublisher, Identity
@@ -38,6 +44,14 @@ def crossing(seq: int = 0, source: str = "street", **more: Any) -> Event:
 
 def runtime(clock: Clock) -> Runtime:
     return Runtime(clock, Watchdog(30.0, clock, lambda _: None), _fail)
+
+
+@contextmanager
+def logged() -> Iterator[list[EventDict]]:
+    """The lines that are logged meanwhile."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(20))
+    with capture_logs() as lines:
+        yield lines
 
 
 class Rig:
