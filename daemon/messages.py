@@ -20,7 +20,7 @@ State = Literal["connecting", "up", "stalled", "down", "ended"]
 EventKind = Literal["object", "zone", "line", "gate", "crowd"]
 EventPhase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
 Direction = Literal["forward", "backward"]
-EndReason = Literal["left", "lost", "source_down", "rule_removed"]
+EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
 
 
 class Owner(msgspec.Struct, frozen=True, gc=False):
@@ -221,13 +221,14 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         seq, session, pts, at: of the frame in which it began; `at` is its `captured_at`.
         confirmed_seq, confirmed_at: of the frame that confirmed it.
         rule: its name; null for an object without a rule.
-        direction: of a line or gate. "forward" is from left to right, seen from its first point towards its second.
+        direction: "forward" over a line is from left to right, seen from its first point towards its second; through a
+            gate it is from the first line to the second.
         track: id; null for a crowd.
         label: the track's.
         box: of the track in the confirming frame: x1, y1, x2, y2 in pixels of the source's picture; null for a crowd.
         dwell: source time in the zone so far, ns; null where it means nothing.
         count: tracks in the zone, of a crowd.
-        reason: why a stay ended.
+        reason: why a stay ended; "inactive" if the rule's schedule did.
         unseen: the frames that were lost while it was decided.
         snapshot: path of its picture in the HTTP API; null where there is none.
         owner: as in `detections`.
@@ -276,9 +277,13 @@ class Total(msgspec.Struct, frozen=True, gc=False):
 
 
 class Occupancy(msgspec.Struct, frozen=True, gc=False):
-    """Tracks that are in a zone now, of one label."""
+    """Tracks of one label that are in a zone now.
 
-    rule: str
+    Attributes:
+        rule: null for the picture as a whole.
+    """
+
+    rule: str | None
     label: str | None
     count: int
 

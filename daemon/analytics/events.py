@@ -99,8 +99,8 @@ class EventPublisher:
         with self._lock:
             return self._totals.items()
 
-    def occupancies(self) -> list[tuple[str, str, int]]:
-        """Source, zone, and number of tracks in it."""
+    def occupancies(self) -> list[tuple[str, str | None, int]]:
+        """Source, zone (None for the picture), and number of tracks in it."""
         with self._lock:
             return [*self._totals.occupancies()]
 

@@ -27,6 +27,7 @@ class Totals:
     """The caller holds a lock.
 
     A zone's occupancy comes from its events: each stay has one that begins it and one that ends it, whatever ended it.
+    The track tells which stay ends: its label may have changed.
 
     Args:
         since: UTC, ns, when counting began.
@@ -39,7 +40,8 @@ class Totals:
         self.since = since
         self.uncounted = 0
         self._totals: dict[str, Counter[Key]] = {}  # by source
-        self._inside: dict[str, Counter[tuple[str, str | None]]] = {}  # by source; rule and label
+        self._inside: dict[str, dict[tuple[str | None, int], str | None]] = {}  # by source: label by rule and track
+        self._zones: dict[str, dict[str | None, None]] = {}  # by source: those that had a track, in order
         self._keys = 0
 
     def restore(self, since: int, totals: Mapping[Key, int]) -> None:
@@ -51,8 +53,8 @@ class Totals:
     def add(self, event: Event) -> Key | None:
         """Count an event; returns the total that grew by one, None if there are too many."""
         key = Key(event.source, event.rule, event.kind, event.phase, event.direction, event.label)
-        if event.kind == "zone" and event.rule is not None:
-            self._move(event, event.rule)
+        if event.kind in ("zone", "object") and event.track is not None:
+            self._move(event, event.track)
         return key if self._add(key, 1) else None
 
     def items(self) -> list[tuple[Key, int]]:
@@ -71,21 +73,20 @@ class Totals:
 
     def occupancy(self, source: str) -> list[messages.Occupancy]:
         """Of each zone with a track in it."""
-        inside = self._inside.get(source, Counter())
-        return [messages.Occupancy(rule, label, count) for (rule, label), count in inside.items() if count]
+        labels = Counter((rule, label) for (rule, _), label in self._inside.get(source, {}).items())
+        return [messages.Occupancy(rule, label, count) for (rule, label), count in labels.items()]
 
-    def occupancies(self) -> Iterator[tuple[str, str, int]]:
+    def occupancies(self) -> Iterator[tuple[str, str | None, int]]:
         """Source, zone and number of tracks; also of zones that are empty again."""
-        for source, inside in self._inside.items():
-            zones = Counter[str]()
-            for (rule, _), count in inside.items():
-                zones[rule] += count
-            for rule, count in zones.items():
-                yield source, rule, count
+        for source, zones in self._zones.items():
+            tracks = Counter(rule for rule, _ in self._inside[source])
+            for rule in zones:
+                yield source, rule, tracks[rule]
 
     def forget(self, source: str) -> None:
         """Nothing is in the zones of a removed source; its totals stay."""
         self._inside.pop(source, None)
+        self._zones.pop(source, None)
 
     def _add(self, key: Key, count: int) -> bool:
         totals = self._totals.setdefault(key.source, Counter())
@@ -97,9 +98,10 @@ class Totals:
         totals[key] += count
         return True
 
-    def _move(self, event: Event, rule: str) -> None:
-        inside = self._inside.setdefault(event.source, Counter())
-        if event.phase == "entered":
-            inside[rule, event.label] += 1
+    def _move(self, event: Event, track: int) -> None:
+        inside = self._inside.setdefault(event.source, {})
+        if event.phase in ("entered", "appeared"):
+            self._zones.setdefault(event.source, {})[event.rule] = None
+            inside[event.rule, track] = event.label
         elif event.phase == "left":
-            inside[rule, event.label] = max(0, inside[rule, event.label] - 1)
+            inside.pop((event.rule, track), None)

@@ -144,7 +144,7 @@ class Exposition(Collector):
             found.add_metric([value or "" for value in key], count)
         inside = GaugeMetricFamily("lookout_zone_tracks", "Tracks in a zone now.", labels=["source", "rule"])
         for source, rule, count in events.occupancies():
-            inside.add_metric([source, rule], count)
+            inside.add_metric([source, rule or ""], count)
         yield from (found, inside)
         yield CounterMetricFamily("lookout_events_uncounted", "Events in no total.", value=events.uncounted)
         if events.journal:

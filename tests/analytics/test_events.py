@@ -165,27 +165,26 @@ def test_what_has_changed_is_told_at_the_end(clock: ManualClock) -> None:
     assert counts.since <= counts.at
 
 
-def _stay(phase: str, label: str = "car", rule: str = "yard", **more: Any) -> Event:
-    return crossing(kind="zone", phase=phase, rule=rule, direction=None, label=label, **more)
+def _stay(phase: str, track: int, label: str = "car", rule: str = "yard", **more: Any) -> Event:
+    return crossing(kind="zone", phase=phase, rule=rule, direction=None, label=label, track=track, **more)
 
 
 def test_occupancy_follows_the_stays(clock: ManualClock) -> None:
-    """Whatever ends a stay; a restart begins with empty zones, as it does with tracks."""
+    """Whatever ends a stay, and whatever the track is called by then."""
     with Rig(None, clock) as rig:
-        for event in (_stay("entered"), _stay("entered"), _stay("dwell"), _stay("entered", "bus"),
-                      _stay("entered", rule="gate"), _stay("left", reason="lost"),
-                      _stay("left", rule="gate", reason="source_down")):  # fmt: skip
+        for event in (_stay("entered", 1), _stay("entered", 2), _stay("dwell", 2), _stay("entered", 3, "bus"),
+                      _stay("entered", 1, rule="gate"), _stay("left", 2, "truck", reason="lost"),
+                      _stay("left", 1, rule="gate", reason="source_down")):  # fmt: skip
             rig.events.on_event(event)
         (counts,) = rig.events.counts()
-        assert sorted(counts.occupancy, key=str) == [
-            messages.Occupancy("yard", "bus", 1),
-            messages.Occupancy("yard", "car", 1),
-        ]
-        assert sorted(rig.events.occupancies()) == [("street", "gate", 0), ("street", "yard", 2)]
-        rig.events.on_event(_stay("left"))
-        rig.events.on_event(_stay("left"))  # one too many leaves nothing below nothing
-        rig.events.on_event(_stay("left", "bus"))
+        assert counts.occupancy == [messages.Occupancy("yard", "car", 1), messages.Occupancy("yard", "bus", 1)]
+        assert rig.events.occupancies() == [("street", "yard", 2), ("street", "gate", 0)]
+        for track in (1, 1, 3):  # one too many takes nothing from another
+            rig.events.on_event(_stay("left", track))
         assert rig.events.counts()[0].occupancy == []
+        for phase, track in (("appeared", 4), ("appeared", 5), ("left", 4)):
+            rig.events.on_event(crossing(kind="object", phase=phase, rule=None, track=track))
+        assert rig.events.counts()[0].occupancy == [messages.Occupancy(None, "car", 1)]
 
 
 def test_there_are_not_more_totals_than_fit(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
