@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
+from daemon.analytics.events import EventPublisher, Identity
+from daemon.analytics.journal import Journal, journal_path
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
 from daemon.clock import Clock, SystemClock, process_age_s
@@ -88,6 +90,7 @@ class App:
         ledger: accounts of all frames.
         sources: all sources.
         changes: moves from one configuration to the next.
+        events: publishes the events that rules find.
         health: of the daemon.
         snapshots: makes pictures on request.
         monitor, publisher: threads for metrics and for messages.
@@ -147,6 +150,7 @@ class App:
         self._zeromq = ZeroMqSink(config.publisher, self._clock)
         self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
+        self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
             if config.gpu.mps == "auto" and planned_processes(config) > 1:
@@ -165,7 +169,7 @@ class App:
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
-        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self.publisher.forget)
+        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self._forget)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
@@ -237,6 +241,8 @@ class App:
         self.health.watchdog.start()
         self._lanes.start(self._stop)
         self.publisher.start()
+        if self.events.journal:
+            self.events.journal.start()
         self.monitor.start()
         configure_gc_and_switch_interval(captures=self.sources.captures_locally)
         self._await_subscriber()
@@ -300,6 +306,7 @@ class App:
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
         self._board.abandon()
+        self.events.flush()
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
@@ -307,6 +314,8 @@ class App:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
         self.monitor.stop(left(_REPORTED))
         self.publisher.stop(left(1.0))
+        if self.events.journal:
+            self.events.journal.stop(left(1.0))
         self._close_rest()
         self.health.watchdog.stop(left(1.0))
         self.changes.join(_POLL_S)
@@ -356,6 +365,7 @@ class App:
 
     def _log_overdue_threads(self) -> None:
         parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes)
+        parts += (self.events.journal,) if self.events.journal else ()
         overdue = [thread.name for thread in parts if thread.is_alive()]
         if overdue:
             log.warning("left behind: still blocked after the time to stop", threads=overdue)
@@ -447,8 +457,23 @@ class App:
             self._runtime,
             sinks,
             admission.learn,
-            Affinity(lambda: self.pids).check if affine else lambda _: None,
+            self._on_tick(Affinity(lambda: self.pids).check if affine else lambda _: None),
         )
+
+    def _on_tick(self, check: Callable[[int], None]) -> Callable[[int], None]:
+        def on_tick(now_ns: int) -> None:
+            check(now_ns)
+            self.events.tick(now_ns)
+
+        return on_tick
+
+    def _open_events(self, undo: ExitStack, instance: str) -> EventPublisher:
+        config, journal = self._config.events, None
+        if path := journal_path(config):
+            journal = Journal(path, config, self._runtime)
+            undo.callback(journal.stop, 0.0)
+            log.info("journal of events", path=str(path))
+        return EventPublisher(Identity(instance), self._outbox, journal, config.counts_interval_s, self._clock)
 
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """Admission by the detector's rate, measured before its lanes are made, on pictures like the sources'."""
@@ -480,13 +505,20 @@ class App:
             publisher=self.publisher.metrics,
             report=lambda: self.monitor.last,
             refused=lambda: access.refused,
+            events=self.events,
         )
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None
-        parts = Parts(self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read)
+        parts = Parts(
+            self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read, self.events
+        )
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
+
+    def _forget(self, source: str) -> None:
+        self.publisher.forget(source)
+        self.events.forget(source)
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 

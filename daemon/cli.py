@@ -80,6 +80,7 @@ for command in (
     running.check,
     running.health,
     running.watch,
+    running.events,
     running.demo,
     running.cameras,
     model,

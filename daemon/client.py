@@ -32,7 +32,7 @@ class Subscriber:
     Args:
         endpoint: such as tcp://127.0.0.1:5556.
         sources: ids to receive; all if empty.
-        kinds: of "detections", "status" and "metrics".
+        kinds: of "detections", "status", "events", "counts" and "metrics".
         server_key: the daemon's public CURVE key, 40 characters of Z85, or the file that holds it.
         secret_key: file of this subscriber's own key, for a daemon with a list of clients.
         high_water_mark: messages that may wait here; ZeroMQ drops more.

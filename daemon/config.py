@@ -233,6 +233,13 @@ class MonitorConfig(Section, frozen=True):
     frames_file: Path | None = None
 
 
+class EventsConfig(Section, frozen=True):
+    journal: str = "auto"
+    max_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
+    max_age_days: Annotated[float, msgspec.Meta(gt=0, le=36_500)] = 30.0
+    counts_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 10.0
+
+
 class TokenConfig(Section, frozen=True):
     name: SourceId
     role: Role = "view"
@@ -275,6 +282,7 @@ class Config(Section, frozen=True):
     tracking: TrackingConfig = TrackingConfig()
     publisher: PublisherConfig = PublisherConfig()
     monitor: MonitorConfig = MonitorConfig()
+    events: EventsConfig = EventsConfig()
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
 
@@ -322,6 +330,8 @@ def parse(text: str) -> Config:
         raw["admission"] = "off"
     if isinstance(raw.get("gpu"), dict) and raw["gpu"].get("mps") is False:
         raw["gpu"]["mps"] = "off"
+    if isinstance(raw.get("events"), dict) and raw["events"].get("journal") is False:
+        raw["events"]["journal"] = "off"
     for where, value in strings(raw):
         if _ENVIRONMENT.search(value) and not is_secret(where, raw, Config):
             raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
@@ -359,6 +369,8 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_groups(config.tracking)
     _check_publisher(config.publisher)
+    if not config.events.journal:
+        raise ConfigError("events.journal: is empty: write auto, off, or the name of a file")
     _check_http(config.http)
     return config
 
@@ -446,6 +458,9 @@ def _anchor(config: Config, folder: Path) -> Config:
     labels = config.model.labels
     if labels not in (None, "coco"):
         labels = str(_absolute(folder, Path(str(labels))))
+    events = config.events
+    if events.journal not in ("auto", "off"):
+        events = msgspec.structs.replace(events, journal=str(_absolute(folder, Path(events.journal))))
     publisher = config.publisher
     if publisher.curve:
         curve = msgspec.structs.replace(
@@ -460,6 +475,7 @@ def _anchor(config: Config, folder: Path) -> Config:
         sources=[source.anchored(folder) for source in config.sources],
         publisher=publisher,
         monitor=msgspec.structs.replace(config.monitor, frames_file=at(config.monitor.frames_file)),
+        events=events,
         http=msgspec.structs.replace(
             config.http,
             token_file=at(config.http.token_file),

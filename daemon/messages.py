@@ -17,6 +17,21 @@ import msgspec
 
 Encoding = Literal["json", "msgpack"]
 State = Literal["connecting", "up", "stalled", "down", "ended"]
+EventKind = Literal["object", "zone", "line", "gate", "crowd"]
+EventPhase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
+Direction = Literal["forward", "backward"]
+EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The node that runs a source, where several daemons share sources.
+
+    Attributes:
+        epoch: higher for each new owner of the source; readers drop messages with a lower one.
+    """
+
+    node: str
+    epoch: Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Detection(msgspec.Struct, frozen=True, gc=False):
@@ -128,6 +143,7 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
         index: counter of the messages on this topic, from 0; a gap is the subscriber's own loss.
         pts: time on the source's own timeline, null where it has none.
         captured_at: UTC, of the kind that `clock` says.
+        owner: null for a daemon that shares its sources with no other.
     """
 
     schema: Literal["lookout.detections/1"] = "lookout.detections/1"
@@ -144,6 +160,7 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
     detections: list[Detection]
     latency: Latency
     dropped: Dropped
+    owner: Owner | None = None
 
 
 class VideoFormat(msgspec.Struct, frozen=True):
@@ -173,6 +190,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         reason: why it is stalled, down or ended, or up at less than its full rate; null otherwise.
         retry_in_s: seconds to the next try, when down.
         format: when up.
+        owner: as in `detections`.
     """
 
     schema: Literal["lookout.status/1"] = "lookout.status/1"
@@ -185,6 +203,117 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     retry_in_s: float | None = None
     format: VideoFormat | None = None
+    owner: Owner | None = None
+
+
+class Unseen(msgspec.Struct, frozen=True, gc=False):
+    """Frames of the source that were lost while an event was decided.
+
+    Attributes:
+        frames: their number, from gaps in `seq`.
+        longest_gap: the longest gap between two analysed frames, in source time, ns.
+    """
+
+    frames: int = 0
+    longest_gap: int = 0
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something happened: an object appeared or left, or a rule found something.
+
+    Attributes:
+        id: unique over all runs of all daemons.
+        number: grows from event to event, over restarts as well; `since` of the HTTP API takes it.
+        index: counter of the messages on this topic, from 0; a gap is the subscriber's own loss. 0 in the journal.
+        seq, session, pts, at: of the frame in which it began; `at` is its `captured_at`.
+        confirmed_seq, confirmed_at: of the frame that confirmed it.
+        rule: its name; null for an object without a rule.
+        direction: "forward" over a line is from left to right, seen from its first point towards its second; through a
+            gate it is from the first line to the second.
+        track: id; null for a crowd.
+        label: the track's.
+        box: of the track in the confirming frame: x1, y1, x2, y2 in pixels of the source's picture; null for a crowd.
+        dwell: source time in the zone so far, ns; null where it means nothing.
+        count: tracks in the zone, of a crowd.
+        reason: why a stay ended; "inactive" if the rule's schedule did.
+        unseen: the frames that were lost while it was decided.
+        snapshot: path of its picture in the HTTP API; null where there is none.
+        owner: as in `detections`.
+    """
+
+    schema: Literal["lookout.event/1"] = "lookout.event/1"
+    id: str
+    number: int
+    instance: str
+    source: str
+    session: str
+    index: int
+    kind: EventKind
+    phase: EventPhase
+    seq: int
+    pts: int | None
+    at: int
+    confirmed_seq: int
+    confirmed_at: int
+    rule: str | None = None
+    direction: Direction | None = None
+    track: int | None = None
+    label: str | None = None
+    box: tuple[float, float, float, float] | None = None
+    dwell: int | None = None
+    count: int | None = None
+    reason: EndReason | None = None
+    unseen: Unseen = Unseen()
+    snapshot: str | None = None
+    owner: Owner | None = None
+
+
+class Total(msgspec.Struct, frozen=True, gc=False):
+    """Number of events of one kind.
+
+    Attributes:
+        rule, direction, label: null where the events have none.
+    """
+
+    rule: str | None
+    kind: EventKind
+    phase: EventPhase
+    direction: Direction | None
+    label: str | None
+    count: int
+
+
+class Occupancy(msgspec.Struct, frozen=True, gc=False):
+    """Tracks of one label that are in a zone now.
+
+    Attributes:
+        rule: null for the picture as a whole.
+    """
+
+    rule: str | None
+    label: str | None
+    count: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The events of one source in numbers, at an interval and soon after a change.
+
+    Attributes:
+        at: UTC.
+        since: UTC; `totals` count from then, over restarts where there is a journal.
+        occupancy: zones with tracks in them.
+        owner: as in `detections`.
+    """
+
+    schema: Literal["lookout.counts/1"] = "lookout.counts/1"
+    instance: str
+    source: str
+    index: int
+    at: int
+    since: int
+    totals: list[Total]
+    occupancy: list[Occupancy]
+    owner: Owner | None = None
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -280,8 +409,15 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     publisher: PublisherMetrics
 
 
-Message = Detections | Status | Metrics
-_TYPES: dict[str, type[Any]] = {"detections": Detections, "status": Status, "metrics": Metrics}
+Message = Detections | Status | Event | Counts | Metrics
+_TYPES: dict[str, type[Any]] = {
+    "detections": Detections,
+    "status": Status,
+    "events": Event,
+    "counts": Counts,
+    "metrics": Metrics,
+}
+KINDS = tuple(_TYPES)
 _JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}
 _MSGPACK = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in _TYPES.items()}
 

@@ -129,7 +129,8 @@ def test_messages_are_ones_that_a_reader_takes(text: str) -> None:
         assert all(json.loads(line) for line in text.splitlines())
         return
     if "schema" in whole:
-        kind = whole["schema"].partition(".")[2].partition("/")[0]
+        name = whole["schema"].partition(".")[2].partition("/")[0]
+        kind = {"event": "events"}.get(name, name)
         assert decode(f"{kind}/x/".encode(), text.encode()).schema == whole["schema"]
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from daemon import messages
 from daemon.pipeline.frames import FrameInfo
 
-Kind = Literal["object", "zone", "line", "gate", "crowd"]
-Phase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
-EndReason = Literal["left", "lost", "source_down", "rule_removed"]
+Kind = messages.EventKind
+Phase = messages.EventPhase
+EndReason = messages.EndReason
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Event:
         track: id; None for a crowd.
         label: the track's label when the event is confirmed.
         box: (x1, y1, x2, y2) of the track in the confirming frame, source pixels; None for a crowd.
-        direction: of a line or gate; "forward" goes from the left to the right of the line, seen from its first point
-            towards its second.
+        direction: of a line or gate; "forward" goes from the left to the right of the line, as seen from its first
+            point towards its second, or from the first line of a gate to the second.
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
-        reason: why a stay ended.
+        reason: why a stay ended; "inactive" if the rule's schedule did.
     """
 
     kind: Kind
@@ -52,7 +52,7 @@ class Event:
     track: int | None = None
     label: str | None = None
     box: tuple[float, float, float, float] | None = None
-    direction: Literal["forward", "backward"] | None = None
+    direction: messages.Direction | None = None
     dwell_ns: int | None = None
     count: int | None = None
     reason: EndReason | None = None

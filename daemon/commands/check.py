@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from daemon.analytics.journal import try_journal
 from daemon.analytics.stages import AnalyticsStages
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
@@ -101,6 +102,7 @@ def _unusable(config: Config, *, ports: bool) -> Iterator[str]:
     parts: list[Callable[[], object]] = [
         lambda: _append_to(config.log.file, "log.file"),
         lambda: _append_to(config.monitor.frames_file, "monitor.frames_file"),
+        lambda: try_journal(config.events),
     ]
     if ports:
         parts.append(lambda: try_endpoint(config.publisher))

@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from daemon.client import Subscriber
-from daemon.messages import Detections, Dropped, Message, Metrics, Status
+from daemon.commands.events import line_of
+from daemon.messages import Counts, Detections, Dropped, Event, Message, Metrics, Status
 from daemon.redact import printable
 
 _WINDOW_S = 5.0
@@ -75,10 +76,14 @@ class View:
         self._endpoint = endpoint
         self._rows: dict[str, _Row] = {}
         self._metrics: Metrics | None = None
+        self._event: Event | None = None  # the last
 
     def add(self, message: Message) -> None:
         if isinstance(message, Metrics):
             self._metrics = message
+            return
+        if isinstance(message, Event | Counts):
+            self._event = message if isinstance(message, Event) else self._event
             return
         row = self._rows.setdefault(message.source, _Row())
         if isinstance(message, Status):
@@ -111,6 +116,8 @@ class View:
             process = self._metrics.process
             parts.append(f"daemon: CPU {process.cpu_percent:.0f} %, {process.rss_bytes >> 20} MiB")
             parts.extend(f"{gpu.name}: {gpu.utilisation} %, {gpu.power_w} W" for gpu in self._metrics.gpus or [])
+        if self._event:
+            parts.append(f"last event: {line_of(self._event)}")
         return Text(printable(" · ".join(parts)))
 
 

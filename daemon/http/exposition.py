@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from daemon import __version__
+from daemon.analytics.events import EventPublisher
 from daemon.control.sources import SourceManager
 from daemon.messages import Metrics, PublisherMetrics
 from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
@@ -67,6 +68,7 @@ class Figures:
     publisher: Callable[[], PublisherMetrics]
     report: Callable[[], Metrics | None]
     refused: Callable[[], int]
+    events: EventPublisher
 
 
 class Exposition(Collector):
@@ -98,6 +100,7 @@ class Exposition(Collector):
         yield CounterMetricFamily(
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
+        yield from self._events()
         yield from self._build()
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
@@ -132,6 +135,21 @@ class Exposition(Collector):
         yield GaugeMetricFamily("lookout_outbox_messages", "Messages waiting to be sent.", publisher.outbox)
         yield GaugeMetricFamily("lookout_outbox_limit_messages", "Limit of waiting messages.", publisher.outbox_limit)
         yield GaugeMetricFamily("lookout_subscriptions", "Current subscriptions.", publisher.subscriptions)
+
+    def _events(self) -> Iterator[Metric]:
+        events = self._figures.events
+        names = ["source", "rule", "kind", "phase", "direction", "label"]
+        found = CounterMetricFamily("lookout_events", "Events since counting began.", labels=names)
+        for key, count in events.totals():
+            found.add_metric([value or "" for value in key], count)
+        inside = GaugeMetricFamily("lookout_zone_tracks", "Tracks in a zone now.", labels=["source", "rule"])
+        for source, rule, count in events.occupancies():
+            inside.add_metric([source, rule or ""], count)
+        yield from (found, inside)
+        yield CounterMetricFamily("lookout_events_uncounted", "Events in no total.", value=events.uncounted)
+        if events.journal:
+            text = "Events that the journal could not take."
+            yield CounterMetricFamily("lookout_journal_lost_events", text, value=events.journal.lost)
 
     def _build(self) -> Iterator[Metric]:
         model = self._figures.model()

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from daemon.config import SOURCE_KINDS
-from daemon.messages import VideoFormat
+from daemon.http.events import KINDS, MAX_LIMIT
+from daemon.messages import Counts, Event, VideoFormat
 from daemon.redact import Secret
 
 _REF = "#/components/schemas/{name}"
@@ -16,7 +17,9 @@ _REF = "#/components/schemas/{name}"
 
 def document() -> dict[str, Any]:
     """The whole document."""
-    _, schemas = msgspec.json.schema_components((*SOURCE_KINDS, VideoFormat), schema_hook=_hook, ref_template=_REF)
+    _, schemas = msgspec.json.schema_components(
+        (*SOURCE_KINDS, VideoFormat, Event, Counts), schema_hook=_hook, ref_template=_REF
+    )
     schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in SOURCE_KINDS]}
     schemas["Row"] = _object(
         {
@@ -26,6 +29,15 @@ def document() -> dict[str, Any]:
             "failure": {"type": ["string", "null"]},
         }
     )
+    schemas["Events"] = _object(
+        {
+            "events": {"type": "array", "items": _ref("Event")},
+            "next": {"type": "integer", "description": "`since` of the next request"},
+            "more": {"type": "boolean", "description": "there are more behind `next` now"},
+            "lost": {"type": "integer", "description": "events since the start that the journal could not take"},
+        }
+    )
+    schemas["AllCounts"] = _object({"counts": {"type": "array", "items": _ref("Counts")}})
     schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
     schemas["Error"] = _object({"error": {"type": "string"}})
     row, rows = _ref("Row"), {"type": "array", "items": _ref("Row")}
@@ -59,6 +71,27 @@ def document() -> dict[str, Any]:
                                                     **_wrong(404, 409, 503, 504)}),
                     "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
                 },
+            },
+            "/api/v1/events": {
+                "get": {
+                    **_operation("Events of the journal: those behind `since`, or else the newest",
+                                 {"200": _answer("In the order of their numbers", _ref("Events")),
+                                  **_wrong(400, 404, 503)}),
+                    "parameters": [
+                        _parameter("since", "query", {"type": "integer", "minimum": 0}),
+                        _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}),
+                        _parameter("source", "query", {"type": "string", "minLength": 1}),
+                        _parameter("kind", "query", {"enum": list(KINDS)}),
+                        _parameter("rule", "query", {"type": "string", "minLength": 1}),
+                    ],
+                }
+            },
+            "/api/v1/counts": {
+                "get": {
+                    **_operation("Totals and occupancy of each source",
+                                 {"200": _answer("Now", _ref("AllCounts")), **_wrong(400)}),
+                    "parameters": [_parameter("source", "query", {"type": "string", "minLength": 1})],
+                }
             },
             "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
             "/api/v1/reload": {

@@ -22,12 +22,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from daemon.analytics.events import EventPublisher
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
 from daemon.control.changes import Changes, PersistSources
 from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
+from daemon.http.events import EventReader
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
@@ -65,6 +67,7 @@ class Parts:
     exposition: Exposition
     store: SourceStore | None
     read: Callable[[], Config]
+    events: EventPublisher
 
 
 class Routes:
@@ -72,6 +75,7 @@ class Routes:
 
     def __init__(self, parts: Parts, config: HttpConfig, access: Access) -> None:
         self._parts, self._config, self._access = parts, config, access
+        self._events = EventReader(parts.events)
         self._snapshots, self._waiting = CapacityLimiter(_MAX_SNAPSHOTS), 0
         self._scrapes = CapacityLimiter(1)
         self._tag_key = secrets.token_bytes()
@@ -92,6 +96,8 @@ class Routes:
             Route(one, operate(self._patch, has_body=True), methods=["PATCH"]),
             Route(one, operate(self._remove), methods=["DELETE"]),
             Route(f"{one}/snapshot.jpg", view(self._snapshot), methods=["GET"]),
+            Route("/api/v1/events", view(self._list_events), methods=["GET"]),
+            Route("/api/v1/counts", view(self._list_counts), methods=["GET"]),
             Route("/api/v1/config", view(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", operate(self._reload), methods=["POST"]),
         ]
@@ -214,6 +220,12 @@ class Routes:
         finally:
             self._waiting -= 1
         return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+
+    async def _list_events(self, request: Request, _: Caller) -> Response:
+        return _json(await self._events.events(request))
+
+    async def _list_counts(self, request: Request, _: Caller) -> Response:
+        return _json(self._events.counts(request))
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
         rules = self._parts.store is not None and self._parts.store.exists

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from daemon.messages import Metrics, Model, Status
+from daemon.messages import Counts, Event, Metrics, Model, Status
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
@@ -42,7 +42,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A status or metrics message without its index, which the publisher sets.
+    """A message about something else than one frame's detections, without its index, which the publisher sets.
 
     Attributes:
         message: None for a removed source, whose status late subscribers do not need.
@@ -50,7 +50,7 @@ class Report:
     """
 
     topic: bytes
-    message: Status | Metrics | None
+    message: Status | Event | Counts | Metrics | None
     source: str = ""
 
 

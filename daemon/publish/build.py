@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import UNSET
 
 from daemon.clock import Clock
-from daemon.messages import Detection, ImageSize, Latency, Message, Metrics, Status, topic
+from daemon.messages import KINDS, Counts, Detection, Event, ImageSize, Latency, Message, Metrics, Status, topic
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
@@ -67,7 +67,7 @@ class MessageBuilder:
         return name, message
 
     def report(self, report: Report) -> Message | None:
-        """A status or metrics message with its index; None if the report is about a removed source."""
+        """The report's message with its index; None if the report is about a removed source."""
         message = report.message
         if message is None:
             self._last_status.pop(report.topic, None)
@@ -84,7 +84,7 @@ class MessageBuilder:
         names = matching([*self._last_status], prefixes)
         return [(name, self._numbered(name, self._last_status[name])) for name in names]
 
-    def _numbered(self, name: bytes, message: Status | Metrics) -> Message:
+    def _numbered(self, name: bytes, message: Status | Event | Counts | Metrics) -> Message:
         index = self._index[name]
         self._index[name] = index + 1
         return msgspec.structs.replace(message, index=index)  # structs are frozen
@@ -95,7 +95,7 @@ class MessageBuilder:
             source = next(iter(self._gone))
             del self._gone[source]
             self._topics.pop(source, None)
-            for kind in ("detections", "status"):
+            for kind in KINDS:
                 self._index.pop(topic(kind, source), None)
 
 

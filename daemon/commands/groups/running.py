@@ -92,15 +92,46 @@ def watch(
     """Show what a running Lookout publishes on ENDPOINT."""
     from daemon.client import Subscriber
     from daemon.commands import watch as watching
+    from daemon.messages import KINDS
 
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
-    kinds = ("detections",) if once else ("detections", "status", "metrics")
+    kinds = ("detections",) if once else KINDS
     keys = {"server_key": server_key, "secret_key": secret_key}
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
             return watching.once(subscriber, endpoint, timeout, as_json)
         return watching.lines(subscriber) if as_json else watching.table(subscriber, endpoint)
+
+
+@click.command()
+@click.argument("endpoint", default=ENDPOINT)
+@click.option("--source", "sources", multiple=True, help="Only this source; may be given more than once.")
+@click.option("--json", "as_json", is_flag=True, help="One event a line, as JSON.")
+@click.option("--since", type=click.IntRange(min=0), help="Those of the journal with a larger number, and end.")
+@click.option("--token", envvar="LOOKOUT_TOKEN", help="Of the HTTP API; better from LOOKOUT_TOKEN.")
+@click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
+@click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+def events(
+    endpoint: str,
+    sources: tuple[str, ...],
+    as_json: bool,
+    since: int | None,
+    token: str | None,
+    server_key: str | None,
+    secret_key: Path | None,
+) -> int:
+    """Show what tracks and rules find: as it happens on ENDPOINT, or the journal's where ENDPOINT is http://HOST:PORT."""
+    from daemon.client import Subscriber
+    from daemon.commands import events as listing
+
+    if listing.is_url(endpoint):
+        return listing.kept(endpoint, sources, since, token, as_json)
+    if since is not None:
+        raise LookoutError("--since is for the journal: give the address of the HTTP API, http://127.0.0.1:9105")
+    keys = {"server_key": server_key, "secret_key": secret_key}
+    with Subscriber(endpoint, sources=sources, kinds=("events",), **keys) as subscriber:  # type: ignore[arg-type]
+        return listing.live(subscriber, as_json)
 
 
 @click.command()

@@ -1,0 +1,259 @@
+"""The journal: a thread that writes events and totals to a bounded file, beside the frames' path.
+
+Nothing here slows a lane. A slow or full disk costs rows of the journal, which are counted and reported.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from daemon.analytics.journal_file import NO_ROOM, DamagedError, JournalFile, Lock, Query, read, replace_damaged
+from daemon.analytics.totals import Key
+from daemon.clock import Bell
+from daemon.config import EventsConfig
+from daemon.errors import ConfigError, LookoutError
+from daemon.messages import Event
+from daemon.system.runtime import Runtime
+from daemon.system.stop import Stop
+
+log = structlog.get_logger(__name__)
+MAX_WAITING = 10_000  # events before the disk
+_PAUSE_S = 0.01  # between two transactions, so that events gather while many come
+_IDLE_S = 1.0
+_PRUNE_NS = 60_000_000_000
+_DAY_NS = 86_400_000_000_000
+
+
+Restore = Callable[[int, dict[Key, int]], None]  # when counting began, and the totals since then
+
+
+class Journal(threading.Thread):
+    """Writes from its own thread, and reads in the caller's.
+
+    Args:
+        path: of the database.
+
+    Attributes:
+        path: as given.
+        restore: called with the totals of earlier runs when the file is opened later than at the start.
+        first: number for the first event of this run: above all earlier ones, those that were not written included.
+        lost: events that could not be written.
+
+    Raises:
+        ConfigError: the path cannot be used, or another daemon uses it.
+    """
+
+    def __init__(self, path: Path, config: EventsConfig, runtime: Runtime) -> None:
+        super().__init__(name="journal", daemon=True)
+        self.path, self._config, self._runtime, self._clock = path, config, runtime, runtime.clock
+        self.restore: Restore = lambda _since, _totals: None
+        self.lost = 0
+        self._waiting: deque[tuple[Event, Key | None]] = deque()
+        self._grown = Counter[Key]()  # totals of events that are lost, for the next batch
+        self._bell, self._ending = Bell(), Stop()
+        self._losing = threading.Lock()
+        self._lost_here = 0  # since the last batch that was written
+        self._pruned_ns = self._clock.monotonic_ns() - _PRUNE_NS
+        _check_path(path)
+        self._lock = Lock(path)
+        self._file: JournalFile | None = None
+        try:
+            self._open_first()
+        except BaseException:
+            self._lock.close()
+            raise
+        last = self._file.last if self._file else 0
+        self.first = max(last + MAX_WAITING, self._clock.utc_ns() // 1_000_000)
+
+    def restored(self) -> tuple[int, dict[Key, int]] | None:
+        """When counting began, and the totals since then; None where the file cannot be read. Before the start."""
+        file = self._file
+        return (file.since, file.totals()) if file else None
+
+    def put(self, event: Event, key: Key | None) -> None:
+        """Write an event soon, and the total that it is counted in; never blocks."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._lose([event], Counter([key] if key else []), "the disk is too slow")
+            return
+        self._waiting.append((event, key))
+        self._bell.ring()
+
+    @property
+    def last_written(self) -> int:
+        """Number of the newest event in the file; 0 without one."""
+        file = self._file
+        return file.last if file else 0
+
+    def read(self, query: Query) -> list[Event]:
+        """Events that are written; any thread may call it.
+
+        Raises:
+            LookoutError: the journal cannot be read now.
+        """
+        try:
+            return read(self.path, query)
+        except sqlite3.Error as error:
+            raise LookoutError(f"the journal cannot be read: {error}") from error
+
+    def stop(self, timeout_s: float) -> None:
+        """Write the rest and end, within the time."""
+        self._ending.set()
+        self._bell.ring()
+        if self.ident is None:
+            self._close()
+        else:
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        try:
+            with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
+                while not self._ending.is_set:
+                    pulse.rest()
+                    self._bell.wait(_IDLE_S)
+                    pulse.beat()
+                    self.run_once()
+                    self._clock.wait(self._ending, _PAUSE_S)
+                self.run_once()
+        except Exception:
+            log.exception("the journal has failed: events are published, and not kept")
+        finally:
+            self._close()
+
+    def run_once(self) -> None:
+        """Write the waiting events, and remove old ones."""
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if waiting:
+            self._write([event for event, _ in waiting], Counter(key for _, key in waiting if key))
+        now = self._clock.monotonic_ns()
+        if now - self._pruned_ns >= _PRUNE_NS:
+            self._pruned_ns = now
+            self._prune()
+
+    def _write(self, events: list[Event], grown: Counter[Key]) -> None:
+        with self._losing:
+            grown, self._grown = grown + self._grown, Counter()
+        try:
+            try:
+                self._append(events, grown)
+            except DamagedError as error:
+                self._replace(error)
+                self._append(events, grown)
+        except (OSError, sqlite3.Error, DamagedError, LookoutError) as error:
+            self._lose(events, grown, _reason_of(error))
+            return
+        with self._losing:
+            lost, self._lost_here = self._lost_here, 0
+        if lost:
+            log.warning("the journal takes events again", path=str(self.path), events_lost=lost)
+
+    def _append(self, events: list[Event], grown: Counter[Key]) -> None:
+        if self._file is None:
+            file = self._open()
+            self.restore(file.since, file.totals())  # opened later than at the start, or begun anew
+        else:
+            file = self._file
+        file.append(events, grown, self._clock.utc_ns(), self._config.max_rows)
+
+    def _prune(self) -> None:
+        if self._file and not self._file.is_at(self.path):
+            log.warning("the journal was moved or removed: a new one is begun", path=str(self.path))
+            self._file.close()
+            self._file = None
+        if self._file is None:
+            return
+        oldest = self._clock.utc_ns() - round(self._config.max_age_days * _DAY_NS)
+        try:
+            self._file.prune(oldest)
+        except (sqlite3.Error, DamagedError) as error:
+            log.warning("the journal keeps old events", **self._about(error))
+
+    def _open_first(self) -> None:
+        try:
+            self._open()
+        except sqlite3.Error as error:
+            log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise ConfigError(f"events.journal: {self.path} cannot be written: {error.strerror}") from error
+            log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
+
+    def _open(self) -> JournalFile:
+        """Raises:
+        OSError, sqlite3.Error: it cannot be opened now.
+        """
+        try:
+            self._file = JournalFile(self.path, self._clock.utc_ns())
+        except DamagedError as error:
+            self._replace(error)
+            self._file = JournalFile(self.path, self._clock.utc_ns())
+        return self._file
+
+    def _replace(self, error: DamagedError) -> None:
+        """Begin a new file beside the damaged one."""
+        if self._file:
+            self._file.close()
+            self._file = None
+        moved = replace_damaged(self.path)
+        log.error("the journal is damaged: a new one is begun", moved_to=str(moved), **self._about(error))
+
+    def _lose(self, events: list[Event], grown: Counter[Key], reason: str) -> None:
+        """From any thread. Totals are not lost: the next batch has them."""
+        with self._losing:
+            is_first = not self._lost_here
+            self.lost += len(events)
+            self._lost_here += len(events)
+            self._grown += grown
+        if is_first:
+            text = "the journal cannot take events: they are published, and not kept"
+            log.error(text, path=str(self.path), reason=reason)
+
+    def _about(self, error: Exception) -> dict[str, str]:
+        return {"path": str(self.path), "reason": _reason_of(error)}
+
+    def _close(self) -> None:
+        if self._file:
+            self._file.close()
+        self._lock.close()
+
+
+def journal_path(config: EventsConfig) -> Path | None:
+    """Where the journal is; None for no journal."""
+    if config.journal == "off":
+        return None
+    if config.journal != "auto":
+        return Path(config.journal)
+    folder = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return Path(folder) / "events.sqlite" if folder else None
+
+
+def try_journal(config: EventsConfig) -> None:
+    """Whether the journal could be written; leaves nothing.
+
+    Raises:
+        ConfigError: it could not.
+    """
+    path = journal_path(config)
+    if path is None:
+        return
+    _check_path(path)
+    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise ConfigError(f"events.journal: {path} cannot be written: {os.strerror(errno.EACCES)}")
+
+
+def _check_path(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise ConfigError(f"events.journal: the folder {path.parent} does not exist: make it, or name another file")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"events.journal: {path} is not a file")
+
+
+def _reason_of(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

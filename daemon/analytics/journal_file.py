@@ -1,0 +1,242 @@
+"""The journal's database: events by number, and totals. SQLite; one writer, any number of readers."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from daemon.analytics.totals import Key
+from daemon.errors import ConfigError
+from daemon.messages import Event
+
+DAMAGED = ".damaged"  # behind the name of a database that was replaced
+_APPLICATION = 0x4C4F4F4B  # marks the file as a journal
+_VERSION = 1
+_WAIT_S = 2.0  # for a lock of another program that reads the file
+_WAL_BYTES = 4 << 20
+_CHECKED_BYTES = 256 << 20  # a larger file is not checked at the start, which would take seconds
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+_TABLES = (
+    "CREATE TABLE events (number INTEGER PRIMARY KEY, recorded_at INTEGER NOT NULL, source TEXT NOT NULL,"
+    " kind TEXT NOT NULL, rule TEXT, message TEXT NOT NULL)",
+    "CREATE TABLE totals (key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
+)
+_GROW = "INSERT INTO totals VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET count = count + excluded.count"
+_DELETE_OLDEST = "DELETE FROM events WHERE number IN (SELECT number FROM events ORDER BY number LIMIT ?)"
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Event).decode
+_decode_key = msgspec.json.Decoder(Key).decode
+
+
+class DamagedError(Exception):
+    """The file is no database, or a damaged one."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A selection of events.
+
+    Attributes:
+        since: those with a larger number, from the oldest on; None for the newest ones.
+        limit: maximum number.
+    """
+
+    since: int | None = None
+    limit: int = 100
+    source: str | None = None
+    kind: str | None = None
+    rule: str | None = None
+
+
+class JournalFile:
+    """The open database. One thread at a time uses it.
+
+    Args:
+        now: UTC, ns: the totals of a new database count from then.
+
+    Attributes:
+        rows: number of events.
+        last: number of the newest event; 0 without one.
+        since: UTC, ns, when counting began.
+
+    Raises:
+        DamagedError: it must be replaced.
+        ConfigError: the file belongs to something else.
+        OSError, sqlite3.Error: it cannot be opened now.
+    """
+
+    def __init__(self, path: Path, now: int) -> None:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))  # SQLite would let everybody read it
+        self._db = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
+        try:
+            with _damage_told():
+                self._prepare(path, now)
+                ((self.rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
+                ((self.since,),) = self._db.execute("SELECT value FROM facts WHERE name = 'since'")
+        except BaseException:
+            self._db.close()
+            raise
+        self.last = int(last or 0)
+        self._stat = os.stat(path)
+
+    def totals(self) -> dict[Key, int]:
+        with _damage_told():
+            return {_decode_key(key): int(count) for key, count in self._db.execute("SELECT key, count FROM totals")}
+
+    def append(self, events: Sequence[Event], grown: Mapping[Key, int], now: int, max_rows: int) -> None:
+        """Add events, and numbers to totals, in one transaction; the oldest events beyond the limit go.
+
+        Raises:
+            DamagedError, sqlite3.Error: nothing was changed.
+        """
+        rows = [(row.number, now, row.source, row.kind, row.rule, _encode(row).decode()) for row in events]
+        totals = [(_encode(key).decode(), count) for key, count in grown.items()]
+        gone = max(0, self.rows + len(rows) - max_rows)
+        with self._transaction() as db:
+            db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
+            db.executemany(_GROW, totals)
+            if gone:
+                db.execute(_DELETE_OLDEST, (gone,))
+        self.rows += len(rows) - gone
+        self.last = max([self.last, *(event.number for event in events)])
+
+    def prune(self, before: int) -> None:
+        """Remove the oldest events, up to the first that was recorded at a time or later.
+
+        Raises:
+            DamagedError, sqlite3.Error: nothing was changed.
+        """
+        with self._transaction() as db:
+            first = "SELECT number FROM events WHERE recorded_at >= ? ORDER BY number LIMIT 1"
+            found = db.execute(first, (before,)).fetchone()
+            end = found[0] if found else self.last + 1
+            gone = db.execute("DELETE FROM events WHERE number < ?", (end,)).rowcount
+        self.rows -= gone
+
+    def is_at(self, path: Path) -> bool:
+        """Whether the file is still at the path: SQLite goes on writing to one that was removed."""
+        try:
+            return os.path.samestat(os.stat(path), self._stat)
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _prepare(self, path: Path, now: int) -> None:
+        db = self._db
+        ((application,),) = db.execute("PRAGMA application_id")
+        ((version,),) = db.execute("PRAGMA user_version")
+        ((tables,),) = db.execute("SELECT count(*) FROM sqlite_master")
+        if tables and application != _APPLICATION:
+            raise ConfigError(f"events.journal: {path} is a database of another program: name another file")
+        if version > _VERSION:
+            raise ConfigError(f"events.journal: {path} is of a newer Lookout: name another file")
+        if tables and path.stat().st_size <= _CHECKED_BYTES:
+            ((state,),) = db.execute("PRAGMA quick_check(1)")
+            if state != "ok":
+                raise DamagedError(state)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")  # a kill loses nothing; a power cut loses the last transactions
+        db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        if not tables:
+            with self._transaction():
+                for statement in _TABLES:
+                    db.execute(statement)
+                db.execute("INSERT INTO facts VALUES ('since', ?)", (now,))
+                db.execute(f"PRAGMA application_id = {_APPLICATION}")
+                db.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with _damage_told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):  # SQLite has rolled back already
+                    self._db.execute("ROLLBACK")
+                raise
+
+
+class Lock:
+    """Keeps a second daemon from writing to the same journal, until `close` or the end of the process.
+
+    A disk without room for the file of the lock gives a lock that keeps nobody out.
+
+    Raises:
+        ConfigError: another daemon has it, or the folder cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd: int | None = None
+        try:
+            self._fd = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self.close()
+            raise ConfigError(f"events.journal: another Lookout writes to {path}: name another file") from error
+        except OSError as error:
+            self.close()
+            if error.errno not in NO_ROOM:
+                raise ConfigError(f"events.journal: {path} cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def read(path: Path, query: Query) -> list[Event]:
+    """Events in the order of their numbers.
+
+    Raises:
+        sqlite3.Error: the journal cannot be read.
+    """
+    filters = {"source": query.source, "kind": query.kind, "rule": query.rule}
+    given = {name: value for name, value in filters.items() if value is not None}
+    conditions = [f"{name} = ?" for name in given] + ["number > ?"]
+    order = "DESC" if query.since is None else "ASC"
+    text = f"SELECT message FROM events WHERE {' AND '.join(conditions)} ORDER BY number {order} LIMIT ?"  # noqa: S608
+    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)) as db:
+        found = db.execute(text, (*given.values(), query.since or 0, query.limit)).fetchall()
+    rows = [_decode(message) for (message,) in found]
+    return rows if query.since is not None else rows[::-1]
+
+
+def replace_damaged(path: Path) -> Path:
+    """Move a damaged database out of the way, over an earlier one; returns its new path.
+
+    Raises:
+        OSError: that cannot be done.
+    """
+    target = path.with_name(path.name + DAMAGED)
+    os.replace(path, target)
+    for suffix in ("-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}{suffix}")
+    return target
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """SQLite has no class for a damaged file; the errors of everything else are of subclasses."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if type(error) is sqlite3.DatabaseError or "no such table" in str(error):
+            raise DamagedError(str(error)) from error
+        raise
+    except msgspec.MsgspecError as error:
+        raise DamagedError(str(error)) from error

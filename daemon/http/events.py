@@ -1,0 +1,117 @@
+"""Events and counts over HTTP: the journal by number, and totals as they are now."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from anyio import CapacityLimiter, to_thread
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from daemon.analytics.events import EventPublisher
+from daemon.analytics.journal import Journal
+from daemon.analytics.journal_file import Query
+from daemon.errors import LookoutError
+from daemon.messages import EventKind
+
+MAX_LIMIT = 1000
+KINDS = get_args(EventKind)
+_MAX_NUMBER = 1 << 62
+_MAX_TEXT = 200  # characters of a name
+_MAX_READS = 2  # at once
+_MAX_WAITING = 32  # requests
+
+
+class EventReader:
+    """Answers requests; a slow disk costs requests and nothing else."""
+
+    def __init__(self, events: EventPublisher) -> None:
+        self._events = events
+        self._reads, self._waiting = CapacityLimiter(_MAX_READS), 0
+
+    async def events(self, request: Request) -> dict[str, Any]:
+        """The body of an answer.
+
+        Raises:
+            HTTPException: 400, 404 or 503, with the reason.
+        """
+        query, journal = query_of(request), self._events.journal
+        if journal is None:
+            raise HTTPException(404, "no journal is kept: set events.journal")
+        if self._waiting >= _MAX_WAITING:
+            raise HTTPException(503, f"{_MAX_WAITING} requests wait for the journal already", {"Retry-After": "1"})
+        self._waiting += 1
+        try:
+            return await to_thread.run_sync(_answer, journal, query, limiter=self._reads)
+        except LookoutError as error:
+            raise HTTPException(503, str(error), {"Retry-After": "5"}) from error
+        finally:
+            self._waiting -= 1
+
+    def counts(self, request: Request) -> dict[str, Any]:
+        """The body of an answer.
+
+        Raises:
+            HTTPException: 400.
+        """
+        _check_names(request, ("source",))
+        source = _text(request, "source")
+        return {"counts": [row for row in self._events.counts() if source in (None, row.source)]}
+
+
+def query_of(request: Request) -> Query:
+    """The parameters of a request for events.
+
+    Raises:
+        HTTPException: 400: one of them is not understood.
+    """
+    _check_names(request, ("since", "limit", "source", "kind", "rule"))
+    kind = _text(request, "kind")
+    if kind is not None and kind not in KINDS:
+        raise HTTPException(400, f"kind: {kind!r} is not one of {', '.join(KINDS)}")
+    limit = _number(request, "limit", 1, MAX_LIMIT)
+    return Query(
+        since=_number(request, "since", 0, _MAX_NUMBER),
+        limit=100 if limit is None else limit,
+        source=_text(request, "source"),
+        kind=kind,
+        rule=_text(request, "rule"),
+    )
+
+
+def _answer(journal: Journal, query: Query) -> dict[str, Any]:
+    """`next` is the `since` of the next request; `more` means that there are events behind it now."""
+    since = query.since
+    last = journal.last_written
+    rows = journal.read(Query(since, query.limit + 1, query.source, query.kind, query.rule))
+    is_cut = len(rows) > query.limit
+    rows = (rows[: query.limit] if since is not None else rows[-query.limit :]) if is_cut else rows
+    more = is_cut and since is not None
+    end = rows[-1].number if rows else since or 0
+    return {"events": rows, "next": end if more else max(end, last), "more": more, "lost": journal.lost}
+
+
+def _check_names(request: Request, names: tuple[str, ...]) -> None:
+    for name, value in request.query_params.multi_items():
+        if name not in names:
+            raise HTTPException(400, f"{name[:_MAX_TEXT]!r} is not a parameter: there are {', '.join(names)}")
+        if len(request.query_params.getlist(name)) > 1:
+            raise HTTPException(400, f"{name}: is given twice")
+        if not value:
+            raise HTTPException(400, f"{name}: is empty")
+
+
+def _text(request: Request, name: str) -> str | None:
+    value = request.query_params.get(name)
+    if value is not None and len(value) > _MAX_TEXT:
+        raise HTTPException(400, f"{name}: is longer than {_MAX_TEXT} characters")
+    return value
+
+
+def _number(request: Request, name: str, minimum: int, maximum: int) -> int | None:
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 19 or not minimum <= int(text) <= maximum:
+        raise HTTPException(400, f"{name}: must be a whole number from {minimum} to {maximum}, not {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,340 @@
+"""The journal: whole after a kill, bounded, and no trouble of its disk is anybody else's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon.analytics import journal as module
+from daemon.analytics.journal import Journal, journal_path, try_journal
+from daemon.analytics.journal_file import DAMAGED, Query
+from daemon.clock import SystemClock
+from daemon.config import EventsConfig
+from daemon.errors import ConfigError
+from daemon.messages import Event
+from tests.support.clock import ManualClock
+from tests.support.daemon import PATIENCE_S, ROOT, wait_until
+from tests.support.events import Rig, crossing, logged, runtime
+
+ALL = Query(since=0, limit=1_000_000)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.sqlite"
+
+
+def _written(rig: Rig, query: Query = ALL) -> list[str]:
+    assert rig.journal is not None
+    return [event.id for event in rig.journal.read(query)]
+
+
+def _run_and_kill(path: Path, instance: str, count: int) -> list[tuple[int, str]]:
+    """Number and id of the events that a process has published before it was killed."""
+    command = [sys.executable, "-m", "tests.support.events", str(path), instance]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(count)]
+        process.send_signal(signal.SIGKILL)
+        lines += process.stdout.read().splitlines(keepends=True)
+    whole = [line.split() for line in lines if line.endswith("\n")]
+    return [(int(number), id) for number, id in whole]
+
+
+def test_after_kill_9_the_journal_is_whole_and_goes_on(path: Path) -> None:
+    """No number and no id comes twice, those of events that were not written included; counts go on."""
+    published: list[tuple[int, str]] = []
+    for run in range(3):
+        published += _run_and_kill(path, f"run-{run}", 400)
+    numbers = [number for number, _ in published]
+    assert numbers == sorted(set(numbers))
+    assert len({id for _, id in published}) == len(published)
+    clock = ManualClock()
+    with Rig(path, clock, instance="run-3") as rig:
+        assert rig.journal is not None
+        assert rig.journal.first > numbers[-1]
+        rows = rig.journal.read(ALL)
+        assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert {row.id for row in rows} <= {id for _, id in published}
+        assert {row.instance for row in rows} == {"run-0", "run-1", "run-2"}
+        (before,) = rig.events.counts()
+        assert before.totals[0].count == len(rows)
+        assert before.since < rows[0].confirmed_at * 2
+        rig.events.on_event(crossing())
+        assert rig.events.counts()[0].totals[0].count == len(rows) + 1
+        assert rig.events.counts()[0].since == before.since
+
+
+def test_events_of_a_thread_arrive(path: Path) -> None:
+    with Rig(path, SystemClock()) as rig:
+        assert rig.journal is not None
+        rig.journal.start()
+        for seq in range(50):
+            rig.events.on_event(crossing(seq))
+        wait_until(lambda: len(_written(rig)) == 50, "they are written")
+        assert rig.reports() == [*rig.journal.read(ALL)]
+        for seq in range(50, 60):
+            rig.events.on_event(crossing(seq))
+        rig.journal.stop(PATIENCE_S)
+        assert len(_written(rig)) == 60  # the rest is written at the end
+
+
+def test_a_reader_that_was_away_gets_the_rest_by_number(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock) as rig:
+        for seq in range(10):
+            rig.events.on_event(crossing(seq, source=("street", "yard")[seq % 2], rule=f"rule-{seq % 3}"))
+        rig.write()
+        assert rig.journal is not None
+        rows = rig.journal.read(ALL)
+        assert [row.seq for row in rows] == list(range(10))
+        seen = rows[3].number
+        assert rig.journal.read(Query(since=seen)) == rows[4:]
+        assert rig.journal.read(Query(since=seen, limit=2)) == rows[4:6]
+        assert rig.journal.read(Query(limit=3)) == rows[-3:]
+        assert rig.journal.read(Query(since=0, source="yard")) == rows[1::2]
+        assert rig.journal.read(Query(source="yard", rule="rule-0", kind="line")) == [rows[3], rows[9]]
+        assert rig.journal.read(Query(kind="zone")) == []
+
+
+def test_only_so_many_events_are_kept(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock, max_rows=5) as rig:
+        for seq in range(12):
+            rig.events.on_event(crossing(seq))
+            if seq % 4 == 3:
+                rig.write()
+        assert rig.journal is not None
+        assert [row.seq for row in rig.journal.read(ALL)] == [7, 8, 9, 10, 11]
+        assert rig.events.counts()[0].totals[0].count == 12
+    with Rig(path, clock, max_rows=2) as rig:
+        rig.events.on_event(crossing(12))
+        rig.write()
+        assert rig.journal is not None
+        assert [row.seq for row in rig.journal.read(ALL)] == [11, 12]
+
+
+def test_old_events_go_and_totals_stay(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock, max_age_days=2) as rig:
+        rig.events.on_event(crossing(0))
+        rig.write()
+        clock.advance(86_400)
+        rig.events.on_event(crossing(1))
+        rig.write()
+        assert len(_written(rig)) == 2
+        clock.advance(86_401)
+        rig.write()
+        assert rig.journal is not None
+        assert [row.seq for row in rig.journal.read(ALL)] == [1]
+        clock.advance(86_400)
+        rig.write()
+        assert _written(rig) == []
+    with Rig(path, clock) as rig:
+        assert rig.events.counts()[0].totals[0].count == 2
+
+
+def test_numbers_do_not_depend_on_the_time_of_day(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock) as rig:
+        rig.events.on_event(crossing())
+        rig.write()
+        (first,) = rig.reports()
+    clock.step(-1_000_000.0)
+    with Rig(path, clock) as rig:
+        rig.events.on_event(crossing())
+        (second,) = rig.reports()
+    assert second.number > first.number + module.MAX_WAITING - 1
+
+
+@pytest.mark.parametrize("content", [b"no database " * 500, b"SQLite format 3\0" + b"x" * 9000])
+def test_a_damaged_journal_is_moved_and_a_new_one_begun(path: Path, clock: ManualClock, content: bytes) -> None:
+    path.write_bytes(content)
+    with logged() as lines, Rig(path, clock) as rig:
+        rig.events.on_event(crossing())
+        rig.write()
+        assert len(_written(rig)) == 1
+    (line,) = lines
+    assert line["event"] == "the journal is damaged: a new one is begun"
+    assert Path(line["moved_to"]).read_bytes() == content
+
+
+def test_damage_in_the_middle_is_found_at_the_start(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock) as rig:
+        for seq in range(500):
+            rig.events.on_event(crossing(seq))
+        rig.write()
+    content = bytearray(path.read_bytes())
+    content[8192:40_000] = os.urandom(40_000 - 8192)
+    path.write_bytes(content)
+    with Rig(path, clock) as rig:
+        rig.events.on_event(crossing())
+        rig.write()
+        assert len(_written(rig)) == 1
+    assert Path(f"{path}{DAMAGED}").read_bytes() == bytes(content)
+
+
+def test_a_removed_journal_is_begun_anew(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock) as rig:
+        rig.events.on_event(crossing(0))
+        rig.write()
+        for suffix in ("", "-wal", "-shm"):
+            os.unlink(f"{path}{suffix}")
+        clock.advance(61)
+        rig.write()
+        rig.events.on_event(crossing(1))
+        rig.write()
+        assert rig.journal is not None
+        assert [row.seq for row in rig.journal.read(ALL)] == [1]
+
+
+class SmallDisk:
+    """A file system of one MiB, with a file that fills it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def fill(self) -> None:
+        with (self.folder / "filler").open("ab", buffering=0) as file:
+            for size in (4096, 1):
+                try:
+                    while True:
+                        file.write(b"x" * size)
+                except OSError:
+                    continue
+
+    def make_room(self) -> None:
+        (self.folder / "filler").unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk_costs_rows_and_nothing_else(disk: SmallDisk, clock: ManualClock) -> None:
+    """Events are published while the disk is full; later ones are kept, and so is every total."""
+    path = disk.folder / "events.sqlite"
+    with logged() as lines, Rig(path, clock) as rig:
+        assert rig.journal is not None
+        rig.events.on_event(crossing())
+        rig.write()
+        disk.fill()
+        for seq in range(1, 300):
+            rig.events.on_event(crossing(seq))
+            rig.write()
+        assert len([message for message in rig.reports() if isinstance(message, Event)]) == 300
+        assert rig.journal.lost == 300 - len(_written(rig)) > 0
+        assert [line["log_level"] for line in lines] == ["error"]
+        disk.make_room()
+        rig.events.on_event(crossing(300))
+        rig.write()
+        assert rig.journal.read(ALL)[-1].seq == 300
+        assert lines[-1]["event"] == "the journal takes events again"
+        assert lines[-1]["events_lost"] == rig.journal.lost
+    with Rig(path, clock) as rig:
+        assert rig.events.counts()[0].totals[0].count == 301
+
+
+def test_a_disk_that_is_full_at_the_start_delays_nothing(disk: SmallDisk, clock: ManualClock) -> None:
+    """Totals of earlier runs are there as soon as the file can be opened."""
+    path = disk.folder / "events.sqlite"
+    disk.fill()
+    with logged() as lines, Rig(path, clock) as rig:
+        assert lines[0]["log_level"] == "error"
+        for seq in range(3):
+            rig.events.on_event(crossing(seq))
+            rig.write()
+        assert len(rig.reports()) == 3
+        disk.make_room()
+        rig.events.on_event(crossing(3))
+        rig.write()
+        assert rig.journal is not None
+        assert rig.journal.lost == 3
+        assert [row.seq for row in rig.journal.read(ALL)] == [3]
+    with Rig(path, clock) as rig:
+        assert rig.events.counts()[0].totals[0].count == 4
+
+
+def test_a_disk_that_is_too_slow_costs_rows(path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal's thread does not come to write; totals are right all the same."""
+    monkeypatch.setattr(module, "MAX_WAITING", 5)
+    with Rig(path, clock) as rig:
+        for seq in range(8):
+            rig.events.on_event(crossing(seq))
+        assert len(rig.reports()) == 8
+        rig.write()
+        assert rig.journal is not None
+        assert [row.seq for row in rig.journal.read(ALL)] == [0, 1, 2, 3, 4]
+        assert rig.journal.lost == 3
+    with Rig(path, clock) as rig:
+        assert rig.events.counts()[0].totals[0].count == 8
+
+
+def test_two_daemons_do_not_share_a_journal(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock), pytest.raises(ConfigError, match=r"^events\.journal: another Lookout"):
+        Rig(path, clock)
+    Rig(path, clock).close()
+
+
+def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, clock: ManualClock) -> None:
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE mine (x)")
+    db.close()
+    newer = tmp_path / "newer.sqlite"
+    Rig(newer, clock).close()
+    with sqlite3.connect(newer) as db:
+        db.execute("PRAGMA user_version = 9")
+    db.close()
+    for path, words in ((tmp_path / "none" / "x", "does not exist"), (tmp_path, "is not a file"),
+                        (other, "another program"), (newer, "newer Lookout")):  # fmt: skip
+        with pytest.raises(ConfigError, match=words) as caught:
+            Journal(path, EventsConfig(), runtime(clock))
+        assert str(caught.value).startswith("events.journal: ")
+        assert "\n" not in str(caught.value)
+    assert sqlite3.connect(other).execute("SELECT count(*) FROM mine").fetchone() == (0,)
+    with pytest.raises(ConfigError, match="does not exist"):
+        try_journal(EventsConfig(journal=str(tmp_path / "none" / "x")))
+    try_journal(EventsConfig(journal=str(tmp_path / "new")))
+    assert not (tmp_path / "new").exists()
+
+
+def test_others_may_not_read_it(path: Path, clock: ManualClock) -> None:
+    with Rig(path, clock):
+        for file in path.parent.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) & 0o007 == 0
+
+
+def test_where_the_journal_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    assert journal_path(EventsConfig()) is None
+    monkeypatch.setenv("STATE_DIRECTORY", "/var/lib/lookout:/var/lib/other")
+    assert journal_path(EventsConfig()) == Path("/var/lib/lookout/events.sqlite")
+    assert journal_path(EventsConfig(journal="off")) is None
+    assert journal_path(EventsConfig(journal="/x/y")) == Path("/x/y")
+
+
+def test_a_backup_can_be_read_beside_the_running_daemon(path: Path, clock: ManualClock, tmp_path: Path) -> None:
+    with Rig(path, clock) as rig:
+        rig.events.on_event(crossing())
+        rig.write()
+        folder = tmp_path / "backup"
+        folder.mkdir()
+        for file in path.parent.glob("events.sqlite*"):
+            shutil.copy(file, folder)
+    with Rig(folder / path.name, clock) as rig:
+        assert len(_written(rig)) == 1
