@@ -15,6 +15,7 @@ import yaml
 from daemon.errors import ConfigError
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
+from daemon.rule_config import RuleConfig, check_rules
 from daemon.validation import convert, is_secret, read_yaml, strings
 from detectors.factory import Backend
 from detectors.port import Precision
@@ -67,6 +68,7 @@ class SourceBase(Section, frozen=True):
     max_fps: Rate | None = None
     labels: list[str] | None = None
     confidence: Unit | None = None
+    rules: list[RuleConfig] = []
 
     @property
     def wants_gpu(self) -> bool:
@@ -337,6 +339,7 @@ def _check_source(source: SourceConfig, where: str) -> None:
         raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
     if not id.strip("."):
         raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
+    check_rules(source.rules, where)
     if isinstance(source, AvConfig):
         _check_credentials(source, where)
     elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:

@@ -19,7 +19,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence or labels only.
+    refiltered: sources with new confidence, labels or rules only.
     model: the model or its options have changed, or a source needs a lower threshold.
     """
 
@@ -87,6 +87,6 @@ def defaults_of(config: Config) -> Defaults:
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:
-    """Whether two sources differ in nothing but the filter of their boxes."""
-    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels")]
+    """Whether two sources differ in nothing but the use of their boxes."""
+    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels", "rules")]
     return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in names)
