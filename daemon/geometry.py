@@ -115,7 +115,7 @@ def touching_edges(points: Sequence[Point]) -> tuple[int, int] | None:
     for first in range(count):
         for second in range(first + 1, count):
             if second == first + 1 or (first == 0 and second == count - 1):
-                if _folds_back(edges[first], edges[second]) or (count > 2 and _folds_back(edges[second], edges[first])):
+                if _folds_back(edges[first], edges[second]) or _folds_back(edges[second], edges[first]):
                     return first, second
             elif _touch(edges[first], edges[second]):
                 return first, second

@@ -9,7 +9,7 @@ from daemon.pipeline.frames import FrameInfo
 
 Kind = Literal["object", "zone", "line", "gate", "crowd"]
 Phase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
-EndReason = Literal["left", "lost", "source_down", "rule_removed"]
+EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Event:
             towards its second.
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
-        reason: why a stay ended.
+        reason: why a stay ended; "inactive" if the rule's schedule did.
     """
 
     kind: Kind
