@@ -12,52 +12,55 @@ from daemon.pipeline.frames import FrameInfo
 _MAX_GAPS = 256
 
 
-class Moment(NamedTuple):
-    """A frame in which something began.
+class Stamp(NamedTuple):
+    """An analysed frame.
 
     Attributes:
-        frame: the first frame that shows it.
-        before: time of the frame before that one, ns.
-        lost: number of frames lost before that one.
+        at: its time, ns.
+        lost: number of frames lost before it, since the start.
     """
 
-    frame: FrameInfo
-    before: int
+    at: int
     lost: int
+    frame: FrameInfo
+
+
+class Moment(NamedTuple):
+    """The frame in which something began, and the analysed frame before that one."""
+
+    frame: FrameInfo
+    before: Stamp
 
 
 class Timeline:
     """Source time from 0 at the first frame. It never goes back, whatever the source's pts do.
 
     Attributes:
-        now: the time of the newest frame, ns.
-        frame: the newest frame.
+        stamp: the newest frame.
     """
 
     def __init__(self, frame: FrameInfo) -> None:
-        self.now = 0
-        self.frame = frame
-        self._before = self._lost = self._lost_before = 0
+        self.stamp = self._before = Stamp(0, 0, frame)
         # Ends and lengths of gaps, the oldest first; each is longer than all that come later.
         self._gaps: deque[tuple[int, int]] = deque(maxlen=_MAX_GAPS)
 
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
-        gap = gap_ns(self.frame, frame)
-        self._before, self._lost_before = self.now, self._lost
-        self._lost += max(0, frame.seq - self.frame.seq - 1)
-        self.now += gap
+        before = self.stamp
+        gap = gap_ns(before.frame, frame)
+        lost = frame.seq - before.frame.seq - 1
+        now = before.at + gap
+        self._before, self.stamp = before, Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
         gaps = self._gaps
         while gaps and gaps[-1][1] <= gap:
             gaps.pop()
-        gaps.append((self.now, gap))
-        self.frame = frame
+        gaps.append((now, gap))
 
     def moment(self) -> Moment:
         """Mark the newest frame as the one in which something began."""
-        return Moment(self.frame, self._before, self._lost_before)
+        return Moment(self.stamp.frame, self._before)
 
-    def unseen(self, since: Moment) -> Unseen:
-        """Frames lost from the frame before a moment up to the newest frame."""
-        longest = next((gap for end, gap in self._gaps if end > since.before), 0)
-        return Unseen(self._lost - since.lost, longest)
+    def unseen(self, since: Stamp) -> Unseen:
+        """Frames lost between an earlier frame and the newest one."""
+        longest = next((gap for end, gap in self._gaps if end > since.at), 0)
+        return Unseen(self.stamp.lost - since.lost, longest)
