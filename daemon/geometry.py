@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 Point = tuple[float, float]
 Edge = tuple[float, float, float, float]  # from (x, y) to (x, y)
@@ -95,12 +96,12 @@ def is_inside(x: float, y: float, edges: Sequence[Edge]) -> bool:
 
 def edges_of(points: Sequence[Point], *, closed: bool) -> tuple[Edge, ...]:
     """The edges of a polyline or, closed, of a polygon; edges without a length are left out."""
-    pairs = list(zip(points, points[1:])) + ([(points[-1], points[0])] if closed else [])
+    pairs = list(pairwise(points)) + ([(points[-1], points[0])] if closed else [])
     return tuple((*a, *b) for a, b in pairs if a != b)
 
 
 def length_of(points: Sequence[Point]) -> float:
-    return sum(math.dist(a, b) for a, b in zip(points, points[1:]))
+    return sum(math.dist(a, b) for a, b in pairwise(points))
 
 
 def area_of(points: Sequence[Point]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.analytics.event import EndReason
 from daemon.analytics.lines import Path, Side
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, Scene, State
+from daemon.analytics.scene import NEVER, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.rule_config import GateConfig
@@ -79,5 +79,5 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
         if label is None or at - state.counted < self._cooldown_ns:
             return
         state.counted = at
-        direction = "forward" if number == 1 else "backward"
+        direction: Direction = "forward" if number == 1 else "backward"
         scene.report("gate", "passed", self.config, pending[2], track, label, direction=direction)

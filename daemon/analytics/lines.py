@@ -6,7 +6,7 @@ import math
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, Scene, State
+from daemon.analytics.scene import NEVER, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Edge, crossing, crossing_share, square_distance
@@ -110,5 +110,5 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
         if label is None or side.at - state.counted < self._cooldown_ns:
             return
         state.counted = side.at
-        direction = "forward" if side.net > 0 else "backward"
+        direction: Direction = "forward" if side.net > 0 else "backward"
         scene.report("line", "crossed", self.config, side.moment, track, label, direction=direction)

@@ -48,16 +48,14 @@ class ObjectEvaluator:
         if state.label is None:
             state.due = scene.now + RETRY_NS
             return
-        scene.report("object", "appeared", self.config, state.moment, track, state.label, inside=1)
+        scene.report("object", "appeared", self.config, state.moment, track, state.label)
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         assert isinstance(state, _ObjectState)  # noqa: S101
         if state.label is None:
             return
         dwell_ns, last = track.stamp.at - state.began, Moment(track.stamp.frame, track.stamp)
-        scene.report(
-            "object", "left", self.config, last, track, state.label, dwell_ns=dwell_ns, reason=reason, inside=-1
-        )
+        scene.report("object", "left", self.config, last, track, state.label, dwell_ns=dwell_ns, reason=reason)
 
     def settle(self, scene: Scene) -> None:
         """Each object is reported alone."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from daemon.analytics.counts import CountBook
 from daemon.analytics.scene import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
-from daemon.clock import Clock
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
@@ -21,21 +19,23 @@ class RuleBook:
             return soon, and must not call this object.
     """
 
-    def __init__(self, counts: CountBook, on_event: OnEvent, clock: Clock) -> None:
-        self._counts, self._on_event, self._clock = counts, on_event, clock
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
         self._sources: dict[str, SourceRules] = {}
         self._lock = threading.Lock()  # of changes
 
     def update(self, rules: Mapping[str, RuleSet]) -> None:
-        """Replace the rules of these sources. Equal rules keep their tracks, and rules of the same name their counts."""
+        """Replace the rules of these sources.
+
+        A rule that is equal to one of before keeps the state of its tracks.
+        """
         with self._lock:
             for source, own in rules.items():
                 there = self._sources.get(source)
                 if there is None and own.rules:
-                    there = SourceRules(source, self._counts, self._on_event)
+                    there = SourceRules(source, self._on_event)
                 if there is not None:
                     there.update(own)
-                    self._counts.begin(source, [rule.name for rule in own.rules], self._clock.utc_ns())
                     self._sources[source] = there
                 if there is not None and not own.rules:
                     del self._sources[source]
@@ -50,7 +50,6 @@ class RuleBook:
         with self._lock:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
-            self._counts.forget(source)
 
     def observe(self, frame: FrameInfo, found: Detections, labels: tuple[str, ...]) -> None:
         """The next frame of a source."""

@@ -1,11 +1,10 @@
-"""One source as its rules see it: tracks, time, the picture's size, and a place for events and counts."""
+"""One source as its rules see it: time, labels, the picture's size, and a place for events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Literal, Protocol
 
-from daemon.analytics.counts import CountBook
 from daemon.analytics.event import EndReason, Event, Kind, Phase
 from daemon.analytics.timeline import Moment, Timeline
 from daemon.analytics.track import Box, Track
@@ -22,7 +21,7 @@ class State:
 
     Attributes:
         x, y: the anchor when the rule last looked at it.
-        clearance: while the anchor stays closer than this to (x, y), nothing changes for the rule; negative: always look.
+        clearance: while the anchor stays closer than this to (x, y), nothing changes for the rule; negative: none.
         due: time at which something may change though the anchor does not move, ns.
     """
 
@@ -40,11 +39,11 @@ class Scene:
     width, height: of the newest frame, pixels.
     """
 
-    def __init__(self, source: str, counts: CountBook, on_event: OnEvent, timeline: Timeline) -> None:
+    def __init__(self, source: str, on_event: OnEvent, timeline: Timeline) -> None:
         self.source, self.timeline = source, timeline
         self.labels: tuple[str, ...] = ()
         self.width = self.height = 1
-        self._counts, self._on_event = counts, on_event
+        self._on_event = on_event
 
     @property
     def now(self) -> int:
@@ -69,33 +68,34 @@ class Scene:
         direction: Direction | None = None,
         dwell_ns: int | None = None,
         reason: EndReason | None = None,
-        inside: int = 0,
     ) -> None:
-        """Report and count an event about a track.
-
-        Args:
-            inside: the change of the number of tracks inside.
-        """
-        self._counts.add(self.source, rule.name, label, direction or phase, inside)
+        """Report an event about a track."""
         x0, y0, x1, y1 = track.box
-        self._on_event(
-            Event(
-                kind, phase, self.source, rule.name, began.frame, self.timeline.stamp.frame, track.id, label,
-                (x0, y0, x1, y1), direction, dwell_ns, None, reason, self.timeline.unseen(began.before),
-            )  # fmt: skip
+        event = Event(
+            kind,
+            phase,
+            self.source,
+            rule.name,
+            began=began.frame,
+            confirmed=self.timeline.stamp.frame,
+            track=track.id,
+            label=label,
+            box=(x0, y0, x1, y1),
+            direction=direction,
+            dwell_ns=dwell_ns,
+            reason=reason,
+            unseen=self.timeline.unseen(began.before),
         )
+        self._on_event(event)
 
     def report_crowd(
         self, phase: Phase, rule: RuleBase, began: Moment, count: int, reason: EndReason | None = None
     ) -> None:
-        """Report and count an event about all tracks in a zone."""
-        self._counts.add(self.source, rule.name, "", phase)
+        """Report an event about all tracks in a zone."""
         unseen = self.timeline.unseen(began.before)
         frame = self.timeline.stamp.frame
         self._on_event(
-            Event(
-                "crowd", phase, self.source, rule.name, began.frame, frame, count=count, reason=reason, unseen=unseen
-            )
+            Event("crowd", phase, self.source, rule.name, began.frame, frame, count=count, reason=reason, unseen=unseen)
         )
 
 

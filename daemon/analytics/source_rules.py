@@ -1,7 +1,7 @@
 """The rules of one source, and the tracks that they follow.
 
-Most tracks are far from every edge in most frames. So each track has a circle in which no rule needs to look at it, and
-a time before which none needs to. A track costs more than that comparison only in a frame in which it leaves the circle.
+Most tracks are far from every edge in most frames. So each track has a circle in which no rule needs to look at it,
+and a time before which none needs to. A track costs more than that comparison only when it leaves the circle.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.analytics.counts import CountBook
 from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
@@ -63,8 +62,8 @@ class _Active:
 class SourceRules:
     """One lane at a time gives it frames. Other threads may call all other methods meanwhile."""
 
-    def __init__(self, source: str, counts: CountBook, on_event: OnEvent) -> None:
-        self._source, self._counts, self._on_event = source, counts, on_event
+    def __init__(self, source: str, on_event: OnEvent) -> None:
+        self._source, self._on_event = source, on_event
         self._lock = threading.Lock()
         self._lost_after_ns = 0
         self._evaluators: list[Evaluator] = []
@@ -145,7 +144,7 @@ class SourceRules:
         """Let time go on; None if the frame is not newer than the last one."""
         scene = self._scene
         if scene is None:
-            scene = self._scene = Scene(self._source, self._counts, self._on_event, Timeline(frame))
+            scene = self._scene = Scene(self._source, self._on_event, Timeline(frame))
             self._fit(scene, frame)
             return scene
         if frame.seq <= scene.timeline.stamp.frame.seq:

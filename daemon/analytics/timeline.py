@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from daemon.analytics.event import Unseen
-from daemon.analytics.source_time import gap_ns
+from daemon.analytics.source_time import elapsed_ns
 from daemon.pipeline.frames import FrameInfo
 
 _MAX_GAPS = 256
@@ -47,7 +47,7 @@ class Timeline:
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
         before = self.stamp
-        gap = gap_ns(before.frame, frame)
+        gap = max(0, elapsed_ns(before.frame, frame))
         lost = frame.seq - before.frame.seq - 1
         now = before.at + gap
         self._before, self.stamp = before, Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)

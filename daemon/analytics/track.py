@@ -95,10 +95,10 @@ class Track:
                 return now - self._hidden_since < _MAX_HIDDEN_NS
             return False
         lost = self._steady_height - height
-        if share < _HIDDEN and width > _AS_WIDE * self._steady_width:
-            if abs(top - self._steady_top) < _FAR_TOP * lost:
-                self.is_whole, self._hidden_since = False, max(1, now)
-                return True
+        is_flat = share < _HIDDEN and width > _AS_WIDE * self._steady_width
+        if is_flat and abs(top - self._steady_top) < _FAR_TOP * lost:
+            self.is_whole, self._hidden_since = False, max(1, now)
+            return True
         return False
 
     def _refresh(self, box: Box, now: int, share: float) -> None:

@@ -143,7 +143,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
                 return
             visit = state.visit = _Visit(label, state.since, state.moment)
             self._visits += 1
-            scene.report("zone", "entered", self.config, visit.moment, track, label, inside=1)
+            scene.report("zone", "entered", self.config, visit.moment, track, label)
         visit.until = until
         while visit.dwells < len(self._dwells) and until - visit.entered >= self._dwells[visit.dwells]:
             visit.dwells += 1
@@ -157,7 +157,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         until = track.stamp.at if state.within else state.since
         scene.report(
             "zone", "left", self.config, moment, track, visit.label,
-            dwell_ns=until - visit.entered, reason=reason, inside=-1,
+            dwell_ns=until - visit.entered, reason=reason,
         )  # fmt: skip
 
     def _due(self, state: _ZoneState, now: int) -> int:
