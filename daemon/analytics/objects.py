@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.analytics.event import EndReason
 from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
-from daemon.analytics.track import Box, Track
+from daemon.analytics.track import Track
 from daemon.rule_config import ObjectConfig
 
 _EVERYWHERE = 1e9  # pixels
@@ -27,14 +27,13 @@ class _ObjectState(State):
 class ObjectEvaluator:
     """Implements `Evaluator` for all of the picture."""
 
+    weight = 1.0
+
     def __init__(self, config: ObjectConfig) -> None:
         self.config = config
 
     def fit(self, width: int, height: int) -> None:
         """It has no place."""
-
-    def anchor(self, box: Box) -> tuple[float, float]:
-        return (box[0] + box[2]) * 0.5, box[3]
 
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - it has no place
         return _ObjectState(scene.now, scene.timeline.moment())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-from daemon.analytics.track import Box
 from daemon.geometry import Edge, edges_of
 from daemon.rule_config import Anchor, PlacedRule
 
@@ -26,6 +25,7 @@ class PlacedEvaluator(Generic[R]):
     """The outlines of a rule, in pixels of the newest frame.
 
     Attributes:
+        weight: of the box's lower edge in the anchor's height.
         outlines: the edges of each polygon or line.
     """
 
@@ -33,12 +33,8 @@ class PlacedEvaluator(Generic[R]):
 
     def __init__(self, config: R) -> None:
         self.config = config
-        self._weight = weight_of(config.anchor)
+        self.weight = weight_of(config.anchor)
         self.outlines: list[tuple[Edge, ...]] = []
 
     def fit(self, width: int, height: int) -> None:
         self.outlines = [edges_of(points, closed=self.closed) for points in self.config.scaled(width, height)]
-
-    def anchor(self, box: Box) -> tuple[float, float]:
-        x0, y0, x1, y1 = box
-        return (x0 + x1) * 0.5, y0 + (y1 - y0) * self._weight

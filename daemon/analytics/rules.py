@@ -51,6 +51,10 @@ class RuleBook:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
 
+    def rules_of(self, source: str) -> SourceRules | None:
+        """The rules of a source; None if it has none."""
+        return self._sources.get(source)
+
     def observe(self, frame: FrameInfo, found: Detections, labels: tuple[str, ...]) -> None:
         """The next frame of a source."""
         there = self._sources.get(frame.source)

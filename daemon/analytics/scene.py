@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from daemon.analytics.event import EndReason, Event, Kind, Phase
 from daemon.analytics.timeline import Moment, Timeline
-from daemon.analytics.track import Box, Track
+from daemon.analytics.track import Track
 from daemon.rule_config import RuleBase
 
 OnEvent = Callable[[Event], None]
@@ -100,17 +100,19 @@ class Scene:
 
 
 class Evaluator(Protocol):
-    """One rule of one source, and its tracks' states."""
+    """One rule of one source, and its tracks' states.
+
+    The anchor is in the horizontal middle of the box. `weight` is the share of the lower edge in its height, and the
+    upper edge has the rest.
+    """
 
     @property
     def config(self) -> RuleBase: ...
+    @property
+    def weight(self) -> float: ...
 
     def fit(self, width: int, height: int) -> None:
         """Place the rule in a picture of this size."""
-        ...
-
-    def anchor(self, box: Box) -> tuple[float, float]:
-        """The point of a box that counts."""
         ...
 
     def start(self, x: float, y: float, scene: Scene) -> State:

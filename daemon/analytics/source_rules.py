@@ -28,6 +28,7 @@ from detectors.detections import Tracks
 
 log = structlog.get_logger(__name__)
 _OTHER_ASPECT = 0.02  # share
+_EVERYWHERE = 1e9  # pixels
 
 
 @dataclass(frozen=True)
@@ -183,45 +184,57 @@ class SourceRules:
                 continue
             x2 = box[0] + box[2] - track.x2
             y = high * box[1] + low * box[3] - track.y
-            if 0.25 * x2 * x2 + y * y < track.square_radius and now < track.due:
+            is_near = 0.25 * x2 * x2 + y * y < track.square_radius
+            if is_near and now < track.due:
                 track.box, track.stamp = box, stamp
+                continue
+            track.class_id = class_id
+            before, track.box = track.box, track.completed(box, scene.width, scene.height, now)
+            if is_near and now < track.rules_due and track.is_plain:
+                track.due = min(track.rules_due, track.refresh_due)
             else:
-                track.class_id = class_id
-                self._step(track, box, scene)
-                track.stamp = stamp
+                self._step(track, before, scene)
+            track.stamp = stamp
 
     def _add(self, id: int, class_id: int, box: Box, scene: Scene) -> None:
         track = self._tracks[id] = Track(id, len(self._evaluators))
-        track.class_id, track.box, track.stamp = class_id, box, scene.timeline.stamp
-        self._step(track, box, scene)
+        track.class_id, track.stamp = class_id, scene.timeline.stamp
+        track.box = track.completed(box, scene.width, scene.height, scene.now)
+        self._step(track, track.box, scene)
         self._next_loss = min(self._next_loss, scene.now + self._lost_after_ns)
 
-    def _step(self, track: Track, raw: Box, scene: Scene) -> None:
-        """Let the rules look at a track that one of them may have something to say about."""
-        now, before = scene.now, track.box
-        track.box = box = track.completed(raw, scene.width, scene.height, now)
-        radius, due = min(raw[0], raw[1], scene.width - raw[2], scene.height - raw[3]), track.refresh_due()
+    def _step(self, track: Track, before: Box, scene: Scene) -> None:
+        """Let the rules look at a track that one of them may have something to say about.
+
+        Args:
+            before: its box in the frame in which it was last seen.
+        """
+        now, radius, due = scene.now, _EVERYWHERE, NEVER
+        x0, y0, x1, y1 = track.box
+        x, height = 0.5 * (x0 + x1), y1 - y0
         for number, evaluator in enumerate(self._evaluators):
-            state = track.states[number]
-            x, y = evaluator.anchor(box)
+            state, weight = track.states[number], evaluator.weight
+            y = y0 + height * weight
             if state is None:
                 if not self._active[number].value:
                     continue
                 state = track.states[number] = evaluator.start(x, y, scene)
                 evaluator.step(state, track, (x, y, x, y), scene)
+                room = state.clearance
             else:
-                dx, dy = x - state.x, y - state.y
+                dx, dy, room = x - state.x, y - state.y, state.clearance
                 away = dx * dx + dy * dy
-                if state.clearance > 0 and away < state.clearance * state.clearance and now < state.due:
-                    radius = min(radius, state.clearance - away**0.5)
-                    due = min(due, state.due)
-                    continue
-                evaluator.step(state, track, (*evaluator.anchor(before), x, y), scene)
-            radius, due = min(radius, state.clearance), min(due, state.due)
-        track.x2, track.y = raw[0] + raw[2], (1.0 - self._weight) * raw[1] + self._weight * raw[3]
-        track.due = due
-        fixed = radius <= 0 or not track.is_whole or track.is_cut or not self._one_anchor
-        track.square_radius = -1.0 if fixed else radius * radius
+                if room > 0 and away < room * room and now < state.due:
+                    room -= away**0.5
+                else:
+                    path = 0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight, x, y
+                    evaluator.step(state, track, path, scene)
+                    room = state.clearance
+            radius, due = room if room < radius else radius, state.due if state.due < due else due
+        track.x2, track.y = x0 + x1, y0 + height * self._weight
+        track.rules_due, track.due = due, min(due, track.refresh_due)
+        is_open = radius > 0 and track.is_plain and self._one_anchor
+        track.square_radius = radius * radius if is_open else -1.0
 
     def _end_lost(self, now: int, scene: Scene) -> None:
         """End the tracks that were not seen for too long."""

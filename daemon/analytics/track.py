@@ -24,15 +24,17 @@ class Track:
     stamp: that frame.
     x2, y: twice the horizontal centre, and the height of the anchor, where all rules looked at the track.
     square_radius: while the square of the anchor's distance to that place is less, no rule needs to look.
-    due: time at which a rule looks in any case, ns.
+    rules_due: time at which a rule looks in any case, ns.
+    due: that time, or an earlier one at which the size must be looked at.
+    refresh_due: time at which the size must be looked at.
     states: one for each rule of the source; None where the rule does not know the track yet.
     is_cut: the picture's edge cuts the box.
-    is_whole: nothing is known to hide a part of the object.
+    is_plain: neither does it, nor does something hide a part of the object.
     """
 
     __slots__ = (
-        "_hidden_since", "_refreshed", "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "due", "id",
-        "is_cut", "is_whole", "square_radius", "stamp", "states", "x2", "y",
+        "_hidden_since", "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "due", "id",
+        "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp", "states", "x2", "y",
     )  # fmt: skip
 
     def __init__(self, id: int, rules: int) -> None:
@@ -41,11 +43,11 @@ class Track:
         self.stamp: Stamp
         self.x2 = self.y = 0.0
         self.square_radius = -1.0
-        self.due = 0
+        self.due = self.rules_due = self.refresh_due = 0
         self.states: list[Any] = [None] * rules
-        self.is_cut, self.is_whole = False, True
+        self.is_cut, self.is_plain = False, True
         self._steady_width = self._steady_height = self._steady_top = 0.0
-        self._refreshed = self._hidden_since = 0
+        self._hidden_since = 0
 
     @property
     def height(self) -> float:
@@ -72,21 +74,18 @@ class Track:
         self.is_cut = left or right or bottom or y0 <= down
         if not self._steady_height:
             self._refresh(box, now, 1.0)
+            self.is_plain = not self.is_cut
             return box
         if self.is_cut:
-            self.is_whole = False
+            self.is_plain = False
             if left != right:
                 x0, x1 = (min(x0, x1 - self._steady_width), x1) if left else (x0, max(x1, x0 + self._steady_width))
             return x0, y0, x1, max(y1, y0 + self._steady_height) if bottom else y1
         if self._is_hidden(x1 - x0, y0, y1 - y0, now):
             return x0, y0, x1, max(y1, y0 + self._steady_height)
-        if now - self._refreshed >= _REFRESH_NS or not self.is_whole:
-            self._refresh(box, now, _BLEND if self.is_whole else 1.0)
+        if now >= self.refresh_due or not self.is_plain:
+            self._refresh(box, now, _BLEND if self.is_plain else 1.0)
         return box
-
-    def refresh_due(self) -> int:
-        """Time at which the steady size must be taken again, ns."""
-        return self._refreshed + _REFRESH_NS
 
     def _is_hidden(self, width: float, top: float, height: float, now: int) -> bool:
         share = height / self._steady_height
@@ -97,7 +96,7 @@ class Track:
         lost = self._steady_height - height
         is_flat = share < _HIDDEN and width > _AS_WIDE * self._steady_width
         if is_flat and abs(top - self._steady_top) < _FAR_TOP * lost:
-            self.is_whole, self._hidden_since = False, max(1, now)
+            self.is_plain, self._hidden_since = False, max(1, now)
             return True
         return False
 
@@ -106,4 +105,4 @@ class Track:
         self._steady_width += share * (x1 - x0 - self._steady_width)
         self._steady_height += share * (y1 - y0 - self._steady_height)
         self._steady_top = y0
-        self._refreshed, self._hidden_since, self.is_whole = now, 0, True
+        self.refresh_due, self._hidden_since, self.is_plain = now + _REFRESH_NS, 0, True

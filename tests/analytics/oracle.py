@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +60,7 @@ def moved(x: Floats, y: Floats, distance: float) -> list[tuple[Floats, Floats]]:
 def _edges(outline: Outline, *, closed: bool) -> list[tuple[Floats, Floats]]:
     points = np.array(outline, float)
     ends = np.roll(points, -1, axis=0)
-    return list(zip(points, ends)) if closed else list(zip(points[:-1], points[1:]))
+    return list(zip(points, ends)) if closed else list(pairwise(points))
 
 
 def inside(x: Floats, y: Floats, polygon: Outline) -> npt.NDArray[np.bool_]:
@@ -83,7 +84,7 @@ def visits(
     turns = np.flatnonzero(np.diff(within.astype(np.int8))) + 1
     bounds = [0, *turns.tolist(), len(within)]
     seen, entered, dwells, last_inside = Seen(), None, 0, 0.0
-    for begin, stop in zip(bounds, bounds[1:]):
+    for begin, stop in pairwise(bounds):
         is_inside, start_s = bool(within[begin]), begin * STEP_S
         stop_s = min(end, stop * STEP_S)
         if is_inside:
@@ -130,7 +131,7 @@ def crossings(x: Floats, y: Floats, line: Outline, band: float) -> list[tuple[fl
 
 def _edges_of_bands(outside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """The first sample, and those at which the anchor comes out of the band."""
-    first = outside.copy()
+    first: npt.NDArray[np.bool_] = outside.copy()
     first[1:] &= ~outside[:-1]
     return first
 

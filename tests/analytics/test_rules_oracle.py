@@ -66,7 +66,7 @@ def _scene(random: np.random.Generator) -> Scene:
         x.append(start[0] + share * (end[0] - start[0]) + swing[0] * np.sin(pace[0] * _TIMES))
         y.append(start[1] + share * (end[1] - start[1]) + swing[1] * np.sin(pace[1] * _TIMES))
         heights.append(float(random.uniform(0.05, 0.18)))
-    return Scene([*map(tuple, zone.tolist())], [*map(tuple, line.tolist())], gate, x, y, heights)  # type: ignore[misc]
+    return Scene([*map(tuple, zone.tolist())], [*map(tuple, line.tolist())], gate, x, y, heights)
 
 
 def _sampled(random: np.random.Generator, fps: float) -> Floats:
