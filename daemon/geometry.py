@@ -41,8 +41,8 @@ def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy
 def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
     """1 if the path from p to q crosses the edge from its left to its right, -1 from right to left, otherwise 0.
 
-    A point on the edge counts as left of it, and an end of the edge on the path counts as left of the path. So a path
-    that turns on an edge, or passes through a corner of a polyline, crosses it exactly once or not at all.
+    Where a point lies on a line, the path counts as moved a tiny bit to the right, and a tinier bit down. So a path
+    that turns on an edge, or passes through a corner, crosses as often as it changes sides, and `is_inside` agrees.
     """
     ax, ay, bx, by = edge
     # Most paths are far from most edges.
@@ -50,13 +50,22 @@ def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
         return 0
     if (py < ay and py < by and qy < ay and qy < by) or (py > ay and py > by and qy > ay and qy > by):
         return 0
-    from_right = orientation(ax, ay, bx, by, px, py) > 0
-    to_right = orientation(ax, ay, bx, by, qx, qy) > 0
+    from_right = (orientation(ax, ay, bx, by, px, py) or _side_on_edge(edge)) > 0
+    to_right = (orientation(ax, ay, bx, by, qx, qy) or _side_on_edge(edge)) > 0
     if from_right == to_right:
         return 0
-    if (orientation(px, py, qx, qy, ax, ay) > 0) == (orientation(px, py, qx, qy, bx, by) > 0):
+    on_path = -_side_on_edge((px, py, qx, qy))
+    if ((orientation(px, py, qx, qy, ax, ay) or on_path) > 0) == ((orientation(px, py, qx, qy, bx, by) or on_path) > 0):
         return 0
     return 1 if to_right else -1
+
+
+def _side_on_edge(edge: Edge) -> int:
+    """The side on which a point of the edge's line counts."""
+    ax, ay, bx, by = edge
+    if ay != by:
+        return 1 if by < ay else -1
+    return 1 if bx > ax else -1
 
 
 def crossing_share(px: float, py: float, qx: float, qy: float, edge: Edge) -> float:
@@ -85,7 +94,7 @@ def square_distance(x: float, y: float, edge: Edge) -> float:
 
 
 def is_inside(x: float, y: float, edges: Sequence[Edge]) -> bool:
-    """Whether a point lies in the polygon of these edges. Of neighbours that share an edge, one has its points."""
+    """Whether a point lies in the polygon of these edges. Of two polygons that share an edge, one has its points."""
     inside = False
     for ax, ay, bx, by in edges:
         if (ay > y) != (by > y):

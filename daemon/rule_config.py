@@ -95,7 +95,7 @@ class ZoneConfig(PlacedRule, frozen=True, kw_only=True, tag="zone"):
 
 class LineConfig(PlacedRule, frozen=True, kw_only=True, tag="line"):
     points: Points
-    band: Share = 0.05
+    band: Share = 0.1
     confirm_s: Duration = 0.0
     cooldown_s: Duration = 0.0
 
@@ -106,7 +106,7 @@ class LineConfig(PlacedRule, frozen=True, kw_only=True, tag="line"):
 
 class GateConfig(PlacedRule, frozen=True, kw_only=True, tag="gate"):
     lines: tuple[Points, Points]
-    band: Share = 0.05
+    band: Share = 0.1
     confirm_s: Duration = 0.0
     cooldown_s: Duration = 0.0
 

@@ -119,9 +119,12 @@ def _at(path: str, raw: object, kind: inspect.Type | None) -> tuple[object, insp
 
 
 def _chosen(kind: inspect.Type | None, raw: object) -> inspect.Type | None:
-    """Of several structs the one that the mapping's `type` names."""
+    """Of several structs the one that the mapping's `type` names; of a type and null the type."""
     if not isinstance(kind, inspect.UnionType):
         return kind
+    others = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+    if len(others) == 1:
+        return others[0]
     structs = [one for one in kind.types if isinstance(one, inspect.StructType)]
     tag = raw.get("type") if isinstance(raw, dict) else None
     return next((one for one in structs if one.tag == tag or len(structs) == 1), kind)

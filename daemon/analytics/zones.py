@@ -73,7 +73,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             state.flags[number] = not state.flags[number]
             if state.within != any(state.flags):
                 self._turn(state, begin + round(share * (now - begin)), track, scene)
-        if found != state.flags:  # the path turned on an edge
+        if found != state.flags:  # the picture has another size
             state.flags = found
             if state.within != any(found):
                 self._turn(state, now, track, scene)
