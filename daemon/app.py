@@ -31,7 +31,7 @@ from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
-from daemon.messages import VideoFormat
+from daemon.messages import State, VideoFormat
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
@@ -160,7 +160,7 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        analytics = AnalyticsStages(config)
+        self._analytics = analytics = AnalyticsStages(config, self.events.on_event)
         analytics.check(config, detector.info.labels)
         pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result, analytics)
         self._board = board
@@ -169,7 +169,7 @@ class App:
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
-        captured = DaemonSinks(board, self.ledger, self.publisher.announce, admission, self._forget)
+        captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
@@ -515,6 +515,19 @@ class App:
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
+
+    def _announce(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> None:
+        self.publisher.announce(source, session, state, reason, retry_in_s, format)
+        if state in ("down", "ended"):
+            self._analytics.rules.source_down(source)
 
     def _forget(self, source: str) -> None:
         self.publisher.forget(source)

@@ -15,6 +15,7 @@ import yaml
 from daemon.errors import ConfigError
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
+from daemon.rule_config import RuleConfig, check_rules
 from daemon.validation import convert, is_secret, read_yaml, strings
 from detectors.factory import Backend
 from detectors.port import Precision
@@ -88,6 +89,7 @@ class SourceBase(Section, frozen=True):
     labels: list[str] | None = None
     confidence: Unit | None = None
     tracking: bool | SourceTracking | None = None
+    rules: list[RuleConfig] = []
 
     @property
     def wants_gpu(self) -> bool:
@@ -363,6 +365,9 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         if other is not None:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
+    for index, source in enumerate(config.sources):
+        if source.rules and config.tracking_of(source) is None:
+            raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
     if config.reconnect.max_s < config.reconnect.initial_s:
         raise ConfigError("reconnect.max_s: is below reconnect.initial_s")
     if config.admission != "off" and config.board.mode == "lossless":
@@ -390,6 +395,7 @@ def _check_source(source: SourceConfig, where: str) -> None:
         raise ConfigError(f"{where}id: {id!r} may hold letters, digits, '_', '.' and '-' only")
     if not id.strip("."):
         raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
+    check_rules(source.rules, where)
     if isinstance(source, AvConfig):
         _check_credentials(source, where)
     elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:

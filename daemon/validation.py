@@ -76,10 +76,11 @@ def _explain(message: str, raw: object, kind: inspect.Type) -> str:
     elif missing := re.search(r"missing required field `(.+)`", text):
         text = f"missing key `{missing[1]}`"
         if missing[1] == "type":
-            text += f": it is one of {', '.join(_tags(kind))}"
+            text += f": it is one of {', '.join(_tags(wanted))}"
     elif path.rpartition(".")[2] == "type" and isinstance(value, str):
-        advice = f": for {value} it is {_OTHER_NAMES[value]}" if value in _OTHER_NAMES else ""
-        text = f"must be one of {', '.join(_tags(kind))}, not {_shown(value)}{advice}"
+        tags = _tags(_at(path.rpartition(".")[0], raw, kind)[1])
+        advice = f": for {value} it is {other}" if (other := _OTHER_NAMES.get(value)) in tags else ""
+        text = f"must be one of {', '.join(tags)}, not {_shown(value)}{advice}"
     elif text.startswith(("Expected", "Invalid")) and wanted is not None:
         text = f"must be {_words(wanted)}, not {_kind_of(value) if _holds_secret(wanted) else _shown(value)}"
     return f"{path}: {text}" if path else text
@@ -118,22 +119,21 @@ def _at(path: str, raw: object, kind: inspect.Type | None) -> tuple[object, insp
 
 
 def _chosen(kind: inspect.Type | None, raw: object) -> inspect.Type | None:
-    """Of several structs the one that the mapping's `type` names."""
+    """Of several structs the one that the mapping's `type` names; of a type and null the type."""
     if not isinstance(kind, inspect.UnionType):
         return kind
+    others = [one for one in kind.types if not isinstance(one, inspect.NoneType)]
+    if len(others) == 1:
+        return others[0]
     structs = [one for one in kind.types if isinstance(one, inspect.StructType)]
     tag = raw.get("type") if isinstance(raw, dict) else None
     return next((one for one in structs if one.tag == tag or len(structs) == 1), kind)
 
 
-def _tags(kind: inspect.Type) -> list[str]:
-    """Of the sources' types, wherever they are."""
+def _tags(kind: inspect.Type | None) -> list[str]:
+    """The values of `type` that tell the structs of a union apart."""
     types = kind.types if isinstance(kind, inspect.UnionType) else ()
-    if found := [str(one.tag) for one in types if isinstance(one, inspect.StructType) and one.tag]:
-        return found
-    if isinstance(kind, inspect.StructType):
-        return next((tags for field in kind.fields if (tags := _tags(field.type))), [])
-    return _tags(kind.item_type) if isinstance(kind, inspect.ListType) else []
+    return [str(one.tag) for one in types if isinstance(one, inspect.StructType) and one.tag]
 
 
 def _holds_secret(kind: inspect.Type | None) -> bool:

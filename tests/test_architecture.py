@@ -32,7 +32,8 @@ GPU_FILES = (
 
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
-    ("errors", "clock", "appended_file", "redact", "messages", "validation"),
+    ("errors", "clock", "appended_file", "redact", "messages", "validation", "geometry", "schedule"),
+    ("rule_config",),
     ("config", "client"),
     ("log",),
     ("system",),

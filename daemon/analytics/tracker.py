@@ -19,6 +19,7 @@ import numpy.typing as npt
 from daemon.analytics import motion
 from daemon.analytics.association import Indices, Rows, iou, mutual_best, overlapping
 from daemon.analytics.grouping import Grouping
+from daemon.analytics.source_time import elapsed_ns
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections, Tracks
 
@@ -68,7 +69,7 @@ class SourceTracks:
 
     def advance(self, frame: FrameInfo, timeout_ns: int, grouping: Grouping) -> tuple[int, int]:
         """Go to the next frame: the time now, and since the last frame. All tracks end where time jumps."""
-        step = _elapsed(self._last, frame)
+        step = elapsed_ns(self._last, frame) if self._last else 0
         self._last = frame
         if self.grouping is None or not 0 <= step <= timeout_ns:
             self.floats, self.integers = np.empty((motion.ROWS + grouping.width, 0)), np.empty((_INTEGERS, 0), np.int64)
@@ -85,20 +86,6 @@ class SourceTracks:
         self.integers[_GROUP] = groups
         self.integers = self.integers[:, kept]
         self.floats = np.concatenate((self.floats[: motion.ROWS], votes))[:, kept]
-
-
-def _elapsed(last: FrameInfo | None, frame: FrameInfo) -> int:
-    """ns of source time between two frames.
-
-    A new connection to a camera may begin a new timeline, so the time of capture counts there. A recording's frames are
-    captured at any speed, and only their own times count.
-    """
-    if last is None:
-        return 0
-    comparable = last.session == frame.session or frame.clock.kind == "file"
-    if comparable and frame.pts is not None and last.pts is not None:
-        return frame.pts - last.pts
-    return frame.captured_ns - last.captured_ns
 
 
 @dataclass

@@ -19,7 +19,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence, labels or tracking only.
+    refiltered: sources with new confidence, labels, tracking or rules only.
     model: the model or its options have changed, or a source needs a lower threshold.
     """
 
@@ -92,6 +92,6 @@ def defaults_of(config: Config) -> Defaults:
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:
-    """Whether two sources differ in nothing but the filter and the tracks of their boxes."""
-    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels", "tracking")]
+    """Whether two sources differ in nothing but the use of their boxes."""
+    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels", "tracking", "rules")]
     return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in names)

@@ -245,6 +245,7 @@ class Lanes:
 
     def forget(self, source: str) -> None:
         self._now.forget(source)
+        self._pipeline.analytics.forget(source)
 
     def check_analytics(self, config: Config, fresh: Generation | None = None) -> None:
         """Check the tracking of a configuration against the model, or against a prepared one.

@@ -44,6 +44,10 @@ class Analytics(Protocol):
         """Put a checked configuration into effect, while lanes work."""
         ...
 
+    def forget(self, source: str) -> None:
+        """Remove a source. Its last frames may still be in a lane."""
+        ...
+
     def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
         """The stages of a model that need all of its boxes."""
         ...
@@ -60,6 +64,9 @@ class NoAnalytics:
         """Accepts all."""
 
     def configure(self, config: Config) -> None:
+        """Has no state."""
+
+    def forget(self, source: str) -> None:
         """Has no state."""
 
     def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:  # noqa: ARG002

@@ -1,0 +1,83 @@
+"""Gates: an object crosses two lines, one after the other."""
+
+from __future__ import annotations
+
+from daemon.analytics.event import EndReason
+from daemon.analytics.lines import Path, Side
+from daemon.analytics.placed import PlacedEvaluator, ns_of
+from daemon.analytics.scene import NEVER, Direction, Scene, State
+from daemon.analytics.timeline import Moment
+from daemon.analytics.track import Track
+from daemon.rule_config import GateConfig
+
+
+class _GateState(State):
+    """Attributes:
+    pending: the line that was crossed first, its direction, and the frame that first shows the anchor beyond.
+    counted: time of the last pass that counted, ns.
+    """
+
+    __slots__ = ("counted", "pending", "sides")
+
+    def __init__(self, moment: Moment) -> None:
+        super().__init__()
+        self.sides = (Side(moment), Side(moment))
+        self.pending: tuple[int, int, Moment] | None = None
+        self.counted = -NEVER
+
+
+class GateEvaluator(PlacedEvaluator[GateConfig]):
+    """Implements `Evaluator`. It does not matter in which direction each line is drawn, only which is the first."""
+
+    def __init__(self, config: GateConfig) -> None:
+        super().__init__(config)
+        self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
+        first, second = config.scaled(1, 1)
+        along = [(points[-1][0] - points[0][0], points[-1][1] - points[0][1]) for points in (first, second)]
+        alike = along[0][0] * along[1][0] + along[0][1] * along[1][1] >= 0
+        self._signs = (1, 1 if alike else -1)
+
+    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+        return _GateState(scene.timeline.moment())
+
+    def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
+        assert isinstance(state, _GateState)  # noqa: S101
+        band, begin = self.config.band * track.height, track.stamp.at
+        crossed, quiet = [], True
+        for number, (side, edges) in enumerate(zip(state.sides, self.outlines)):
+            outside = side.follow(edges, path, band, begin, scene)
+            if outside and side.net and scene.now - side.at >= self._confirm_ns:
+                crossed.append((side.at, number, self._signs[number] * (1 if side.net > 0 else -1)))
+                side.net = 0
+            quiet = quiet and outside and not side.net
+        for at, number, sign in sorted(crossed):
+            self._cross(state, at, number, sign, track, scene)
+        state.x, state.y = path[2], path[3]
+        state.clearance = min(side.distance for side in state.sides) if quiet else -1.0
+
+    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+        """A pass that is not complete does not count."""
+
+    def settle(self, scene: Scene) -> None:
+        """A gate has nothing to say about all tracks."""
+
+    def close(self, scene: Scene, reason: EndReason) -> None:
+        """Likewise."""
+
+    def _cross(self, state: _GateState, at: int, number: int, sign: int, track: Track, scene: Scene) -> None:
+        """The track has crossed one of the lines."""
+        pending = state.pending
+        if pending is None or pending[1] != sign:
+            # Back over the line that was crossed first; or over the other one, from the side where no pass ends.
+            back = pending is not None and pending[0] == number
+            state.pending = None if back else (number, sign, state.sides[number].moment)
+            return
+        if pending[0] == number:  # around the end of the line, and over it again
+            return
+        state.pending = None
+        label = scene.wanted(self.config, track)
+        if label is None or at - state.counted < self._cooldown_ns:
+            return
+        state.counted = at
+        direction: Direction = "forward" if number == 1 else "backward"
+        scene.report("gate", "passed", self.config, pending[2], track, label, direction=direction)

@@ -1,0 +1,114 @@
+"""Lines: an object goes from one side to the other."""
+
+from __future__ import annotations
+
+import math
+
+from daemon.analytics.event import EndReason
+from daemon.analytics.placed import PlacedEvaluator, ns_of
+from daemon.analytics.scene import NEVER, Direction, Scene, State
+from daemon.analytics.timeline import Moment
+from daemon.analytics.track import Track
+from daemon.geometry import Edge, crossing, crossing_share, square_distance
+from daemon.rule_config import LineConfig
+
+_FAR = 1e18
+Path = tuple[float, float, float, float]
+
+
+class Side:
+    """A track beside one line.
+
+    Attributes:
+        settled: the anchor was seen outside of the line's band. Only from then on crossings count.
+        net: crossings since the anchor was last outside of the band: those to the right minus those to the left.
+        at: the time of the crossing that made `net` what it is, ns.
+        moment: the frame that first shows the anchor beyond.
+        distance: of the anchor to the line, pixels.
+    """
+
+    __slots__ = ("at", "distance", "moment", "net", "settled")
+
+    def __init__(self, moment: Moment) -> None:
+        self.settled, self.net, self.at, self.moment, self.distance = False, 0, 0, moment, 0.0
+
+    def follow(self, edges: tuple[Edge, ...], path: Path, band: float, begin: int, scene: Scene) -> bool:
+        """Follow the anchor's path; returns whether the anchor is outside of the band.
+
+        Args:
+            begin: time of the path's begin, ns.
+        """
+        px, py, x, y = path
+        nearest, net, share = _FAR, 0, 0.0
+        for edge in edges:
+            nearest = min(nearest, square_distance(x, y, edge))
+            if turn := crossing(px, py, x, y, edge):
+                net += turn
+                share = max(share, crossing_share(px, py, x, y, edge))
+        if net:
+            if not self.net:
+                self.moment = scene.timeline.moment()
+                self.at = begin + round(share * (scene.now - begin))
+            self.net += net
+        self.distance = math.sqrt(nearest)
+        if self.distance <= band:
+            return False
+        if not self.settled:
+            self.settled, self.net = True, 0
+        return True
+
+
+class _LineState(State):
+    """Attributes:
+    counted: time of the last crossing that counted, ns.
+    """
+
+    __slots__ = ("counted", "side")
+
+    def __init__(self, moment: Moment) -> None:
+        super().__init__()
+        self.side, self.counted = Side(moment), -NEVER
+
+
+class LineEvaluator(PlacedEvaluator[LineConfig]):
+    """Implements `Evaluator`.
+
+    A crossing counts when the anchor is outside of a band around the line, on the other side than before. Objects that
+    tremble on the line, or go around its end, do not cross it.
+    """
+
+    def __init__(self, config: LineConfig) -> None:
+        super().__init__(config)
+        self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
+
+    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
+        return _LineState(scene.timeline.moment())
+
+    def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
+        assert isinstance(state, _LineState)  # noqa: S101
+        side = state.side
+        band = self.config.band * track.height
+        outside = side.follow(self.outlines[0], path, band, track.stamp.at, scene)
+        if outside and side.net and scene.now - side.at >= self._confirm_ns:
+            self._count(state, track, scene)
+            side.net = 0
+        state.x, state.y = path[2], path[3]
+        state.clearance = side.distance if outside and not side.net else -1.0
+
+    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+        """A crossing that is not confirmed does not count."""
+
+    def settle(self, scene: Scene) -> None:
+        """A line has nothing to say about all tracks."""
+
+    def close(self, scene: Scene, reason: EndReason) -> None:
+        """Likewise."""
+
+    def _count(self, state: _LineState, track: Track, scene: Scene) -> None:
+        side = state.side
+        label = scene.wanted(self.config, track)
+        if label is None or side.at - state.counted < self._cooldown_ns:
+            return
+        state.counted = side.at
+        direction: Direction = "forward" if side.net > 0 else "backward"
+        scene.report("line", "crossed", self.config, side.moment, track, label, direction=direction)

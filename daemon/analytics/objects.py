@@ -1,0 +1,63 @@
+"""Objects: one appears in the picture, and is gone."""
+
+from __future__ import annotations
+
+from daemon.analytics.event import EndReason
+from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.timeline import Moment
+from daemon.analytics.track import Track
+from daemon.rule_config import ObjectConfig
+
+_EVERYWHERE = 1e9  # pixels
+
+
+class _ObjectState(State):
+    """Attributes:
+    label: None until the object is reported.
+    """
+
+    __slots__ = ("began", "label", "moment")
+
+    def __init__(self, began: int, moment: Moment) -> None:
+        super().__init__()
+        self.began, self.moment = began, moment
+        self.label: str | None = None
+
+
+class ObjectEvaluator:
+    """Implements `Evaluator` for all of the picture."""
+
+    weight = 1.0
+
+    def __init__(self, config: ObjectConfig) -> None:
+        self.config = config
+
+    def fit(self, width: int, height: int) -> None:
+        """It has no place."""
+
+    def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - it has no place
+        return _ObjectState(scene.now, scene.timeline.moment())
+
+    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
+        assert isinstance(state, _ObjectState)  # noqa: S101
+        state.x, state.y, state.clearance, state.due = path[2], path[3], _EVERYWHERE, NEVER
+        if state.label is not None:
+            return
+        state.label = scene.wanted(self.config, track)
+        if state.label is None:
+            state.due = scene.now + RETRY_NS
+            return
+        scene.report("object", "appeared", self.config, state.moment, track, state.label)
+
+    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+        assert isinstance(state, _ObjectState)  # noqa: S101
+        if state.label is None:
+            return
+        dwell_ns, last = track.stamp.at - state.began, Moment(track.stamp.frame, track.stamp)
+        scene.report("object", "left", self.config, last, track, state.label, dwell_ns=dwell_ns, reason=reason)
+
+    def settle(self, scene: Scene) -> None:
+        """Each object is reported alone."""
+
+    def close(self, scene: Scene, reason: EndReason) -> None:
+        """Likewise."""

@@ -1,0 +1,78 @@
+"""The rules of all sources, and the stage that gives them each frame's tracks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+from daemon.analytics.scene import OnEvent
+from daemon.analytics.source_rules import RuleSet, SourceRules
+from daemon.pipeline.frames import FrameInfo
+from detectors.detections import Detections
+
+
+class RuleBook:
+    """The rules of all sources, with their state. It outlives models and lanes, and any thread may change it.
+
+    Args:
+        on_event: called with each event, in a source's order, by a lane or by the thread that changes rules. It must
+            return soon, and must not call this object.
+    """
+
+    def __init__(self, on_event: OnEvent) -> None:
+        self._on_event = on_event
+        self._sources: dict[str, SourceRules] = {}
+        self._lock = threading.Lock()  # of changes
+
+    def update(self, rules: Mapping[str, RuleSet]) -> None:
+        """Replace the rules of these sources.
+
+        A rule that is equal to one of before keeps the state of its tracks.
+        """
+        with self._lock:
+            for source, own in rules.items():
+                there = self._sources.get(source)
+                if there is None and own.rules:
+                    there = SourceRules(source, self._on_event)
+                if there is not None:
+                    there.update(own)
+                    self._sources[source] = there
+                if there is not None and not own.rules:
+                    del self._sources[source]
+
+    def source_down(self, source: str) -> None:
+        """End the events of a source that gives no more frames, for now or for ever."""
+        if there := self._sources.get(source):
+            there.end("source_down")
+
+    def forget(self, source: str) -> None:
+        """Remove a source. Its last frames may still be in a lane: they count no more."""
+        with self._lock:
+            if there := self._sources.pop(source, None):
+                there.end("source_down", close=True)
+
+    def rules_of(self, source: str) -> SourceRules | None:
+        """The rules of a source; None if it has none."""
+        return self._sources.get(source)
+
+    def observe(self, frame: FrameInfo, found: Detections, labels: tuple[str, ...]) -> None:
+        """The next frame of a source."""
+        there = self._sources.get(frame.source)
+        if there is not None and found.tracks is not None:
+            there.observe(frame, found.tracks, labels)
+
+
+class RulesStage:
+    """Implements `Stage`, behind the tracker, for one model: it changes nothing, and gives each frame to the rules.
+
+    Args:
+        labels: of the model.
+    """
+
+    def __init__(self, book: RuleBook, labels: tuple[str, ...]) -> None:
+        self._book, self._labels = book, labels
+
+    def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
+        for frame, seen in zip(frames, found):
+            self._book.observe(frame, seen, self._labels)
+        return found

@@ -1,0 +1,136 @@
+"""One source as its rules see it: time, labels, the picture's size, and a place for events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+from daemon.analytics.event import EndReason, Event, Kind, Phase
+from daemon.analytics.timeline import Moment, Timeline
+from daemon.analytics.track import Track
+from daemon.rule_config import RuleBase
+
+OnEvent = Callable[[Event], None]
+Direction = Literal["forward", "backward"]
+NEVER = 1 << 62  # ns
+RETRY_NS = 500_000_000  # a track that a rule does not want may change its label, or its size
+
+
+class State:
+    """A track as one rule sees it.
+
+    Attributes:
+        x, y: the anchor when the rule last looked at it.
+        clearance: while the anchor stays closer than this to (x, y), nothing changes for the rule; negative: none.
+        due: time at which something may change though the anchor does not move, ns.
+    """
+
+    __slots__ = ("clearance", "due", "x", "y")
+
+    def __init__(self) -> None:
+        self.x = self.y = 0.0
+        self.clearance = -1.0
+        self.due = NEVER
+
+
+class Scene:
+    """Attributes:
+    labels: of the model that found the newest frame's boxes.
+    width, height: of the newest frame, pixels.
+    """
+
+    def __init__(self, source: str, on_event: OnEvent, timeline: Timeline) -> None:
+        self.source, self.timeline = source, timeline
+        self.labels: tuple[str, ...] = ()
+        self.width = self.height = 1
+        self._on_event = on_event
+
+    @property
+    def now(self) -> int:
+        return self.timeline.stamp.at
+
+    def wanted(self, rule: RuleBase, track: Track) -> str | None:
+        """The track's label, if the rule is for an object with this label and size; otherwise None."""
+        label = self.labels[track.class_id] if track.class_id < len(self.labels) else str(track.class_id)
+        x0, y0, x1, y1 = track.box
+        area = (x1 - x0) * (y1 - y0) / (self.width * self.height)
+        return label if rule.wants(label, min(1.0, max(0.0, area))) else None
+
+    def report(
+        self,
+        kind: Kind,
+        phase: Phase,
+        rule: RuleBase,
+        began: Moment,
+        track: Track,
+        label: str,
+        *,
+        direction: Direction | None = None,
+        dwell_ns: int | None = None,
+        reason: EndReason | None = None,
+    ) -> None:
+        """Report an event about a track."""
+        x0, y0, x1, y1 = track.box
+        event = Event(
+            kind,
+            phase,
+            self.source,
+            rule.name,
+            began=began.frame,
+            confirmed=self.timeline.stamp.frame,
+            track=track.id,
+            label=label,
+            box=(x0, y0, x1, y1),
+            direction=direction,
+            dwell_ns=dwell_ns,
+            reason=reason,
+            unseen=self.timeline.unseen(began.before),
+        )
+        self._on_event(event)
+
+    def report_crowd(
+        self, phase: Phase, rule: RuleBase, began: Moment, count: int, reason: EndReason | None = None
+    ) -> None:
+        """Report an event about all tracks in a zone."""
+        unseen = self.timeline.unseen(began.before)
+        frame = self.timeline.stamp.frame
+        self._on_event(
+            Event("crowd", phase, self.source, rule.name, began.frame, frame, count=count, reason=reason, unseen=unseen)
+        )
+
+
+class Evaluator(Protocol):
+    """One rule of one source, and its tracks' states.
+
+    The anchor is in the horizontal middle of the box. `weight` is the share of the lower edge in its height, and the
+    upper edge has the rest.
+    """
+
+    @property
+    def config(self) -> RuleBase: ...
+    @property
+    def weight(self) -> float: ...
+
+    def fit(self, width: int, height: int) -> None:
+        """Place the rule in a picture of this size."""
+        ...
+
+    def start(self, x: float, y: float, scene: Scene) -> State:
+        """A track whose anchor is seen for the first time, at (x, y)."""
+        ...
+
+    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
+        """The anchor's path from the frame in which the track was last seen to the newest frame."""
+        ...
+
+    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+        """The track, the source, the rule, or its time is over."""
+        ...
+
+    def settle(self, scene: Scene) -> None:
+        """All tracks of a frame have been seen."""
+        ...
+
+    def close(self, scene: Scene, reason: EndReason) -> None:
+        """All states have ended, because the source, the rule, or its time is over."""
+        ...

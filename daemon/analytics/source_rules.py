@@ -1,0 +1,282 @@
+"""The rules of one source, and the tracks that they follow.
+
+Most tracks are far from every edge in most frames. So each track has a circle in which no rule needs to look at it,
+and a time before which none needs to. A track costs more than that comparison only when it leaves the circle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from daemon.analytics.event import EndReason
+from daemon.analytics.gates import GateEvaluator
+from daemon.analytics.lines import LineEvaluator
+from daemon.analytics.objects import ObjectEvaluator
+from daemon.analytics.placed import weight_of
+from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
+from daemon.analytics.timeline import Timeline
+from daemon.analytics.track import Box, Track
+from daemon.analytics.zones import ZoneEvaluator
+from daemon.pipeline.frames import FrameInfo
+from daemon.rule_config import GateConfig, LineConfig, PlacedRule, RuleConfig, ZoneConfig
+from daemon.schedule import Schedule
+from detectors.detections import Tracks
+
+log = structlog.get_logger(__name__)
+_OTHER_ASPECT = 0.02  # share
+_EVERYWHERE = 1e9  # pixels
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """Attributes:
+    lost_after_ns: a track that is not seen for longer is lost; the tracker's own limit.
+    """
+
+    rules: Sequence[RuleConfig]
+    lost_after_ns: int
+
+
+class _Active:
+    """Whether a rule is active now, by its schedule."""
+
+    __slots__ = ("_begin", "_end", "schedule", "value")
+
+    def __init__(self, schedule: Schedule | None) -> None:
+        self.schedule = schedule
+        self.value = schedule is None
+        self._begin = self._end = 0
+
+    def turns(self, utc_ns: int) -> bool:
+        """Look at the clock; returns whether the value is another one."""
+        if self.schedule is None or self._begin <= utc_ns < self._end:
+            return False
+        before = self.value
+        self.value, self._begin, self._end = self.schedule.held(utc_ns)
+        return self.value != before
+
+
+class SourceRules:
+    """One lane at a time gives it frames. Other threads may call all other methods meanwhile."""
+
+    def __init__(self, source: str, on_event: OnEvent) -> None:
+        self._source, self._on_event = source, on_event
+        self._lock = threading.Lock()
+        self._lost_after_ns = 0
+        self._evaluators: list[Evaluator] = []
+        self._active: list[_Active] = []
+        self._has_schedules = self._closed = False
+        self._weight = 1.0  # of the lower edge in the anchor's height
+        self._one_anchor = True
+        self._tracks: dict[int, Track] = {}
+        self._next_loss = NEVER
+        self._scene: Scene | None = None  # from the first frame on
+
+    @property
+    def tracks(self) -> int:
+        """Number of tracks that are followed."""
+        return len(self._tracks)
+
+    def update(self, rules: RuleSet) -> None:
+        """Change the rules. A rule that is equal to one of before keeps its state."""
+        with self._lock:
+            self._lost_after_ns = rules.lost_after_ns
+            self._next_loss = 0
+            old = self._evaluators
+            kept = {index: old.index(same) for index, rule in enumerate(rules.rules) if (same := _equal(rule, old))}
+            for number in set(range(len(old))) - set(kept.values()):
+                self._end_rule(number, "rule_removed")
+            self._evaluators = [
+                old[kept[index]] if index in kept else _evaluator(rule) for index, rule in enumerate(rules.rules)
+            ]
+            self._active = [
+                self._active[kept[index]] if index in kept else _Active(rule.schedule)
+                for index, rule in enumerate(rules.rules)
+            ]
+            for track in self._tracks.values():
+                track.states = [
+                    track.states[kept[index]] if index in kept else None for index in range(len(self._evaluators))
+                ]
+                track.square_radius = -1.0
+            self._has_schedules = any(active.schedule for active in self._active)
+            weights = {weight_of(rule.anchor) for rule in rules.rules if isinstance(rule, PlacedRule)} or {1.0}
+            self._weight, self._one_anchor = next(iter(weights)), len(weights) == 1
+            if self._scene:
+                for evaluator in self._evaluators:
+                    evaluator.fit(self._scene.width, self._scene.height)
+
+    def end(self, reason: EndReason, *, close: bool = False) -> None:
+        """End all tracks, as when the source is down.
+
+        Args:
+            close: frames that are still in a lane do not count.
+        """
+        with self._lock:
+            self._closed = self._closed or close
+            for number in range(len(self._evaluators)):
+                self._end_rule(number, reason)
+            self._tracks.clear()
+            self._next_loss = NEVER
+
+    def observe(self, frame: FrameInfo, tracks: Tracks, labels: tuple[str, ...]) -> None:
+        """The next frame of the source, and its confirmed tracks."""
+        with self._lock:
+            if self._closed or not self._evaluators:
+                return
+            scene = self._begin(frame)
+            if scene is None:
+                return
+            scene.labels = labels
+            if self._has_schedules:
+                self._look_at_clock(frame.captured_at)
+            if len(tracks.id):
+                self._follow(tracks, scene)
+            now = scene.now
+            if now > self._next_loss:
+                self._end_lost(now, scene)
+            for evaluator in self._evaluators:
+                evaluator.settle(scene)
+
+    def _begin(self, frame: FrameInfo) -> Scene | None:
+        """Let time go on; None if the frame is not newer than the last one."""
+        scene = self._scene
+        if scene is None:
+            scene = self._scene = Scene(self._source, self._on_event, Timeline(frame))
+            self._fit(scene, frame)
+            return scene
+        if frame.seq <= scene.timeline.stamp.frame.seq:
+            return None
+        scene.timeline.advance(frame)
+        if frame.width != scene.width or frame.height != scene.height:
+            self._fit(scene, frame)
+        return scene
+
+    def _fit(self, scene: Scene, frame: FrameInfo) -> None:
+        """Place the rules in pictures of another size."""
+        across, down = frame.width / scene.width, frame.height / scene.height
+        if self._tracks and abs(across / down - 1) > _OTHER_ASPECT:
+            log.warning(
+                "the pictures have another aspect ratio: look whether the rules still fit",
+                source=self._source, before=f"{scene.width}x{scene.height}", now=f"{frame.width}x{frame.height}",
+            )  # fmt: skip
+        scene.width, scene.height = frame.width, frame.height
+        for evaluator in self._evaluators:
+            evaluator.fit(frame.width, frame.height)
+        for track in self._tracks.values():
+            track.scale(across, down)
+            for state in track.states:
+                if state is not None:
+                    state.clearance = -1.0
+
+    def _follow(self, tracks: Tracks, scene: Scene) -> None:
+        stamp, known = scene.timeline.stamp, self._tracks
+        now, low = stamp.at, self._weight
+        high = 1.0 - low
+        for id, class_id, box in zip(tracks.id.tolist(), tracks.class_id.tolist(), tracks.xyxy.tolist()):
+            track = known.get(id)
+            if track is None:
+                if id > 0:
+                    self._add(id, class_id, box, scene)
+                continue
+            x2 = box[0] + box[2] - track.x2
+            y = high * box[1] + low * box[3] - track.y
+            is_near = 0.25 * x2 * x2 + y * y < track.square_radius
+            if is_near and now < track.due:
+                track.box, track.stamp = box, stamp
+                continue
+            track.class_id = class_id
+            before, track.box = track.box, track.completed(box, scene.width, scene.height, now)
+            if is_near and now < track.rules_due and track.is_plain:
+                track.due = min(track.rules_due, track.refresh_due)
+            else:
+                self._step(track, before, scene)
+            track.stamp = stamp
+
+    def _add(self, id: int, class_id: int, box: Box, scene: Scene) -> None:
+        track = self._tracks[id] = Track(id, len(self._evaluators))
+        track.class_id, track.stamp = class_id, scene.timeline.stamp
+        track.box = track.completed(box, scene.width, scene.height, scene.now)
+        self._step(track, track.box, scene)
+        self._next_loss = min(self._next_loss, scene.now + self._lost_after_ns)
+
+    def _step(self, track: Track, before: Box, scene: Scene) -> None:
+        """Let the rules look at a track that one of them may have something to say about.
+
+        Args:
+            before: its box in the frame in which it was last seen.
+        """
+        now, radius, due = scene.now, _EVERYWHERE, NEVER
+        x0, y0, x1, y1 = track.box
+        x, height = 0.5 * (x0 + x1), y1 - y0
+        for number, evaluator in enumerate(self._evaluators):
+            state, weight = track.states[number], evaluator.weight
+            y = y0 + height * weight
+            if state is None:
+                if not self._active[number].value:
+                    continue
+                state = track.states[number] = evaluator.start(x, y, scene)
+                evaluator.step(state, track, (x, y, x, y), scene)
+                room = state.clearance
+            else:
+                dx, dy, room = x - state.x, y - state.y, state.clearance
+                away = dx * dx + dy * dy
+                if room > 0 and away < room * room and now < state.due:
+                    room -= away**0.5
+                else:
+                    path = 0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight, x, y
+                    evaluator.step(state, track, path, scene)
+                    room = state.clearance
+            radius, due = room if room < radius else radius, state.due if state.due < due else due
+        track.x2, track.y = x0 + x1, y0 + height * self._weight
+        track.rules_due, track.due = due, min(due, track.refresh_due)
+        is_open = radius > 0 and track.is_plain and self._one_anchor
+        track.square_radius = radius * radius if is_open else -1.0
+
+    def _end_lost(self, now: int, scene: Scene) -> None:
+        """End the tracks that were not seen for too long."""
+        first = NEVER
+        for track in list(self._tracks.values()):
+            last = track.stamp.at
+            if now - last > self._lost_after_ns:
+                del self._tracks[track.id]
+                for evaluator, state in zip(self._evaluators, track.states):
+                    if state is not None:
+                        evaluator.end(state, track, scene, "left" if track.is_cut else "lost")
+            else:
+                first = min(first, last)
+        self._next_loss = first + self._lost_after_ns
+
+    def _look_at_clock(self, utc_ns: int) -> None:
+        for number, active in enumerate(self._active):
+            if active.turns(utc_ns):
+                if not active.value:
+                    self._end_rule(number, "inactive")
+                for track in self._tracks.values():
+                    track.square_radius = -1.0
+
+    def _end_rule(self, number: int, reason: EndReason) -> None:
+        """End the states of one rule."""
+        scene, evaluator = self._scene, self._evaluators[number]
+        if scene is None:
+            return
+        for track in self._tracks.values():
+            if (state := track.states[number]) is not None:
+                track.states[number] = None
+                evaluator.end(state, track, scene, reason)
+        evaluator.close(scene, reason)
+
+
+def _equal(rule: RuleConfig, evaluators: Sequence[Evaluator]) -> Evaluator | None:
+    return next((evaluator for evaluator in evaluators if evaluator.config == rule), None)
+
+
+def _evaluator(rule: RuleConfig) -> Evaluator:
+    if isinstance(rule, ZoneConfig):
+        return ZoneEvaluator(rule)
+    if isinstance(rule, LineConfig):
+        return LineEvaluator(rule)
+    return GateEvaluator(rule) if isinstance(rule, GateConfig) else ObjectEvaluator(rule)

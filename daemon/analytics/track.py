@@ -1,0 +1,108 @@
+"""A confirmed track as rules see it: its box, completed where something hides a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from daemon.analytics.timeline import Stamp
+
+Box = Sequence[float]  # x0, y0, x1, y1
+
+_REFRESH_NS = 500_000_000
+_MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
+_HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
+_AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
+_FAR_TOP = 0.5  # of the loss in height, for the upper edge
+_BLEND = 0.5
+_MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
+
+
+class Track:
+    """Attributes:
+    box: in the newest frame that shows the track, completed.
+    stamp: that frame.
+    x2, y: twice the horizontal centre, and the height of the anchor, where all rules looked at the track.
+    square_radius: while the square of the anchor's distance to that place is less, no rule needs to look.
+    rules_due: time at which a rule looks in any case, ns.
+    due: that time, or an earlier one at which the size must be looked at.
+    refresh_due: time at which the size must be looked at.
+    states: one for each rule of the source; None where the rule does not know the track yet.
+    is_cut: the picture's edge cuts the box.
+    is_plain: neither does it, nor does something hide a part of the object.
+    """
+
+    __slots__ = (
+        "_hidden_since", "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "due", "id",
+        "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp", "states", "x2", "y",
+    )  # fmt: skip
+
+    def __init__(self, id: int, rules: int) -> None:
+        self.id, self.class_id = id, 0
+        self.box: Box = (0.0, 0.0, 0.0, 0.0)
+        self.stamp: Stamp
+        self.x2 = self.y = 0.0
+        self.square_radius = -1.0
+        self.due = self.rules_due = self.refresh_due = 0
+        self.states: list[Any] = [None] * rules
+        self.is_cut, self.is_plain = False, True
+        self._steady_width = self._steady_height = self._steady_top = 0.0
+        self._hidden_since = 0
+
+    @property
+    def height(self) -> float:
+        return self.box[3] - self.box[1]
+
+    def scale(self, across: float, down: float) -> None:
+        """The pictures have another size from now on."""
+        x0, y0, x1, y1 = self.box
+        self.box = (x0 * across, y0 * down, x1 * across, y1 * down)
+        self._steady_width *= across
+        self._steady_height *= down
+        self._steady_top *= down
+        self.square_radius = -1.0
+
+    def completed(self, box: Box, width: int, height: int, now: int) -> Box:
+        """The box with its size before a part of it was hidden.
+
+        Where the lower part of an object disappears behind another one, its lower edge jumps up and its upper edge
+        does not. The picture's edges cut boxes in the same way.
+        """
+        x0, y0, x1, y1 = box
+        across, down = width * _MARGIN, height * _MARGIN
+        left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
+        self.is_cut = left or right or bottom or y0 <= down
+        if not self._steady_height:
+            self._refresh(box, now, 1.0)
+            self.is_plain = not self.is_cut
+            return box
+        if self.is_cut:
+            self.is_plain = False
+            if left != right:
+                x0, x1 = (min(x0, x1 - self._steady_width), x1) if left else (x0, max(x1, x0 + self._steady_width))
+            return x0, y0, x1, max(y1, y0 + self._steady_height) if bottom else y1
+        if self._is_hidden(x1 - x0, y0, y1 - y0, now):
+            return x0, y0, x1, max(y1, y0 + self._steady_height)
+        if now >= self.refresh_due or not self.is_plain:
+            self._refresh(box, now, _BLEND if self.is_plain else 1.0)
+        return box
+
+    def _is_hidden(self, width: float, top: float, height: float, now: int) -> bool:
+        share = height / self._steady_height
+        if self._hidden_since:
+            if share < _NOT_HIDDEN and width > _AS_WIDE * self._steady_width:
+                return now - self._hidden_since < _MAX_HIDDEN_NS
+            return False
+        lost = self._steady_height - height
+        is_flat = share < _HIDDEN and width > _AS_WIDE * self._steady_width
+        if is_flat and abs(top - self._steady_top) < _FAR_TOP * lost:
+            self.is_plain, self._hidden_since = False, max(1, now)
+            return True
+        return False
+
+    def _refresh(self, box: Box, now: int, share: float) -> None:
+        x0, y0, x1, y1 = box
+        self._steady_width += share * (x1 - x0 - self._steady_width)
+        self._steady_height += share * (y1 - y0 - self._steady_height)
+        self._steady_top = y0
+        self.refresh_due, self._hidden_since, self.is_plain = now + _REFRESH_NS, 0, True

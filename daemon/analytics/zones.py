@@ -1,0 +1,201 @@
+"""Zones: an object enters, stays, and leaves; too many objects are a crowd."""
+
+from __future__ import annotations
+
+import math
+
+from daemon.analytics.event import EndReason
+from daemon.analytics.placed import PlacedEvaluator, ns_of
+from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.timeline import Moment
+from daemon.analytics.track import Track
+from daemon.geometry import crossing, crossing_share, orientation
+from daemon.rule_config import CrowdConfig, ZoneConfig
+
+_FAR = 1e18
+
+
+class _Visit:
+    """A confirmed stay.
+
+    Attributes:
+        entered: the time of its begin, ns.
+        until: the time at which the object was last known to be inside, ns.
+        dwells: number of dwell times that are over.
+    """
+
+    __slots__ = ("dwells", "entered", "label", "moment", "until")
+
+    def __init__(self, label: str, entered: int, moment: Moment) -> None:
+        self.label, self.entered, self.moment = label, entered, moment
+        self.until, self.dwells = entered, 0
+
+
+class _ZoneState(State):
+    """Attributes:
+    flags: whether the anchor is inside each polygon.
+    within: whether it is inside any.
+    since: the time from which it is within, or not, ns.
+    moment: the frame that first shows it.
+    visit: from its confirmation to the confirmation of its end.
+    """
+
+    __slots__ = ("flags", "moment", "since", "visit", "within")
+
+    def __init__(self, flags: list[bool], since: int, moment: Moment) -> None:
+        super().__init__()
+        self.flags, self.since, self.moment = flags, since, moment
+        self.within = any(flags)
+        self.visit: _Visit | None = None
+
+
+class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
+    """Implements `Evaluator` with the exact times at which the anchor's path crosses the zone's edges."""
+
+    closed = True
+
+    def __init__(self, config: ZoneConfig) -> None:
+        super().__init__(config)
+        self._enter_ns, self._exit_ns = ns_of(config.enter_s), ns_of(config.exit_s)
+        self._dwells = [ns_of(seconds) for seconds in config.dwell_s]
+        self._visits = 0
+        self._crowd = Crowd(config, config.crowd) if config.crowd else None
+
+    def start(self, x: float, y: float, scene: Scene) -> State:
+        flags = self._look(x, y, x, y)[0]
+        return _ZoneState(flags, scene.now, scene.timeline.moment())
+
+    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
+        assert isinstance(state, _ZoneState)  # noqa: S101
+        found, crossings, clearance = self._look(*path)
+        begin, now = track.stamp.at, scene.now
+        for share, number in crossings:
+            state.flags[number] = not state.flags[number]
+            if state.within != any(state.flags):
+                self._turn(state, begin + round(share * (now - begin)), track, scene)
+        if found != state.flags:  # the picture has another size
+            state.flags = found
+            if state.within != any(found):
+                self._turn(state, now, track, scene)
+        self._confirm(state, now, track, scene)
+        state.x, state.y, state.clearance = path[2], path[3], clearance
+        state.due = self._due(state, now)
+
+    def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
+        assert isinstance(state, _ZoneState)  # noqa: S101
+        if state.visit is None:
+            return
+        if state.within:
+            moment = Moment(track.stamp.frame, track.stamp)
+            self._leave(state, track, moment, scene, reason)
+        else:
+            self._leave(state, track, state.moment, scene, "left" if reason == "lost" else reason)
+
+    def settle(self, scene: Scene) -> None:
+        if self._crowd:
+            self._crowd.update(self._visits, scene)
+
+    def close(self, scene: Scene, reason: EndReason) -> None:
+        if self._crowd:
+            self._crowd.end(self._visits, scene, reason)
+
+    def _look(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
+        """Polygons that hold (x, y), crossings on the path to it, and its distance to the nearest edge."""
+        found, crossings, nearest = [], [], _FAR
+        for number, edges in enumerate(self.outlines):
+            inside = False
+            for edge in edges:
+                ax, ay, bx, by = edge
+                if (ay > y) != (by > y):
+                    side = orientation(ax, ay, bx, by, x, y)
+                    inside ^= side > 0 if by > ay else side < 0
+                dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
+                along, length = rx * dx + ry * dy, dx * dx + dy * dy
+                if along <= 0:
+                    square = rx * rx + ry * ry
+                elif along >= length:
+                    square = (x - bx) * (x - bx) + (y - by) * (y - by)
+                else:
+                    across = rx * dy - ry * dx
+                    square = across * across / length
+                nearest = min(nearest, square)
+                if crossing(px, py, x, y, edge):
+                    crossings.append((crossing_share(px, py, x, y, edge), number))
+            found.append(inside)
+        if len(crossings) > 1:
+            crossings.sort()
+        return found, crossings, math.sqrt(nearest)
+
+    def _turn(self, state: _ZoneState, at: int, track: Track, scene: Scene) -> None:
+        """The anchor goes in or out at this time."""
+        self._confirm(state, at, track, scene)
+        state.within, state.since, state.moment = not state.within, at, scene.timeline.moment()
+
+    def _confirm(self, state: _ZoneState, until: int, track: Track, scene: Scene) -> None:
+        """The anchor was within, or not, from `since` up to this time."""
+        visit = state.visit
+        if not state.within:
+            if visit and until - state.since >= self._exit_ns:
+                self._leave(state, track, state.moment, scene, "left")
+            return
+        if not visit:
+            if until - state.since < self._enter_ns or (label := scene.wanted(self.config, track)) is None:
+                return
+            visit = state.visit = _Visit(label, state.since, state.moment)
+            self._visits += 1
+            scene.report("zone", "entered", self.config, visit.moment, track, label)
+        visit.until = until
+        while visit.dwells < len(self._dwells) and until - visit.entered >= self._dwells[visit.dwells]:
+            visit.dwells += 1
+            dwell_ns = until - visit.entered
+            scene.report("zone", "dwell", self.config, visit.moment, track, visit.label, dwell_ns=dwell_ns)
+
+    def _leave(self, state: _ZoneState, track: Track, moment: Moment, scene: Scene, reason: EndReason) -> None:
+        visit, state.visit = state.visit, None
+        assert visit is not None  # noqa: S101
+        self._visits -= 1
+        until = track.stamp.at if state.within else state.since
+        scene.report(
+            "zone", "left", self.config, moment, track, visit.label,
+            dwell_ns=until - visit.entered, reason=reason,
+        )  # fmt: skip
+
+    def _due(self, state: _ZoneState, now: int) -> int:
+        """The time at which a stay or its end is confirmed, or a dwell time is over, if the anchor does not move."""
+        visit = state.visit
+        if not state.within:
+            return state.since + self._exit_ns if visit else NEVER
+        if not visit:
+            due = state.since + self._enter_ns
+            return due if due > now else now + RETRY_NS
+        return visit.entered + self._dwells[visit.dwells] if visit.dwells < len(self._dwells) else NEVER
+
+
+class Crowd:
+    """Too many tracks in a zone, for a while."""
+
+    def __init__(self, rule: ZoneConfig, config: CrowdConfig) -> None:
+        self._rule, self._config = rule, config
+        self._wait_ns = ns_of(config.for_s)
+        self._over = False
+        self._turned: tuple[int, Moment] | None = None  # since when it is the other way round
+
+    def update(self, visits: int, scene: Scene) -> None:
+        """The number of tracks in the newest frame."""
+        turned = visits <= self._config.end if self._over else visits > self._config.over
+        if not turned:
+            self._turned = None
+            return
+        if self._turned is None:
+            self._turned = scene.now, scene.timeline.moment()
+        since, moment = self._turned
+        if scene.now - since >= self._wait_ns:
+            self._over, self._turned = not self._over, None
+            scene.report_crowd("over" if self._over else "under", self._rule, moment, visits)
+
+    def end(self, visits: int, scene: Scene, reason: EndReason) -> None:
+        """The zone no longer counts."""
+        if self._over:
+            self._over = False
+            scene.report_crowd("under", self._rule, scene.timeline.moment(), visits, reason)
+        self._turned = None

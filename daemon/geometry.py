@@ -1,0 +1,159 @@
+"""Plane geometry of rules: sides, crossings, distances, points in polygons. The signs are exact for any floats.
+
+Coordinates are those of a picture: x to the right, y downwards. As seen from a line's first point towards its second,
+a point with a positive orientation lies on the right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+Point = tuple[float, float]
+Edge = tuple[float, float, float, float]  # from (x, y) to (x, y)
+
+# The relative error of the determinant in double precision, as Shewchuk's orient2d bounds it.
+_ERROR = 3.3306690738754716e-16
+
+
+def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
+    """1 if c lies on the right of the line from a to b, -1 on the left, 0 on the line."""
+    one, other = (bx - ax) * (cy - ay), (by - ay) * (cx - ax)
+    value, bound = one - other, _ERROR * (abs(one) + abs(other))
+    if value > bound:
+        return 1
+    if value < -bound:
+        return -1
+    return _exact_orientation(ax, ay, bx, by, cx, cy)
+
+
+def _exact_orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
+    """Products of tiny differences may underflow to 0, so even a 0 is computed again."""
+    if (ax == bx and ay == by) or (ax == cx and ay == cy) or (bx == cx and by == cy):
+        return 0
+    x0, y0, x1, y1, x2, y2 = map(Fraction, (ax, ay, bx, by, cx, cy))
+    value = (x1 - x0) * (y2 - y0) - (y1 - y0) * (x2 - x0)
+    return (value > 0) - (value < 0)
+
+
+def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
+    """1 if the path from p to q crosses the edge from its left to its right, -1 from right to left, otherwise 0.
+
+    Where a point lies on a line, the path counts as moved a tiny bit to the right, and a tinier bit down. So a path
+    that turns on an edge, or passes through a corner, crosses as often as it changes sides, and `is_inside` agrees.
+    """
+    ax, ay, bx, by = edge
+    # Most paths are far from most edges.
+    if (px < ax and px < bx and qx < ax and qx < bx) or (px > ax and px > bx and qx > ax and qx > bx):
+        return 0
+    if (py < ay and py < by and qy < ay and qy < by) or (py > ay and py > by and qy > ay and qy > by):
+        return 0
+    from_right = (orientation(ax, ay, bx, by, px, py) or _side_on_edge(edge)) > 0
+    to_right = (orientation(ax, ay, bx, by, qx, qy) or _side_on_edge(edge)) > 0
+    if from_right == to_right:
+        return 0
+    on_path = -_side_on_edge((px, py, qx, qy))
+    if ((orientation(px, py, qx, qy, ax, ay) or on_path) > 0) == ((orientation(px, py, qx, qy, bx, by) or on_path) > 0):
+        return 0
+    return 1 if to_right else -1
+
+
+def _side_on_edge(edge: Edge) -> int:
+    """The side on which a point of the edge's line counts."""
+    ax, ay, bx, by = edge
+    if ay != by:
+        return 1 if by < ay else -1
+    return 1 if bx > ax else -1
+
+
+def crossing_share(px: float, py: float, qx: float, qy: float, edge: Edge) -> float:
+    """The share of the path from p to q, 0 to 1, after which it meets the line of the edge."""
+    ax, ay, bx, by = edge
+    before = (bx - ax) * (py - ay) - (by - ay) * (px - ax)
+    after = (bx - ax) * (qy - ay) - (by - ay) * (qx - ax)
+    if before == after:
+        return 1.0
+    return min(1.0, max(0.0, before / (before - after)))
+
+
+def square_distance(x: float, y: float, edge: Edge) -> float:
+    """The square of the distance of a point to an edge."""
+    ax, ay, bx, by = edge
+    dx, dy = bx - ax, by - ay
+    x, y = x - ax, y - ay
+    along, length = x * dx + y * dy, dx * dx + dy * dy
+    if along <= 0:
+        return x * x + y * y
+    if along >= length:
+        x, y = x - dx, y - dy
+        return x * x + y * y
+    across = x * dy - y * dx
+    return across * across / length
+
+
+def is_inside(x: float, y: float, edges: Sequence[Edge]) -> bool:
+    """Whether a point lies in the polygon of these edges. Of two polygons that share an edge, one has its points."""
+    inside = False
+    for ax, ay, bx, by in edges:
+        if (ay > y) != (by > y):
+            side = orientation(ax, ay, bx, by, x, y)
+            inside ^= side > 0 if by > ay else side < 0
+    return inside
+
+
+def edges_of(points: Sequence[Point], *, closed: bool) -> tuple[Edge, ...]:
+    """The edges of a polyline or, closed, of a polygon; edges without a length are left out."""
+    pairs = list(pairwise(points)) + ([(points[-1], points[0])] if closed else [])
+    return tuple((*a, *b) for a, b in pairs if a != b)
+
+
+def length_of(points: Sequence[Point]) -> float:
+    return sum(math.dist(a, b) for a, b in pairwise(points))
+
+
+def area_of(points: Sequence[Point]) -> float:
+    """The area of a polygon that does not cross itself."""
+    return abs(sum(ax * by - bx * ay for ax, ay, bx, by in edges_of(points, closed=True))) / 2
+
+
+def touching_edges(points: Sequence[Point]) -> tuple[int, int] | None:
+    """The numbers of two edges of a polygon that cross or touch, apart from neighbours at their corner; or None."""
+    edges = edges_of(points, closed=True)
+    count = len(edges)
+    for first in range(count):
+        for second in range(first + 1, count):
+            if second == first + 1 or (first == 0 and second == count - 1):
+                if _folds_back(edges[first], edges[second]) or _folds_back(edges[second], edges[first]):
+                    return first, second
+            elif _touch(edges[first], edges[second]):
+                return first, second
+    return None
+
+
+def _touch(one: Edge, other: Edge) -> bool:
+    """Whether two edges have a point in common."""
+    ax, ay, bx, by = one
+    cx, cy, dx, dy = other
+    c, d = orientation(ax, ay, bx, by, cx, cy), orientation(ax, ay, bx, by, dx, dy)
+    a, b = orientation(cx, cy, dx, dy, ax, ay), orientation(cx, cy, dx, dy, bx, by)
+    if c != d and a != b:
+        return True
+    on_one = (c == 0 and _is_between(one, cx, cy)) or (d == 0 and _is_between(one, dx, dy))
+    return on_one or (a == 0 and _is_between(other, ax, ay)) or (b == 0 and _is_between(other, bx, by))
+
+
+def _is_between(edge: Edge, x: float, y: float) -> bool:
+    """Whether a point of the edge's line lies within its ends."""
+    ax, ay, bx, by = edge
+    return min(ax, bx) <= x <= max(ax, bx) and min(ay, by) <= y <= max(ay, by)
+
+
+def _folds_back(one: Edge, following: Edge) -> bool:
+    """Whether the second edge begins where the first ends, and goes back over it."""
+    ax, ay, bx, by = one
+    cx, cy, dx, dy = following
+    if (bx, by) != (cx, cy) or orientation(ax, ay, bx, by, dx, dy) != 0:
+        return False
+    return (bx - ax) * (dx - cx) + (by - ay) * (dy - cy) < 0
