@@ -28,7 +28,8 @@ class AnalyticsStages:
         self.tracker, self.rules = Tracker(config), RuleBook(on_event)
         self.rules.update(_rule_sets(config))
 
-    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+    @staticmethod
+    def check(config: Config, labels: tuple[str, ...]) -> None:
         check_groups(config, labels)
         for source in config.active:
             check_labels(source.rules, labels, source.id)

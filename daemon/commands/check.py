@@ -234,7 +234,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         undo.callback(detector.close)
         for source in config.active:
             filter_of(source, detector.info.labels, defaults_of(config))
-        AnalyticsStages(config).check(config, detector.info.labels)
+        AnalyticsStages.check(config, detector.info.labels)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

@@ -39,7 +39,7 @@ def test_refused_in_one_line(own: str, tracking: str, message: str) -> None:
 def test_an_unknown_label_of_a_group_is_refused() -> None:
     config = _config("", "{groups: [[car, lorry]]}")
     with pytest.raises(ConfigError, match="the model has no label 'lorry'; it has person, car"):
-        AnalyticsStages(config).check(config, ("person", "car"))
+        AnalyticsStages.check(config, ("person", "car"))
 
 
 @pytest.mark.parametrize(
