@@ -16,6 +16,7 @@ from rich.table import Table
 
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
+from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
 from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
 from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
@@ -27,6 +28,7 @@ from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
 from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
+from daemon.rule_config import check_labels
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
@@ -58,11 +60,12 @@ class Opened:
     problem: str | None = None
 
 
-def check(config: Config, *, ports: bool = True) -> int:
+def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> int:
     """Print the result of all checks; the exit code is 0 only if all succeed.
 
     Args:
         ports: also try to bind the endpoints; a running daemon with this configuration holds them.
+        draw: folder for a picture of each source with its rules.
     """
     console = Console()
     if gpus():
@@ -90,6 +93,10 @@ def check(config: Config, *, ports: bool = True) -> int:
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
             _check_load(config, detector, backend, opened, console)
+        if detector and draw is not None:
+            pictures = [(row.source, row.image) for row in opened if row.image is not None]
+            for path in draw_rules(draw, pictures, detector):
+                console.print(f"drawn: {path}", highlight=False, soft_wrap=True, markup=False)
         failed = bool(problems) or any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before their memory is released
     return 0 if detector and not failed else 2
@@ -231,6 +238,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         undo.callback(detector.close)
         for source in config.active:
             filter_of(source, detector.info.labels, defaults_of(config))
+            check_labels(source.rules, detector.info.labels, source.id)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)
