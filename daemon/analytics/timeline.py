@@ -62,5 +62,5 @@ class Timeline:
 
     def unseen(self, since: Stamp) -> Unseen:
         """Frames lost between an earlier frame and the newest one."""
-        longest = next((gap for end, gap in self._gaps if end > since.at), 0)
-        return Unseen(self.stamp.lost - since.lost, longest)
+        longest_ns = next((gap for end, gap in self._gaps if end > since.at), 0)
+        return Unseen(self.stamp.lost - since.lost, longest_ns)

@@ -18,6 +18,7 @@ from daemon.analytics.journal import try_journal
 from daemon.analytics.stages import AnalyticsStages
 from daemon.appended_file import AppendedFile
 from daemon.clock import SystemClock
+from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
 from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
 from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
@@ -60,11 +61,12 @@ class Opened:
     problem: str | None = None
 
 
-def check(config: Config, *, ports: bool = True) -> int:
+def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> int:
     """Print the result of all checks; the exit code is 0 only if all succeed.
 
     Args:
         ports: also try to bind the endpoints; a running daemon with this configuration holds them.
+        draw: folder for a picture of each source with its rules.
     """
     console = Console()
     if gpus():
@@ -92,6 +94,10 @@ def check(config: Config, *, ports: bool = True) -> int:
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
         if detector:
             _check_load(config, detector, backend, opened, console)
+        if detector and draw is not None:
+            pictures = [(row.source, row.image) for row in opened if row.image is not None]
+            for path in draw_rules(draw, pictures, detector):
+                console.print(f"drawn: {path}", highlight=False, soft_wrap=True, markup=False)
         failed = bool(problems) or any(row.problem for row in opened)
         opened.clear()  # pictures on the GPU, before their memory is released
     return 0 if detector and not failed else 2

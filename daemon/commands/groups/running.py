@@ -47,7 +47,13 @@ def run(
 @click.command()
 @CONFIG
 @click.option("--running", is_flag=True, help="A daemon has this configuration's ports: do not try them.")
-def check(config: Path, running: bool) -> int:
+@click.option(
+    "--draw",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Write a picture of each source there, with its rules.",
+)
+def check(config: Path, running: bool, draw: Path | None) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
     from daemon.commands.check import check as run_check
     from daemon.config import LogConfig
@@ -57,7 +63,7 @@ def check(config: Path, running: bool) -> int:
     with logging(LogConfig(format="console")):
         loaded = load_effective(config)
         warn_if_overridden(loaded)
-        return run_check(loaded, ports=not running)
+        return run_check(loaded, ports=not running, draw=draw)
 
 
 @click.command()
