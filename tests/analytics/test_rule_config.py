@@ -16,7 +16,7 @@ LINES = "[[[0.1, 0.1], [0.5, 0.1]], [[0.1, 0.5], [0.5, 0.5]]]"
 
 def _text(*rules: str) -> str:
     rows = "".join(f"      - {{{rule}}}\n" for rule in rules)
-    return f"model: {{path: demo.onnx}}\nsources:\n  - id: cam\n    type: synthetic\n    rules:\n{rows}"
+    return f"model: {{path: demo.onnx}}\ntracking: {{enabled: true}}\nsources:\n  - id: cam\n    type: synthetic\n    rules:\n{rows}"
 
 
 def _zone(more: str = "", points: str = SQUARE) -> str:
@@ -25,6 +25,12 @@ def _zone(more: str = "", points: str = SQUARE) -> str:
 
 def _line(more: str = "", points: str = "[[0.1, 0.1], [0.9, 0.9]]") -> str:
     return f"type: line, name: street, points: {points}{more and ', '}{more}"
+
+
+def test_rules_without_tracks_are_refused() -> None:
+    text = _text("type: object, name: all").replace("enabled: true", "enabled: false")
+    with pytest.raises(ConfigError, match=r"sources\[0\].rules: rules need tracks; set tracking: true"):
+        config.parse(text)
 
 
 def test_every_key_can_be_set() -> None:
