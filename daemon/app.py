@@ -525,9 +525,9 @@ class App:
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
-        self.publisher.announce(source, session, state, reason, retry_in_s, format)
-        if state in ("down", "ended"):
+        if state in ("down", "ended"):  # its last events come before the word of it
             self._analytics.rules.source_down(source)
+        self.publisher.announce(source, session, state, reason, retry_in_s, format)
 
     def _forget(self, source: str) -> None:
         self.publisher.forget(source)

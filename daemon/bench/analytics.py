@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics.track_stage import Tracker, TrackerStage
+from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
@@ -53,12 +54,14 @@ class TrackingCost:
         objects: in the picture.
         median, minimum: over batches.
         peer: median of the peer, one frame a call; None if it is not installed.
+        rules: median of four rules a source, beside the tracker.
     """
 
     objects: int
     median: float
     minimum: float
     peer: float | None
+    rules: float
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
         )
         stage = TrackerStage(Tracker(config), _LABELS)
         costs = [cost / options.sources for cost in _costs(partial(_call, stage), batches)[_WARMUP:]]
-        rows.append(TrackingCost(objects, _us(median(costs)), _us(min(costs)), _peer_cost(peer, batches)))
+        rules = round(rules_cost(objects, sources=options.sources, frames=options.frames).frame_us, 1)
+        rows.append(TrackingCost(objects, _us(median(costs)), _us(min(costs)), _peer_cost(peer, batches), rules))
     return AnalyticsCost(options.sources, name, rows)
 
 

@@ -84,8 +84,8 @@ def overhead(found: Overhead) -> Table:
 
 def analytics(found: AnalyticsCost) -> Table:
     """Result of `lookout bench part analytics`."""
-    head = ("objects", "CPU, us/frame", "least", "the peer, us/frame")
-    rows = [(str(row.objects), number(row.median), number(row.minimum), number(row.peer)) for row in found.tracking]
+    head = ("objects", "tracking, CPU us/frame", "least", "four rules, us/frame", "the peer's tracking, us/frame")
+    rows = [(str(row.objects), *map(number, (row.median, row.minimum, row.rules, row.peer))) for row in found.tracking]
     return Table(f"Tracking, a frame of each of {found.sources} sources a batch. Peer: {found.peer}", head, rows)
 
 

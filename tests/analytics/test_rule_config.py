@@ -16,7 +16,10 @@ LINES = "[[[0.1, 0.1], [0.5, 0.1]], [[0.1, 0.5], [0.5, 0.5]]]"
 
 def _text(*rules: str) -> str:
     rows = "".join(f"      - {{{rule}}}\n" for rule in rules)
-    return f"model: {{path: demo.onnx}}\ntracking: {{enabled: true}}\nsources:\n  - id: cam\n    type: synthetic\n    rules:\n{rows}"
+    head = (
+        "model: {path: demo.onnx}\ntracking: {enabled: true}\nsources:\n  - id: cam\n    type: synthetic\n    rules:\n"
+    )
+    return head + rows
 
 
 def _zone(more: str = "", points: str = SQUARE) -> str:
