@@ -71,7 +71,7 @@ def score(frames: Sequence[ScoredFrame], metrics: Any) -> TrackingScore:
 
 
 def _data(frames: Sequence[ScoredFrame]) -> dict[str, Any]:
-    """What TrackEval's metrics read. Ids count from 0 there."""
+    """The input of TrackEval's metrics. Ids count from 0 there."""
     truth = _numbered([frame.truth for frame in frames])
     tracks = _numbered([frame.tracks for frame in frames])
     return {
