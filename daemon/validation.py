@@ -126,7 +126,9 @@ def _chosen(kind: inspect.Type | None, raw: object) -> inspect.Type | None:
     if len(others) == 1:
         return others[0]
     structs = [one for one in kind.types if isinstance(one, inspect.StructType)]
-    tag = raw.get("type") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict):
+        return kind
+    tag = raw.get("type")
     return next((one for one in structs if one.tag == tag or len(structs) == 1), kind)
 
 

@@ -26,7 +26,7 @@ def _config(own: str = "", tracking: str = "") -> Config:
         ("", "{confirm_hits: 0}", "tracking.confirm_hits: must be a whole number between 1 and 100, not 0"),
         ("", "{groups: [[car, bus], [bus]]}", "tracking.groups[1]: 'bus' is named twice; a label has one group"),
         ("{groups: [[car]]}", "", "sources[0].tracking: unknown key `groups`"),
-        ("5", "", "sources[0].tracking: "),
+        ("5", "", "sources[0].tracking: must be true or false or a mapping: keys with a colon, not 5"),
     ],
 )
 def test_refused_in_one_line(own: str, tracking: str, message: str) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from daemon.analytics.tracker import TrackSettings
 from daemon.messages import FrameClock
@@ -26,11 +28,13 @@ class Seen:
 
     Attributes:
         objects: (n,) the object of each box; -1 for a false one.
+        truth: (objects, 4) the true corners.
     """
 
     frame: FrameInfo
     found: Detections
     objects: list[int]
+    truth: npt.NDArray[np.float64]
 
 
 def frame_of(
@@ -75,8 +79,8 @@ def _seen(
     number: int,
     ns: int,
     source: str,
-    truth: np.ndarray[tuple[int, ...], np.dtype[np.float64]],
-    kinds: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    truth: npt.NDArray[np.float64],
+    kinds: npt.NDArray[np.int64],
 ) -> Seen:
     count = len(truth)
     side = np.tile(truth[:, 2:] - truth[:, :2], 2)
@@ -94,7 +98,7 @@ def _seen(
     found = Detections(
         rows[order].astype(np.float32), confidence[order].astype(np.float32), class_id[order].astype(np.int32)
     )
-    return Seen(frame_of(number, ns, source=source), found, objects[order].tolist())
+    return Seen(frame_of(number, ns, source=source), found, objects[order].tolist(), truth)
 
 
 def switches(frames: Sequence[Seen], results: Sequence[Detections]) -> int:
@@ -108,3 +112,23 @@ def switches(frames: Sequence[Seen], results: Sequence[Detections]) -> int:
                 count += last.get(number, id) != id
                 last[number] = id
     return count
+
+
+def write_mot(folder: Path, *, seed: int, seconds: float = 30.0, objects: int = 20) -> None:
+    """A walk in MOTChallenge's layout, with gt/ and det/."""
+    (folder / "gt").mkdir(parents=True)
+    (folder / "det").mkdir()
+    frames = walk(seed, seconds=seconds, objects=objects)
+    truth, found = [], []
+    for number, seen in enumerate(frames, 1):
+        truth += [f"{number},{id},{_row(box)},1,1,1" for id, box in enumerate(seen.truth.tolist(), 1)]
+        rows = zip(seen.found.xyxy.tolist(), seen.found.confidence.tolist())
+        found += [f"{number},-1,{_row(box)},{confidence:.3f}" for box, confidence in rows]
+    (folder / "gt/gt.txt").write_text("\n".join(truth) + "\n")
+    (folder / "det/det.txt").write_text("\n".join(found) + "\n")
+    (folder / "seqinfo.ini").write_text(f"[Sequence]\nframeRate=30\nseqLength={len(frames)}\n")
+
+
+def _row(box: Sequence[float]) -> str:
+    """Left, top, width and height; pixels count from 1."""
+    return f"{box[0] + 1:.2f},{box[1] + 1:.2f},{box[2] - box[0]:.2f},{box[3] - box[1]:.2f}"

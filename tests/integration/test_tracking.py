@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
-from daemon.messages import Detection, Detections
+from daemon.messages import Detection, Detections, Message
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 
 _SOURCES = ("street", "yard")
@@ -64,3 +67,43 @@ def test_a_message_has_the_track_of_each_box(tmp_path: Path) -> None:
     assert any(box.confidence < 0.9 for box in tracked)
     plain = next(box for box in rows if box.track_id is None)
     assert msgspec.to_builtins(plain).keys() == {"label", "class_id", "confidence", "box", "track_id"}
+
+
+def _tracked(condition: Callable[[Detection], bool]) -> Callable[[Message], bool]:
+    """Whether the first box of a picture satisfies a condition."""
+    return lambda message: (
+        isinstance(message, Detections) and bool(message.detections) and condition(message.detections[0])
+    )
+
+
+def test_tracks_survive_changes_while_the_daemon_runs(tmp_path: Path) -> None:
+    """First of the settings, then of the model; in the end the source is not tracked any more."""
+    street = {"id": "street", "type": "synthetic", "width": 160, "height": 96, "fps": 10}
+    tracking: dict[str, object] = {"enabled": True, "timeout_s": 600, "groups": [["dark", "bright"]]}
+    config: dict[str, object] = {
+        "sources": [street],
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "tracking": tracking,
+        "monitor": {"stall_after_s": 600},
+    }
+
+    def change(lookout: Lookout, count: int, **sections: object) -> Callable[[Message], bool]:
+        """Whether the log says that so many changes were made."""
+        lookout.config.write_text(yaml.safe_dump(yaml.safe_load(lookout.config.read_text()) | sections))
+        lookout.process.send_signal(signal.SIGHUP)
+        return lambda _: lookout.log().count('"reloaded"') == count
+
+    with Lookout(tmp_path, config) as lookout, lookout.subscribe("detections") as subscriber:
+        messages = receive_until(subscriber, _tracked(lambda box: box.track_id == 1))
+        messages += receive_until(subscriber, change(lookout, 1, tracking={**tracking, "confirm_hits": 5}))
+        model = {"path": str(DEMO_MODEL), "backend": "fake", "confidence": 0.2}
+        messages += receive_until(subscriber, change(lookout, 2, model=model))
+        messages += [message for _ in range(5) if (message := subscriber.receive(60)) is not None]
+        rows = [message for message in messages if isinstance(message, Detections)]
+        ages = [box.age for row in rows for box in row.detections if isinstance(box.age, int)]
+        assert {box.track_id for row in rows[3:] for box in row.detections} == {1}
+        assert ages == sorted(ages)
+        assert len({row.session for row in rows}) == 1
+        receive_until(subscriber, change(lookout, 3, sources=[{**street, "tracking": False}]))
+        receive_until(subscriber, _tracked(lambda box: box.track_id is None))
+        assert lookout.stop() == 0

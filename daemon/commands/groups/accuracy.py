@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -14,12 +14,14 @@ from detectors.port import Precision
 
 
 @click.command()
-@click.option("--model", required=True, type=click.Path(path_type=Path), help="ONNX file.")
-@click.option("--images", required=True, type=click.Path(path_type=Path), help="Folder of the photos.")
-@click.option("--annotations", required=True, type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
+@click.option("--model", type=click.Path(path_type=Path), help="ONNX file.")
+@click.option("--images", type=click.Path(path_type=Path), help="Folder of the photos.")
+@click.option("--annotations", type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
+@click.option("--mot", type=click.Path(path_type=Path), help="Sequences in MOTChallenge's layout, for the tracker.")
+@click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
-@click.option("--confidence", default=0.001, show_default=True, type=click.FloatRange(0, 1))
+@click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
 @click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
@@ -29,12 +31,14 @@ from detectors.port import Precision
 @click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 @JSON_FILE
 def evaluate(
-    model: Path,
-    images: Path,
-    annotations: Path,
+    model: Path | None,
+    images: Path | None,
+    annotations: Path | None,
+    mot: Path | None,
+    drop: str,
     labels: str | None,
     backend: str,
-    confidence: float,
+    confidence: float | None,
     iou: float,
     max_detections: int,
     precision: str,
@@ -44,25 +48,45 @@ def evaluate(
     device: int,
     json_file: Path | None,
 ) -> int:
-    """COCO AP of a model over labelled photos, by the detector that `run` uses."""
-    from calibration.coco import evaluate as run_evaluate
-    from daemon.commands.report.tables import evaluation, write_json
+    """COCO AP of a model over labelled photos, by the detector that `run` uses. With --mot: how well the tracker
+    follows pedestrians, in boxes of det.txt, or of the model over img1."""
+    from daemon.commands.report.tables import evaluation, tracking_scores, write_json
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend, open_detector
-    from detectors.port import Options, PostprocessParams
+    from detectors.port import Detector, Options, PostprocessParams
 
-    options = Options(
-        model,
-        labels=labels,
-        wanted=PostprocessParams(confidence, iou, max_detections, multi_label=True),
-        precision=cast("Precision", precision),
-        max_batch=max_batch,
-        builder_level=level,
-        cache=cache,
-        device=device,
-    )
-    with logging(LogConfig(format="console")), closing(open_detector(cast("Backend", backend), options)) as detector:
+    def open_model(threshold: float, *, multi_label: bool) -> Detector:
+        if model is None:
+            raise click.UsageError("Missing option '--model'.")
+        options = Options(
+            model,
+            labels=labels,
+            wanted=PostprocessParams(threshold, iou, max_detections, multi_label=multi_label),
+            precision=cast("Precision", precision),
+            max_batch=max_batch,
+            builder_level=level,
+            cache=cache,
+            device=device,
+        )
+        return open_detector(cast("Backend", backend), options)
+
+    with logging(LogConfig(format="console")), ExitStack() as opened:
+        if mot is not None:
+            from daemon.commands.mot import FLOOR, MotOptions
+            from daemon.commands.mot import evaluate as run_mot
+
+            finder = opened.enter_context(closing(open_model(FLOOR, multi_label=False))) if model else None
+            scores = run_mot(MotOptions(mot, drop, 0.25 if confidence is None else confidence), finder)
+            tracking_scores(scores)
+            write_json(json_file, scores)
+            return 0
+        from calibration.coco import evaluate as run_evaluate
+
+        if images is None or annotations is None:
+            raise click.UsageError("give --images and --annotations, or --mot")
+        threshold = 0.001 if confidence is None else confidence
+        detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
         result = run_evaluate(detector, images, annotations)
     evaluation(result, detector.info)
     write_json(json_file, result)

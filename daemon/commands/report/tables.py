@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from calibration.coco import Evaluation
+    from daemon.commands.mot import MotScores
 
 _MAX_ROWS = 24
 _COLOURS = {"better": "green", "worse": "red", "unknown": "yellow"}
@@ -59,6 +60,12 @@ def show(shown: Page | Table) -> None:
 def print_line(line: str) -> None:
     """Print one line."""
     Console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def tracking_scores(found: MotScores) -> None:
+    """Print the result of `lookout evaluate --mot`."""
+    rows = [(name, *map(str, (one.hota, one.idf1, one.mota, one.switches))) for name, one in found.sequences.items()]
+    show(Table("Tracks", ("sequence", "HOTA", "IDF1", "MOTA", "switches"), rows))
 
 
 def evaluation(result: Evaluation, model: ModelInfo) -> None:
