@@ -49,8 +49,8 @@ class EventPublisher:
         self._lock = threading.Lock()
         if journal:
             journal.restore = self._restore
-            if earlier := journal.restored():
-                self._restore(*earlier)
+            if journal.earlier:
+                self._restore(*journal.earlier)
 
     def on_event(self, event: Event) -> None:
         """Publish an event, keep it, and count it; called by the lane that found it."""

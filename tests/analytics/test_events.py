@@ -106,10 +106,12 @@ def test_the_journal_gives_back_what_it_got(rows: list[Event], tmp_path_factory:
 
 def test_events_of_many_lanes_have_numbers_in_the_order_of_the_outbox(clock: ManualClock) -> None:
     with Rig(None, clock) as rig:
-        lanes = [
-            threading.Thread(target=lambda name=name: [rig.events.on_event(crossing(n, name)) for n in range(200)])
-            for name in "abcd"
-        ]
+
+        def work(source: str) -> None:
+            for seq in range(200):
+                rig.events.on_event(crossing(seq, source))
+
+        lanes = [threading.Thread(target=work, args=(source,)) for source in "abcd"]
         for lane in lanes:
             lane.start()
         for lane in lanes:
