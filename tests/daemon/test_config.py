@@ -40,6 +40,7 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD + "events: {max_age_days: 0}\n", "events.max_age_days", "above 0"),
         (GOOD + "events: {counts_interval_s: 0}\n", "events.counts_interval_s", "between 0.1 and 3600, not 0"),
         (GOOD + "events: {file: x}\n", "events", "unknown key `file`"),
+        (GOOD + "events: {snapshots: {max_mib: 5}}\n", "events.snapshots", "folder"),
         (GOOD.replace("synthetic", "synthetic, fps: 5e-324"), "sources[0].fps", "between 0.001 and 1000"),
         (GOOD.replace("synthetic", "synthetic, fps: .nan"), "sources[0].fps", "finite"),
         (GOOD.replace("synthetic", "av, url: x, read_timeout_s: 1e308"), "sources[0].read_timeout_s", "3600"),
