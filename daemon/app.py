@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import structlog
 
-from daemon.analytics.events import EventPublisher, Identity
+from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal, journal_path
+from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
 from daemon.clock import Clock, SystemClock, process_age_s
@@ -36,7 +37,8 @@ from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.pipeline.board import BoardRules, FrameBoard
-from daemon.pipeline.lane import Pipeline
+from daemon.pipeline.frames import Frame
+from daemon.pipeline.lane import OnResult, Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
@@ -53,8 +55,9 @@ from daemon.system.mps import Mps
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
+from detectors.detections import Detections
 from detectors.factory import gpus, open_detector, passed_over
-from detectors.port import Detector, DetectorError, HostImage, ModelInfo
+from detectors.port import Detector, DetectorError, HostImage, Lane, ModelInfo
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
@@ -162,7 +165,7 @@ class App:
         board = self._make_board(detector.info)
         self._analytics = analytics = AnalyticsStages(config, self.events.on_event)
         analytics.check(config, detector.info.labels)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result, analytics)
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self._on_result(), analytics)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -241,8 +244,8 @@ class App:
         self.health.watchdog.start()
         self._lanes.start(self._stop)
         self.publisher.start()
-        if self.events.journal:
-            self.events.journal.start()
+        for store in self._stores:
+            store.start()
         self.monitor.start()
         configure_gc_and_switch_interval(captures=self.sources.captures_locally)
         self._await_subscriber()
@@ -314,8 +317,8 @@ class App:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
         self.monitor.stop(left(_REPORTED))
         self.publisher.stop(left(1.0))
-        if self.events.journal:
-            self.events.journal.stop(left(1.0))
+        for store in self._stores:
+            store.stop(left(1.0))
         self._close_rest()
         self.health.watchdog.stop(left(1.0))
         self.changes.join(_POLL_S)
@@ -364,8 +367,7 @@ class App:
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 
     def _log_overdue_threads(self) -> None:
-        parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes)
-        parts += (self.events.journal,) if self.events.journal else ()
+        parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes, *self._stores)
         overdue = [thread.name for thread in parts if thread.is_alive()]
         if overdue:
             log.warning("left behind: still blocked after the time to stop", threads=overdue)
@@ -468,12 +470,34 @@ class App:
         return on_tick
 
     def _open_events(self, undo: ExitStack, instance: str) -> EventPublisher:
-        config, journal = self._config.events, None
+        config = self._config.events
+        journal = snapshots = None
         if path := journal_path(config):
             journal = Journal(path, config, self._runtime)
             undo.callback(journal.stop, 0.0)
             log.info("journal of events", path=str(path))
-        return EventPublisher(Identity(instance), self._outbox, journal, config.counts_interval_s, self._clock)
+        if config.snapshots:
+            snapshots = EventSnapshots(config.snapshots, self._runtime)
+            undo.callback(snapshots.stop, 0.0)
+        stores = Stores(journal, snapshots)
+        return EventPublisher(Identity(instance), self._outbox, stores, config.counts_interval_s, self._clock)
+
+    @property
+    def _stores(self) -> list[Journal | EventSnapshots]:
+        return [store for store in (self.events.journal, self.events.snapshots) if store]
+
+    def _on_result(self) -> OnResult:
+        """Pictures on request, and pictures of events."""
+        of_events = self.events.snapshots
+        if of_events is None:
+            return self.snapshots.on_result
+        on_event = of_events.on_result
+
+        def on_result(frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
+            self.snapshots.on_result(frame, found, lane, labels)
+            on_event(frame, found, lane, labels)
+
+        return on_result
 
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """Admission by the detector's rate, measured before its lanes are made, on pictures like the sources'."""

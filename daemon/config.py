@@ -235,11 +235,19 @@ class MonitorConfig(Section, frozen=True):
     frames_file: Path | None = None
 
 
+class SnapshotsConfig(Section, frozen=True):
+    folder: Path
+    max_mib: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 1024
+    max_age_days: Annotated[float, msgspec.Meta(gt=0, le=36_500)] = 7.0
+    min_free_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] = 1024
+
+
 class EventsConfig(Section, frozen=True):
     journal: str = "auto"
     max_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
     max_age_days: Annotated[float, msgspec.Meta(gt=0, le=36_500)] = 30.0
     counts_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 10.0
+    snapshots: SnapshotsConfig | None = None
 
 
 class TokenConfig(Section, frozen=True):
@@ -467,6 +475,9 @@ def _anchor(config: Config, folder: Path) -> Config:
     events = config.events
     if events.journal not in ("auto", "off"):
         events = msgspec.structs.replace(events, journal=str(_absolute(folder, Path(events.journal))))
+    if events.snapshots:
+        pictures = msgspec.structs.replace(events.snapshots, folder=_absolute(folder, events.snapshots.folder))
+        events = msgspec.structs.replace(events, snapshots=pictures)
     publisher = config.publisher
     if publisher.curve:
         curve = msgspec.structs.replace(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from daemon import messages
 from daemon.analytics.event import Event
 from daemon.analytics.journal import Journal
+from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.totals import Key, Totals
 from daemon.clock import Clock
 from daemon.messages import Owner, topic
@@ -25,21 +26,29 @@ class Identity:
     owner: Owner | None = None
 
 
+@dataclass(frozen=True)
+class Stores:
+    """Where events are kept; None for nowhere."""
+
+    journal: Journal | None = None
+    snapshots: EventSnapshots | None = None
+
+
 class EventPublisher:
     """Takes the events of all sources. No method blocks.
 
     Args:
-        journal: None to keep no events.
         counts_interval_s: between two messages of counts about a source that nothing happened to.
 
     Attributes:
-        journal: as given.
+        journal, snapshots: of the stores.
     """
 
     def __init__(
-        self, identity: Identity, outbox: Outbox, journal: Journal | None, counts_interval_s: float, clock: Clock
+        self, identity: Identity, outbox: Outbox, stores: Stores, counts_interval_s: float, clock: Clock
     ) -> None:
-        self.journal = journal
+        journal = self.journal = stores.journal
+        self.snapshots = stores.snapshots
         self._identity, self._outbox, self._clock = identity, outbox, clock
         self._interval_ns = round(counts_interval_s * 1e9)
         self._number = journal.first if journal else clock.utc_ns() // 1_000_000
@@ -49,14 +58,17 @@ class EventPublisher:
         self._lock = threading.Lock()
         if journal:
             journal.restore = self._restore
-            if earlier := journal.restored():
-                self._restore(*earlier)
+            if journal.earlier:
+                self._restore(*journal.earlier)
 
     def on_event(self, event: Event) -> None:
         """Publish an event, keep it, and count it; called by the lane that found it."""
         with self._lock:  # so that the outbox has events in the order of their numbers
             number, self._number = self._number, self._number + 1
-            message = _message_of(event, number, self._identity)
+            id = f"{self._identity.instance}-{number}"
+            pictured = self.snapshots is not None and self.snapshots.request(event, id)
+            snapshot = f"/api/v1/events/{id}/snapshot.jpg" if pictured else None
+            message = _message_of(event, number, self._identity, snapshot)
             key = self._totals.add(event)
             self._changed.add(event.source)
             self._sources.setdefault(event.source, 0)
@@ -135,7 +147,7 @@ class EventPublisher:
             self._totals.restore(since, totals)
 
 
-def _message_of(event: Event, number: int, identity: Identity) -> messages.Event:
+def _message_of(event: Event, number: int, identity: Identity, snapshot: str | None) -> messages.Event:
     began, confirmed, box = event.began, event.confirmed, event.box
     return messages.Event(
         id=f"{identity.instance}-{number}",
@@ -160,5 +172,6 @@ def _message_of(event: Event, number: int, identity: Identity) -> messages.Event
         count=event.count,
         reason=event.reason,
         unseen=messages.Unseen(event.unseen.frames, event.unseen.longest_ns),
+        snapshot=snapshot,
         owner=identity.owner,
     )

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from daemon.analytics.journal_file import NO_ROOM, DamagedError, JournalFile, Lock, Query, read, replace_damaged
@@ -32,7 +33,8 @@ _PRUNE_NS = 60_000_000_000
 _DAY_NS = 86_400_000_000_000
 
 
-Restore = Callable[[int, dict[Key, int]], None]  # when counting began, and the totals since then
+Earlier = tuple[int, dict[Key, int]]  # when counting began, and the totals since then
+Restore = Callable[[int, dict[Key, int]], None]
 
 
 class Journal(threading.Thread):
@@ -45,6 +47,7 @@ class Journal(threading.Thread):
         path: as given.
         restore: called with the totals of earlier runs when the file is opened later than at the start.
         first: number for the first event of this run: above all earlier ones, those that were not written included.
+        earlier: when counting began, and the totals since then; None where the file could not be opened at the start.
         lost: events that could not be written.
 
     Raises:
@@ -65,23 +68,20 @@ class Journal(threading.Thread):
         _check_path(path)
         self._lock = Lock(path)
         self._file: JournalFile | None = None
+        self._failed = False
         try:
-            self._open_first()
+            self.earlier = self._open_first()
         except BaseException:
             self._lock.close()
             raise
         last = self._file.last if self._file else 0
         self.first = max(last + MAX_WAITING, self._clock.utc_ns() // 1_000_000)
 
-    def restored(self) -> tuple[int, dict[Key, int]] | None:
-        """When counting began, and the totals since then; None where the file cannot be read. Before the start."""
-        file = self._file
-        return (file.since, file.totals()) if file else None
-
     def put(self, event: Event, key: Key | None) -> None:
         """Write an event soon, and the total that it is counted in; never blocks."""
-        if len(self._waiting) >= MAX_WAITING:
-            self._lose([event], Counter([key] if key else []), "the disk is too slow")
+        if self._failed or len(self._waiting) >= MAX_WAITING:
+            reason = "its thread has failed" if self._failed else "the disk is too slow"
+            self._lose([event], Counter([key] if key else []), reason)
             return
         self._waiting.append((event, key))
         self._bell.ring()
@@ -100,7 +100,7 @@ class Journal(threading.Thread):
         """
         try:
             return read(self.path, query)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, msgspec.MsgspecError) as error:
             raise LookoutError(f"the journal cannot be read: {error}") from error
 
     def stop(self, timeout_s: float) -> None:
@@ -123,6 +123,7 @@ class Journal(threading.Thread):
                     self._clock.wait(self._ending, _PAUSE_S)
                 self.run_once()
         except Exception:
+            self._failed = True
             log.exception("the journal has failed: events are published, and not kept")
         finally:
             self._close()
@@ -156,11 +157,9 @@ class Journal(threading.Thread):
 
     def _append(self, events: list[Event], grown: Counter[Key]) -> None:
         if self._file is None:
-            file = self._open()
-            self.restore(file.since, file.totals())  # opened later than at the start, or begun anew
-        else:
-            file = self._file
-        file.append(events, grown, self._clock.utc_ns(), self._config.max_rows)
+            self.restore(*self._open())  # opened later than at the start, or begun anew
+        if self._file is not None:
+            self._file.append(events, grown, self._clock.utc_ns(), self._config.max_rows)
 
     def _prune(self) -> None:
         if self._file and not self._file.is_at(self.path):
@@ -175,26 +174,34 @@ class Journal(threading.Thread):
         except (sqlite3.Error, DamagedError) as error:
             log.warning("the journal keeps old events", **self._about(error))
 
-    def _open_first(self) -> None:
+    def _open_first(self) -> Earlier | None:
         try:
-            self._open()
-        except sqlite3.Error as error:
-            log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
-        except OSError as error:
-            if error.errno not in NO_ROOM:
+            return self._open()
+        except (OSError, sqlite3.Error, DamagedError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_ROOM:
                 raise ConfigError(f"events.journal: {self.path} cannot be written: {error.strerror}") from error
             log.error("the journal cannot be opened: events are published, and not kept", **self._about(error))
+            return None
 
-    def _open(self) -> JournalFile:
+    def _open(self) -> Earlier:
         """Raises:
-        OSError, sqlite3.Error: it cannot be opened now.
+        OSError, sqlite3.Error, DamagedError: it cannot be opened now.
         """
         try:
-            self._file = JournalFile(self.path, self._clock.utc_ns())
+            return self._opened()
         except DamagedError as error:
             self._replace(error)
-            self._file = JournalFile(self.path, self._clock.utc_ns())
-        return self._file
+            return self._opened()
+
+    def _opened(self) -> Earlier:
+        file = JournalFile(self.path, self._clock.utc_ns())
+        try:
+            totals = file.totals()
+        except BaseException:
+            file.close()
+            raise
+        self._file = file
+        return file.since, totals
 
     def _replace(self, error: DamagedError) -> None:
         """Begin a new file beside the damaged one."""

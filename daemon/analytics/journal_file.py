@@ -79,7 +79,7 @@ class JournalFile:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))  # SQLite would let everybody read it
         self._db = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False)
         try:
-            with _damage_raised():
+            with _damage_found():
                 self._prepare(path, now)
                 ((self.rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
                 ((self.since,),) = self._db.execute("SELECT value FROM facts WHERE name = 'since'")
@@ -90,7 +90,7 @@ class JournalFile:
         self._stat = os.stat(path)
 
     def totals(self) -> dict[Key, int]:
-        with _damage_raised():
+        with _damage_found():
             return {_decode_key(key): int(count) for key, count in self._db.execute("SELECT key, count FROM totals")}
 
     def append(self, events: Sequence[Event], grown: Mapping[Key, int], now: int, max_rows: int) -> None:
@@ -159,7 +159,7 @@ class JournalFile:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with _damage_raised():
+        with _damage_found():
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -230,7 +230,7 @@ def replace_damaged(path: Path) -> Path:
 
 
 @contextmanager
-def _damage_raised() -> Iterator[None]:
+def _damage_found() -> Iterator[None]:
     """SQLite has no class for a damaged file; the errors of everything else are of subclasses."""
     try:
         yield

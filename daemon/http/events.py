@@ -48,6 +48,20 @@ class EventReader:
         finally:
             self._waiting -= 1
 
+    async def snapshot(self, request: Request) -> bytes:
+        """The JPEG of an event.
+
+        Raises:
+            HTTPException: 404.
+        """
+        snapshots = self._events.snapshots
+        if snapshots is None:
+            raise HTTPException(404, "no pictures of events are kept: set events.snapshots")
+        found = await to_thread.run_sync(snapshots.read, request.path_params["id"], limiter=self._reads)
+        if found is None:
+            raise HTTPException(404, "no picture of this event: it had none, or it is gone")
+        return found
+
     def counts(self, request: Request) -> dict[str, Any]:
         """The body of an answer.
 

@@ -150,6 +150,9 @@ class Exposition(Collector):
         if events.journal:
             text = "Events that the journal could not take."
             yield CounterMetricFamily("lookout_journal_lost_events", text, value=events.journal.lost)
+        if events.snapshots:
+            text = "Pictures of events that could not be written."
+            yield CounterMetricFamily("lookout_snapshots_lost", text, value=events.snapshots.lost)
 
     def _build(self) -> Iterator[Metric]:
         model = self._figures.model()

@@ -86,6 +86,11 @@ def document() -> dict[str, Any]:
                     ],
                 }
             },
+            "/api/v1/events/{id}/snapshot.jpg": {
+                "parameters": [_parameter("id", "path", {"type": "string"})],
+                "get": _operation("The picture of an event", {"200": {"description": "JPEG",
+                                                                      "content": {"image/jpeg": {}}}, **_wrong(404)}),
+            },
             "/api/v1/counts": {
                 "get": {
                     **_operation("Totals and occupancy of each source",

@@ -97,6 +97,7 @@ class Routes:
             Route(one, operate(self._remove), methods=["DELETE"]),
             Route(f"{one}/snapshot.jpg", view(self._snapshot), methods=["GET"]),
             Route("/api/v1/events", view(self._list_events), methods=["GET"]),
+            Route("/api/v1/events/{id}/snapshot.jpg", view(self._show_event), methods=["GET"]),
             Route("/api/v1/counts", view(self._list_counts), methods=["GET"]),
             Route("/api/v1/config", view(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", operate(self._reload), methods=["POST"]),
@@ -223,6 +224,9 @@ class Routes:
 
     async def _list_events(self, request: Request, _: Caller) -> Response:
         return _json(await self._events.events(request))
+
+    async def _show_event(self, request: Request, _: Caller) -> Response:
+        return Response(await self._events.snapshot(request), media_type="image/jpeg")
 
     async def _list_counts(self, request: Request, _: Caller) -> Response:
         return _json(self._events.counts(request))

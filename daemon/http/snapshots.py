@@ -6,19 +6,12 @@ import threading
 from dataclasses import dataclass, field
 from functools import partial
 
-import cv2
-import numpy as np
-import numpy.typing as npt
-
 from daemon.errors import LookoutError, StoppingError
+from daemon.pipeline.drawing import jpeg, with_boxes
 from daemon.pipeline.frames import Frame
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
-
-_QUALITY = 85
-_BOX_COLOUR = (66, 200, 255)
-_BACKGROUND = (30, 30, 30)
 
 
 @dataclass(eq=False)
@@ -92,10 +85,7 @@ class Snapshots:
             picture = request.fetch().bgr
         except DetectorError as error:
             raise LookoutError(f"the frame of {source} cannot be read: {error}") from error
-        if boxes:
-            picture = _draw(picture, request.found, request.labels)
-        encoded: bytes = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
-        return encoded
+        return jpeg(with_boxes(picture, request.found, request.labels) if boxes else picture)
 
     def _withdraw(self, source: str, request: _Request) -> None:
         with self._lock:
@@ -108,24 +98,3 @@ class Snapshots:
 
 def _fail(error: DetectorError) -> HostImage:
     raise error
-
-
-def _draw(picture: npt.NDArray[np.uint8], found: Detections, labels: tuple[str, ...]) -> npt.NDArray[np.uint8]:
-    drawn = np.array(picture)
-    thick = max(1, round(picture.shape[1] / 640))
-    rows = zip(found.xyxy.round().astype(int).tolist(), found.confidence.tolist(), found.class_id.tolist())
-    for (x0, y0, x1, y1), confidence, class_id in rows:
-        cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX_COLOUR, thick)
-        text = f"{labels[class_id] if class_id < len(labels) else class_id} {confidence:.2f}"
-        _label(drawn, text, x0, y0, thick)
-    return drawn
-
-
-def _label(drawn: npt.NDArray[np.uint8], text: str, left: int, bottom: int, thick: int) -> None:
-    """A label on a dark background, above the box or in its corner."""
-    scale = 0.6 * thick
-    (width, height), below = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, scale, thick)
-    bottom = max(bottom, height + 2 * below)
-    left = max(0, min(left, drawn.shape[1] - width))
-    cv2.rectangle(drawn, (left, bottom - height - 2 * below), (left + width, bottom), _BACKGROUND, cv2.FILLED)
-    cv2.putText(drawn, text, (left, bottom - below), cv2.FONT_HERSHEY_SIMPLEX, scale, _BOX_COLOUR, thick, cv2.LINE_AA)

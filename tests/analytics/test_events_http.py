@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from daemon.analytics.event import Event as Found
 from daemon.app import App
 from daemon.cli import invoke
 from daemon.client import Subscriber
@@ -23,15 +24,20 @@ from daemon.config import (
     ModelConfig,
     MonitorConfig,
     PublisherConfig,
+    SnapshotsConfig,
     SyntheticConfig,
 )
-from daemon.messages import Counts, Event, Unseen, decode
+from daemon.messages import Counts, Detections, Event, Unseen, decode
 from daemon.redact import Secret
 from detectors.fake.detector import FakeDetector
 from tests.support.daemon import PATIENCE_S, ROOT, receive_until, wait_until
-from tests.support.events import crossing
+from tests.support.events import crossing, frame
 from tests.support.ports import free_port
 from tests.support.served import HEADERS, TOKEN
+
+
+def _pictures(folder: Path | None) -> SnapshotsConfig | None:
+    return SnapshotsConfig(folder=folder, min_free_mib=0) if folder else None
 
 
 class Running:
@@ -41,14 +47,14 @@ class Running:
         journal: path, or off.
     """
 
-    def __init__(self, journal: str) -> None:
+    def __init__(self, journal: str, snapshots: Path | None = None) -> None:
         self.port = free_port()
         config = Config(
             model=ModelConfig(path=Path("none")),
             sources=[SyntheticConfig(id="street", fps=5, width=32, height=32)],
             publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*"),
             monitor=MonitorConfig(interval_s=0.2),
-            events=EventsConfig(journal=journal, counts_interval_s=0.2),
+            events=EventsConfig(journal=journal, counts_interval_s=0.2, snapshots=_pictures(snapshots)),
             http=HttpConfig(enabled=True, port=self.port, token=Secret(TOKEN)),
         )
         self.app = App(config, open_detector=lambda _, options: FakeDetector(options))
@@ -243,9 +249,36 @@ def test_without_a_journal_there_are_counts_and_no_events() -> None:
     try:
         answer = running.client.get("/api/v1/events")
         assert (answer.status_code, answer.json()["error"]) == (404, "no journal is kept: set events.journal")
+        answer = running.client.get("/api/v1/events/run-1/snapshot.jpg")
+        assert (answer.status_code, "set events.snapshots" in answer.json()["error"]) == (404, True)
         running.app.events.on_event(crossing())
         assert running.get("/api/v1/counts")["counts"][0]["totals"][0]["count"] == 1
         assert "lookout_journal_lost_events" not in running.client.get("/metrics").text
+    finally:
+        running.close()
+
+
+def test_the_picture_of_an_event_is_served(tmp_path: Path) -> None:
+    """Of a frame that comes: a lane's stages find an event before the picture is asked for."""
+    running = Running("off", tmp_path / "snapshots")
+    app = running.app
+    try:
+        answer = running.client.get("/api/v1/events/run-1/snapshot.jpg")
+        assert (answer.status_code, "no picture of this event" in answer.json()["error"]) == (404, True)
+        with Subscriber(app.endpoint, kinds=("detections", "events"), sources=["street"]) as subscriber:
+            (*_, seen) = receive_until(subscriber, lambda message: isinstance(message, Detections))
+            assert isinstance(seen, Detections)
+            coming = frame(seen.seq + 20)
+            app.events.on_event(Found("line", "crossed", "street", "door", coming, coming))
+            (*_, event) = receive_until(subscriber, _is_event)
+        assert isinstance(event, Event)
+        assert event.snapshot is not None
+        wait_until(lambda: running.client.get(str(event.snapshot)).is_success, "the picture is there")
+        answer = running.client.get(event.snapshot)
+        assert answer.headers["content-type"] == "image/jpeg"
+        assert answer.content[:2] == b"\xff\xd8"
+        assert httpx.get(f"{running.url}{event.snapshot}").status_code == 401
+        assert "lookout_snapshots_lost_total 0.0" in running.client.get("/metrics").text
     finally:
         running.close()
 

@@ -338,3 +338,13 @@ def test_a_backup_can_be_read_beside_the_running_daemon(path: Path, clock: Manua
             shutil.copy(file, folder)
     with Rig(folder / path.name, clock) as rig:
         assert len(_written(rig)) == 1
+
+
+def test_totals_that_make_no_sense_are_damage(path: Path, clock: ManualClock) -> None:
+    Rig(path, clock).close()
+    with sqlite3.connect(path) as db:
+        db.execute("INSERT INTO totals VALUES ('[1]', 5)")
+    db.close()
+    with Rig(path, clock) as rig:
+        assert rig.events.counts() == []
+    assert Path(f"{path}{DAMAGED}").exists()

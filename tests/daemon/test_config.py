@@ -35,6 +35,12 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         ("model: {path: x}\nsources: {cam: {type: av}}\n", "sources", "a list: begin each of its items with -"),
         ("model: {path: x}\nsources:\n  - id: cam\n\ttype: av\n", "line 4", "indent with spaces"),
         ("model: {path: x: y}\n", "line 1, column 16", "not YAML"),
+        (GOOD + "events: {journal: ''}\n", "events.journal", "write auto, off, or the name of a file"),
+        (GOOD + "events: {max_rows: 0}\n", "events.max_rows", "between 1 and 10000000, not 0"),
+        (GOOD + "events: {max_age_days: 0}\n", "events.max_age_days", "above 0"),
+        (GOOD + "events: {counts_interval_s: 0}\n", "events.counts_interval_s", "between 0.1 and 3600, not 0"),
+        (GOOD + "events: {file: x}\n", "events", "unknown key `file`"),
+        (GOOD + "events: {snapshots: {max_mib: 5}}\n", "events.snapshots", "folder"),
         (GOOD.replace("synthetic", "synthetic, fps: 5e-324"), "sources[0].fps", "between 0.001 and 1000"),
         (GOOD.replace("synthetic", "synthetic, fps: .nan"), "sources[0].fps", "finite"),
         (GOOD.replace("synthetic", "av, url: x, read_timeout_s: 1e308"), "sources[0].read_timeout_s", "3600"),
@@ -178,3 +184,10 @@ def test_admission_and_lossless_exclude_each_other() -> None:
     text = "model: {path: m.onnx}\nsources: [{id: a, type: synthetic}]\nadmission: degrade\nboard: {mode: lossless}\n"
     with pytest.raises(ConfigError, match="admission: leaves frames out"):
         config.parse(text)
+
+
+def test_a_journal_is_off_or_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for written, meant in (("off", "off"), ("auto", "auto"), ("events.sqlite", f"{tmp_path}/events.sqlite")):
+        file.write_text(GOOD + f"events: {{journal: {written}}}\n")
+        assert config.load(file).events.journal == meant

@@ -18,8 +18,9 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from daemon.analytics.event import Event
-from daemon.analytics.events import EventPublisher, Identity
+from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal
+from daemon.analytics.snapshots import EventSnapshots
 from daemon.clock import Clock, SystemClock
 from daemon.config import EventsConfig
 from daemon.messages import FrameClock
@@ -65,8 +66,10 @@ class Rig:
         self.config = EventsConfig(**config)
         self.outbox = Outbox(10, Ledger(["street"]), lossless=False)
         self.journal = Journal(path, self.config, runtime(clock)) if path else None
-        identity = Identity(instance)
-        self.events = EventPublisher(identity, self.outbox, self.journal, self.config.counts_interval_s, clock)
+        snapshots = self.config.snapshots
+        self.snapshots = EventSnapshots(snapshots, runtime(clock)) if snapshots else None
+        stores = Stores(self.journal, self.snapshots)
+        self.events = EventPublisher(Identity(instance), self.outbox, stores, self.config.counts_interval_s, clock)
 
     def reports(self) -> list[Any]:
         """The messages since the last call."""
