@@ -62,12 +62,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
     def start(self, x: float, y: float, scene: Scene) -> State:
-        flags = self._look(x, y, x, y)[0]
+        flags = self._measure(x, y, x, y)[0]
         return _ZoneState(flags, scene.now, scene.timeline.moment())
 
     def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
-        found, crossings, clearance = self._look(*path)
+        found, crossings, clearance = self._measure(*path)
         begin, now = track.stamp.at, scene.now
         for share, number in crossings:
             state.flags[number] = not state.flags[number]
@@ -99,7 +99,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         if self._crowd:
             self._crowd.end(self._visits, scene, reason)
 
-    def _look(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
+    def _measure(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
         """Polygons that hold (x, y), crossings on the path to it, and its distance to the nearest edge."""
         found, crossings, nearest = [], [], _FAR
         for number, edges in enumerate(self.outlines):
