@@ -68,6 +68,7 @@ class SourceRules:
         self._lock = threading.Lock()
         self._lost_after_ns = 0
         self._evaluators: list[Evaluator] = []
+        self._crowds: list[Evaluator] = []  # those that look at all tracks together
         self._active: list[_Active] = []
         self._has_schedules = self._closed = False
         self._weight = 1.0  # of the lower edge in the anchor's height
@@ -102,6 +103,7 @@ class SourceRules:
                     track.states[kept[index]] if index in kept else None for index in range(len(self._evaluators))
                 ]
                 track.square_radius = -1.0
+            self._crowds = [one for one in self._evaluators if isinstance(one, ZoneEvaluator) and one.config.crowd]
             self._has_schedules = any(active.schedule for active in self._active)
             weights = {weight_of(rule.anchor) for rule in rules.rules if isinstance(rule, PlacedRule)} or {1.0}
             self._weight, self._one_anchor = next(iter(weights)), len(weights) == 1
@@ -138,7 +140,7 @@ class SourceRules:
             now = scene.now
             if now > self._next_loss:
                 self._end_lost(now, scene)
-            for evaluator in self._evaluators:
+            for evaluator in self._crowds:
                 evaluator.settle(scene)
 
     def _begin(self, frame: FrameInfo) -> Scene | None:

@@ -9,7 +9,7 @@ from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import crossing, crossing_share, orientation
+from daemon.geometry import crossing, crossing_share, orientation, reach_of
 from daemon.rule_config import CrowdConfig, ZoneConfig
 
 _FAR = 1e18
@@ -102,6 +102,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     def _measure(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
         """Polygons that hold (x, y), crossings on the path to it, and its distance to the nearest edge."""
         found, crossings, nearest = [], [], _FAR
+        reach = reach_of(px, py, x, y)
         for number, edges in enumerate(self.outlines):
             inside = False
             for edge in edges:
@@ -118,8 +119,8 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
                 else:
                     across = rx * dy - ry * dx
                     square = across * across / length
-                nearest = min(nearest, square)
-                if crossing(px, py, x, y, edge):
+                nearest = square if square < nearest else nearest
+                if square <= reach and crossing(px, py, x, y, edge):
                     crossings.append((crossing_share(px, py, x, y, edge), number))
             found.append(inside)
         if len(crossings) > 1:
