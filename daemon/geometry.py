@@ -60,6 +60,12 @@ def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
     return 1 if to_right else -1
 
 
+def reach_of(px: float, py: float, qx: float, qy: float) -> float:
+    """The path from p to q crosses no edge whose square distance to q is more than this."""
+    dx, dy = qx - px, qy - py
+    return 1.0001 * (dx * dx + dy * dy) + 1e-6
+
+
 def _side_on_edge(edge: Edge) -> int:
     """The side on which a point of the edge's line counts."""
     ax, ay, bx, by = edge

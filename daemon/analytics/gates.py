@@ -43,17 +43,16 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
     def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
         assert isinstance(state, _GateState)  # noqa: S101
         band, begin = self.config.band * track.height, track.stamp.at
-        crossed, quiet = [], True
+        crossed = []
         for number, (side, edges) in enumerate(zip(state.sides, self.outlines)):
             outside = side.follow(edges, path, band, begin, scene)
             if outside and side.net and scene.now - side.at >= self._confirm_ns:
                 crossed.append((side.at, number, self._signs[number] * (1 if side.net > 0 else -1)))
                 side.net = 0
-            quiet = quiet and outside and not side.net
         for at, number, sign in sorted(crossed):
             self._cross(state, at, number, sign, track, scene)
         state.x, state.y = path[2], path[3]
-        state.clearance = min(side.distance for side in state.sides) if quiet else -1.0
+        state.clearance = min(side.clearance for side in state.sides)
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         """A pass that is not complete does not count."""

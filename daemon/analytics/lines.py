@@ -9,7 +9,7 @@ from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import NEVER, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import Edge, crossing, crossing_share, square_distance
+from daemon.geometry import Edge, crossing, crossing_share, reach_of, square_distance
 from daemon.rule_config import LineConfig
 
 _FAR = 1e18
@@ -32,6 +32,11 @@ class Side:
     def __init__(self, moment: Moment) -> None:
         self.settled, self.net, self.at, self.moment, self.distance = False, 0, 0, moment, 0.0
 
+    @property
+    def clearance(self) -> float:
+        """While the anchor moves less than this, nothing changes; negative if any move may change something."""
+        return self.distance if self.settled and not self.net else -1.0
+
     def follow(self, edges: tuple[Edge, ...], path: Path, band: float, begin: int, scene: Scene) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.
 
@@ -40,9 +45,11 @@ class Side:
         """
         px, py, x, y = path
         nearest, net, share = _FAR, 0, 0.0
+        reach = reach_of(px, py, x, y)
         for edge in edges:
-            nearest = min(nearest, square_distance(x, y, edge))
-            if turn := crossing(px, py, x, y, edge):
+            square = square_distance(x, y, edge)
+            nearest = min(nearest, square)
+            if square <= reach and (turn := crossing(px, py, x, y, edge)):
                 net += turn
                 share = max(share, crossing_share(px, py, x, y, edge))
         if net:
@@ -93,7 +100,7 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
             self._count(state, track, scene)
             side.net = 0
         state.x, state.y = path[2], path[3]
-        state.clearance = side.distance if outside and not side.net else -1.0
+        state.clearance = side.clearance
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         """A crossing that is not confirmed does not count."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from daemon.analytics.scene import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
+from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
@@ -22,7 +23,14 @@ class RuleBook:
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
         self._sources: dict[str, SourceRules] = {}
+        self._down: dict[str, int] = {}  # monotonic ns since when sources give no frames
         self._lock = threading.Lock()  # of changes
+
+    def configure(self, rules: Mapping[str, RuleSet]) -> None:
+        """Replace the rules of all sources, and forget the other sources."""
+        self.update(rules)
+        for source in [source for source in self._sources if source not in rules]:
+            self.forget(source)
 
     def update(self, rules: Mapping[str, RuleSet]) -> None:
         """Replace the rules of these sources.
@@ -44,6 +52,28 @@ class RuleBook:
         """End the events of a source that gives no more frames, for now or for ever."""
         if there := self._sources.get(source):
             there.end("source_down")
+
+    def on_state(self, source: str, state: State, now_ns: int) -> None:
+        """A source has another state.
+
+        A source that has ended is down. One that is disconnected or stalled may come back before its tracks are lost,
+        so `tick` decides.
+        """
+        if state == "ended":
+            self._down.pop(source, None)
+            self.source_down(source)
+        elif state in ("down", "stalled"):
+            self._down.setdefault(source, now_ns)
+        elif state == "up":
+            self._down.pop(source, None)
+
+    def tick(self, now_ns: int) -> None:
+        """End the events of sources that give no frames for longer than a track may be unseen; call it every second."""
+        for source, since in list(self._down.items()):
+            there = self._sources.get(source)
+            if there is None or now_ns - since > there.lost_after_ns:
+                self._down.pop(source, None)
+                self.source_down(source)
 
     def forget(self, source: str) -> None:
         """Remove a source. Its last frames may still be in a lane: they count no more."""

@@ -61,13 +61,18 @@ class _Active:
 
 
 class SourceRules:
-    """One lane at a time gives it frames. Other threads may call all other methods meanwhile."""
+    """One lane at a time gives it frames. Other threads may call all other methods meanwhile.
+
+    Attributes:
+        lost_after_ns: a track that is not seen for longer is lost.
+    """
 
     def __init__(self, source: str, on_event: OnEvent) -> None:
         self._source, self._on_event = source, on_event
         self._lock = threading.Lock()
-        self._lost_after_ns = 0
+        self.lost_after_ns = 0
         self._evaluators: list[Evaluator] = []
+        self._crowds: list[Evaluator] = []  # those that look at all tracks together
         self._active: list[_Active] = []
         self._has_schedules = self._closed = False
         self._weight = 1.0  # of the lower edge in the anchor's height
@@ -84,7 +89,7 @@ class SourceRules:
     def update(self, rules: RuleSet) -> None:
         """Change the rules. A rule that is equal to one of before keeps its state."""
         with self._lock:
-            self._lost_after_ns = rules.lost_after_ns
+            self.lost_after_ns = rules.lost_after_ns
             self._next_loss = 0
             old = self._evaluators
             kept = {index: old.index(same) for index, rule in enumerate(rules.rules) if (same := _equal(rule, old))}
@@ -102,6 +107,7 @@ class SourceRules:
                     track.states[kept[index]] if index in kept else None for index in range(len(self._evaluators))
                 ]
                 track.square_radius = -1.0
+            self._crowds = [one for one in self._evaluators if isinstance(one, ZoneEvaluator) and one.config.crowd]
             self._has_schedules = any(active.schedule for active in self._active)
             weights = {weight_of(rule.anchor) for rule in rules.rules if isinstance(rule, PlacedRule)} or {1.0}
             self._weight, self._one_anchor = next(iter(weights)), len(weights) == 1
@@ -138,7 +144,7 @@ class SourceRules:
             now = scene.now
             if now > self._next_loss:
                 self._end_lost(now, scene)
-            for evaluator in self._evaluators:
+            for evaluator in self._crowds:
                 evaluator.settle(scene)
 
     def _begin(self, frame: FrameInfo) -> Scene | None:
@@ -201,7 +207,7 @@ class SourceRules:
         track.class_id, track.stamp = class_id, scene.timeline.stamp
         track.box = track.completed(box, scene.width, scene.height, scene.now)
         self._step(track, track.box, scene)
-        self._next_loss = min(self._next_loss, scene.now + self._lost_after_ns)
+        self._next_loss = min(self._next_loss, scene.now + self.lost_after_ns)
 
     def _step(self, track: Track, before: Box, scene: Scene) -> None:
         """Let the rules look at a track that one of them may have something to say about.
@@ -241,14 +247,14 @@ class SourceRules:
         first = NEVER
         for track in list(self._tracks.values()):
             last = track.stamp.at
-            if now - last > self._lost_after_ns:
+            if now - last > self.lost_after_ns:
                 del self._tracks[track.id]
                 for evaluator, state in zip(self._evaluators, track.states):
                     if state is not None:
                         evaluator.end(state, track, scene, "left" if track.is_cut else "lost")
             else:
                 first = min(first, last)
-        self._next_loss = first + self._lost_after_ns
+        self._next_loss = first + self.lost_after_ns
 
     def _look_at_clock(self, utc_ns: int) -> None:
         for number, active in enumerate(self._active):

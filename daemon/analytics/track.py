@@ -9,7 +9,7 @@ from daemon.analytics.timeline import Stamp
 
 Box = Sequence[float]  # x0, y0, x1, y1
 
-_REFRESH_NS = 500_000_000
+_REFRESH_NS = 1_000_000_000
 _MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
 _HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
 _AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden

@@ -9,7 +9,7 @@ from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import crossing, crossing_share, orientation
+from daemon.geometry import crossing, crossing_share, orientation, reach_of
 from daemon.rule_config import CrowdConfig, ZoneConfig
 
 _FAR = 1e18
@@ -62,12 +62,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
     def start(self, x: float, y: float, scene: Scene) -> State:
-        flags = self._update_state(x, y, x, y)[0]
+        flags = self._measure(x, y, x, y)[0]
         return _ZoneState(flags, scene.now, scene.timeline.moment())
 
     def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
-        found, crossings, clearance = self._update_state(*path)
+        found, crossings, clearance = self._measure(*path)
         begin, now = track.stamp.at, scene.now
         for share, number in crossings:
             state.flags[number] = not state.flags[number]
@@ -99,11 +99,10 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         if self._crowd:
             self._crowd.end(self._visits, scene, reason)
 
-    def _update_state(
-        self, px: float, py: float, x: float, y: float
-    ) -> tuple[list[bool], list[tuple[float, int]], float]:
+    def _measure(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
         """Polygons that hold (x, y), crossings on the path to it, and its distance to the nearest edge."""
         found, crossings, nearest = [], [], _FAR
+        reach = reach_of(px, py, x, y)
         for number, edges in enumerate(self.outlines):
             inside = False
             for edge in edges:
@@ -120,8 +119,8 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
                 else:
                     across = rx * dy - ry * dx
                     square = across * across / length
-                nearest = min(nearest, square)
-                if crossing(px, py, x, y, edge):
+                nearest = square if square < nearest else nearest
+                if square <= reach and crossing(px, py, x, y, edge):
                     crossings.append((crossing_share(px, py, x, y, edge), number))
             found.append(inside)
         if len(crossings) > 1:

@@ -381,6 +381,28 @@ def test_a_source_that_is_down_ends_its_events() -> None:
     assert feed.told[6:] == ["object appeared", "zone entered", "crowd over"]
 
 
+def test_a_short_break_of_a_source_ends_nothing_and_a_long_one_does() -> None:
+    feed = feed_of(ZONE)
+    feed.walk(straight(INSIDE, INSIDE, 1))
+    feed.book.on_state("cam", "down", 10 * SECOND)
+    feed.book.on_state("cam", "connecting", 10 * SECOND)
+    feed.book.tick(11 * SECOND)
+    feed.book.on_state("cam", "up", 11 * SECOND)
+    feed.book.tick(20 * SECOND)
+    assert feed.told == ["zone entered"]
+    feed.book.on_state("cam", "stalled", 30 * SECOND)
+    feed.book.on_state("cam", "down", 31 * SECOND)
+    feed.book.tick(31 * SECOND + 1)
+    assert feed.told == ["zone entered", "zone left source_down"]
+
+
+def test_a_source_that_has_ended_is_down_at_once() -> None:
+    feed = feed_of(OBJECT)
+    feed.show(0, {1: standing_at(*INSIDE)})
+    feed.book.on_state("cam", "ended", 0)
+    assert feed.told == ["object appeared", "object left source_down"]
+
+
 def test_a_removed_source_s_last_frames_do_not_count() -> None:
     feed = feed_of(OBJECT)
     feed.show(0, {1: standing_at(*INSIDE)})
@@ -476,8 +498,9 @@ def test_memory_is_bounded() -> None:
     rules = feed.book.rules_of("cam")
     assert rules is not None
     assert rules.tracks <= 3 + 11 // 3 + 1
-    feed.book.forget("cam")
+    feed.book.configure({"other": RuleSet(rules_of(OBJECT), SECOND)})
     assert feed.book.rules_of("cam") is None
+    assert feed.book.rules_of("other") is not None
 
 
 def test_sources_without_rules_or_tracks_cost_nothing() -> None:

@@ -12,8 +12,8 @@ from daemon.analytics.source_rules import RuleSet
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
-from daemon.rule_config import ObjectConfig
 from detectors.detections import Detections, nothing
+from tests.analytics.feed import LABELS, rules_of
 
 _SOURCES = ("street", "yard", "hall")
 
@@ -24,14 +24,17 @@ def _filters() -> Stage:
     return FilterStage({"street": BoxFilter(0.5, cars, 3), "yard": BoxFilter(None, None, 1)})
 
 
+STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters}
+
+
 def _rules() -> Stage:
     """Of one source, whose boxes have no tracks."""
     book = RuleBook(lambda _event: None)
-    book.update({"street": RuleSet([ObjectConfig(name="all")], 1_000_000_000)})
-    return RulesStage(book, ("person", "car", "truck"))
+    book.update({"street": RuleSet(rules_of({"type": "object", "name": "all"}), 1_000_000_000)})
+    return RulesStage(book, LABELS)
 
 
-STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters, "rules": _rules}
+STAGES["rules"] = _rules
 
 
 @pytest.fixture(params=list(STAGES))
