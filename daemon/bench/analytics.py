@@ -1,0 +1,202 @@
+"""`lookout bench part analytics`: the cost of tracking a frame, by the number of objects in it.
+
+Objects move on known paths, and their boxes are as detectors give them: a few are missing, weak, false, and all are a
+little off. Every batch has a frame of each source. The cost is CPU time of the thread, on any machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import thread_time_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daemon.analytics.track_stage import Tracker, TrackerStage
+from daemon.bench.rules_cost import rules_cost
+from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
+from daemon.messages import FrameClock
+from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.stages import Stage
+from daemon.system import memory
+from detectors.detections import Detections
+
+_FPS = 30
+_WIDTH, _HEIGHT = 1920, 1080
+_WARMUP = 10  # frames of each source, in which tracks are confirmed
+_LABELS = ("object",)
+_PEER_FRAMES = 40
+
+Batch = tuple[list[FrameInfo], list[Detections]]
+
+
+@dataclass(frozen=True)
+class AnalyticsOptions:
+    """Options of the measurement; see `lookout bench part analytics --help`."""
+
+    objects: tuple[int, ...] = (1, 5, 20, 50, 100, 200, 300)
+    sources: int = 32
+    frames: int = 60
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TrackingCost:
+    """CPU time to track one frame, us.
+
+    Attributes:
+        objects: in the picture.
+        median, minimum: over batches.
+        peer: median of the peer, one frame a call; None if it is not installed.
+        rules: median of four rules a source, beside the tracker.
+    """
+
+    objects: int
+    median: float
+    minimum: float
+    peer: float | None
+    rules: float
+
+
+@dataclass(frozen=True)
+class AnalyticsCost:
+    """The result.
+
+    Attributes:
+        sources: in each batch.
+        peer: name and version of the peer, or the reason for its absence.
+    """
+
+    sources: int
+    peer: str
+    tracking: list[TrackingCost]
+
+
+def analytics(options: AnalyticsOptions) -> AnalyticsCost:
+    """Run and measure."""
+    memory.configure_malloc()  # as in the daemon
+    peer, name = _open_peer()
+    rows = []
+    for objects in options.objects:
+        batches = _batches(objects, options)
+        config = Config(
+            model=ModelConfig(path=Path("none")),
+            sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
+            tracking=TrackingConfig(enabled=True),
+        )
+        stage = TrackerStage(Tracker(config), _LABELS)
+        costs = [cost / options.sources for cost in _costs(partial(_call, stage), batches)[_WARMUP:]]
+        rules = round(rules_cost(objects, sources=options.sources, frames=options.frames).frame_us, 1)
+        rows.append(TrackingCost(objects, _us(median(costs)), _us(min(costs)), _peer_cost(peer, batches), rules))
+    return AnalyticsCost(options.sources, name, rows)
+
+
+def _call(stage: Stage, batch: Batch) -> object:
+    return stage(*batch)
+
+
+def _us(ns: float) -> float:
+    return round(ns / 1000, 1)
+
+
+def _costs(work: Callable[[Any], object], items: Sequence[Any]) -> list[int]:
+    """CPU time of each call, ns."""
+    costs = []
+    for item in items:
+        began = thread_time_ns()
+        work(item)
+        costs.append(thread_time_ns() - began)
+    return costs
+
+
+def _sources(count: int) -> list[str]:
+    return [f"cam-{number}" for number in range(count)]
+
+
+def _batches(objects: int, options: AnalyticsOptions) -> list[Batch]:
+    """Consecutive batches, each with one frame of every source."""
+    sources = _sources(options.sources)
+    paths = [_Paths(np.random.default_rng((options.seed, number)), objects) for number in range(options.sources)]
+    batches = []
+    for number in range(_WARMUP + options.frames):
+        ns = number * 1_000_000_000 // _FPS
+        clock = FrameClock("file", 0)
+        frames = [FrameInfo(source, "bench", number, ns, ns, ns, clock, 0, _WIDTH, _HEIGHT) for source in sources]
+        batches.append((frames, [path.boxes(number / _FPS) for path in paths]))
+    return batches
+
+
+class _Paths:
+    """Objects that go to and fro across the picture."""
+
+    def __init__(self, random: np.random.Generator, objects: int) -> None:
+        self._random = random
+        self._size = random.uniform((30, 60), (70, 140), (objects, 2))
+        self._room = np.array([_WIDTH, _HEIGHT]) - self._size
+        self._start = random.uniform(0, 2, (objects, 2))
+        self._speed = random.uniform(-250, 250, (objects, 2)) / self._room
+
+    def boxes(self, seconds: float) -> Detections:
+        """The boxes of a picture, the strongest first."""
+        random, count = self._random, len(self._size)
+        corner = (0.5 - 0.5 * np.cos(np.pi * (self._start + self._speed * seconds))) * self._room
+        boxes = np.hstack((corner, corner + self._size))
+        boxes += random.normal(0, 0.02, boxes.shape) * np.tile(self._size, 2)
+        confidence = np.where(
+            random.random(count) < 0.15, random.uniform(0.11, 0.24, count), random.uniform(0.5, 0.95, count)
+        )
+        seen = random.random(count) >= 0.05
+        false = random.binomial(count, 0.02)
+        place = random.uniform((0, 0), (_WIDTH - 80, _HEIGHT - 80), (false, 2))
+        boxes = np.vstack((boxes[seen], np.hstack((place, place + 80))))
+        confidence = np.concatenate((confidence[seen], random.uniform(0.26, 0.5, false)))
+        order = np.argsort(-confidence, kind="stable")
+        return Detections(
+            _float32(boxes[order]), _float32(confidence[order]), np.zeros(len(order), np.int32), checked=True
+        )
+
+
+def _float32(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    return values.astype(np.float32)
+
+
+# --- the peer -------------------------------------------------------------------------------------------------------
+
+MakeUpdate = Callable[[], Callable[[tuple[FrameInfo, Detections]], object]]
+
+
+def _open_peer() -> tuple[MakeUpdate | None, str]:
+    """ByteTrack of Roboflow's `trackers`, with timestamps, and its name."""
+    try:
+        from supervision import Detections as Found
+        from trackers import ByteTrackTracker
+    except ImportError:
+        return None, "trackers is not installed: pip install trackers"
+
+    def make() -> Callable[[tuple[FrameInfo, Detections]], object]:
+        tracker = ByteTrackTracker(
+            track_activation_threshold=0.25, high_conf_det_threshold=0.25, minimum_consecutive_frames=3
+        )
+
+        def update(item: tuple[FrameInfo, Detections]) -> object:
+            frame, found = item
+            seen = Found(found.xyxy, confidence=found.confidence, class_id=found.class_id)
+            return tracker.update(seen, timestamp=(frame.pts or 0) / 1e9)
+
+        return update
+
+    return make, f"trackers {importlib.metadata.version('trackers')}, ByteTrack"
+
+
+def _peer_cost(make: MakeUpdate | None, batches: Sequence[Batch]) -> float | None:
+    """Of the first source's frames, one a call."""
+    if make is None:
+        return None
+    items = [(frames[0], found[0]) for frames, found in batches[: _WARMUP + _PEER_FRAMES]]
+    return _us(median(_costs(make(), items)[_WARMUP:]))
