@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.bench.listener import MESSAGES
+from daemon.bench.rules_cost import four_rules
 from daemon.config import (
     AdmissionMode,
     AvConfig,
@@ -22,6 +23,7 @@ from daemon.config import (
     PublisherConfig,
     ReconnectConfig,
     SourceConfig,
+    TrackingConfig,
     check,
 )
 from daemon.errors import DecodeError, LookoutError
@@ -67,6 +69,7 @@ class Load:
     mps: Literal["auto", "off"] = "auto"
     encoding: Encoding = "json"
     admission: AdmissionMode = "off"
+    analytics: bool = False
     device: int = 0
 
     @property
@@ -102,6 +105,7 @@ def check_playable(load: Load) -> None:
 def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
     """The daemon's configuration. Its monitor drains rows every second but rarely reports, which costs time."""
     depth = max(_DEPTH, -(-2 * (load.batch or load.max_batch) // load.sources))
+    rules = four_rules() if load.analytics else []
     return check(
         Config(
             model=ModelConfig(
@@ -123,10 +127,12 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                     pace="realtime" if load.paced else "fast",
                     loop=isinstance(clip, Path) and not load.until_end,
                     decode=load.decode,
+                    rules=rules,
                 )
                 for number in range(load.sources)
                 for clip in [load.clips[number % len(load.clips)]]
             ],
+            tracking=TrackingConfig(enabled=load.analytics),
             lanes=load.lanes,
             admission=load.admission,
             reconnect=reconnect or ReconnectConfig(),

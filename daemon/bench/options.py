@@ -61,6 +61,7 @@ _LOAD = [
     click.option("--processes", type=click.IntRange(0, 16), help="Capture processes.  [default: chosen automatically]"),
     ENCODING,
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
+    click.option("--analytics", is_flag=True, help="Track objects, with four rules a source."),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     DEVICE,
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of GPU memory.  [default: all free memory]"),

@@ -27,6 +27,11 @@ _RULES = (
 )
 
 
+def four_rules() -> list[RuleConfig]:
+    """Two zones, a line and a gate."""
+    return [msgspec.convert(rule, RuleConfig) for rule in _RULES]
+
+
 @dataclass(frozen=True)
 class RulesCost:
     """Attributes:
@@ -46,7 +51,7 @@ def rules_cost(objects: int, *, sources: int = 32, frames: int = 500, fps: float
     """Measure four rules a source: objects walk at 2 to 15 percent of the picture's height a second, and turn."""
     events: list[Event] = []
     book = RuleBook(events.append)
-    rules = [msgspec.convert(rule, RuleConfig) for rule in _RULES]
+    rules = four_rules()
     names = [f"camera-{number}" for number in range(sources)]
     book.update({name: RuleSet(rules, 1_000_000_000) for name in names})
     stage = RulesStage(book, _LABELS)

@@ -126,6 +126,13 @@ def _live(report: Report) -> Iterator[tuple[bool, str]]:
     yield cost <= 0.5, f"CPU {cost:.3f} ms a frame"
 
 
+def _analytics(report: Report) -> Iterator[tuple[bool, str]]:
+    cost, lost = report["usage"]["cpu_ms_per_frame"], report["dropped_share"]
+    yield lost == 0, f"{lost:.3%} lost"
+    yield report["latency_ms"]["p99"] <= 40, f"due to sent p99 {report['latency_ms']['p99']:.1f} ms"
+    yield cost <= 0.4, f"CPU {cost:.3f} ms a frame"
+
+
 def _cameras(report: Report) -> Iterator[tuple[bool, str]]:
     due, lost = report["latency_ms"], report["dropped_share"]
     received = report["stages_ms"]["due to received"]
@@ -160,6 +167,7 @@ SERVICE_LEVELS = {
     "lossless-hevc": ServiceLevel("hevc", 28, 10, _lossless(0.90, engine=True), ("--limits",)),
     "live-h264": ServiceLevel("h264", 150, _LONG_S, _live),
     "live-hevc": ServiceLevel("hevc", 240, _LONG_S, _live),
+    "analytics-hevc": ServiceLevel("hevc", 240, _LONG_S, _analytics, ("--paced", "--analytics")),
     "rtsp-100": ServiceLevel("rtsp", 100, _LONG_S, _cameras),
     "rtsp-150": ServiceLevel("rtsp", 150, _LONG_S, _cameras),
     "overload-h264": ServiceLevel("h264", 195, 45, _overload, ("--paced", "--admission", "degrade")),
