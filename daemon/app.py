@@ -156,7 +156,7 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        analytics = AnalyticsStages(config)
+        analytics = AnalyticsStages(config, self.ledger)
         analytics.check(config, detector.info.labels)
         pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self.snapshots.on_result, analytics)
         self._board = board

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from daemon.analytics.track_stage import Tracker, TrackerStage, check_groups
 from daemon.config import Config
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 
 
@@ -16,8 +17,8 @@ class AnalyticsStages:
         tracker: the tracks of all sources.
     """
 
-    def __init__(self, config: Config) -> None:
-        self.tracker = Tracker(config)
+    def __init__(self, config: Config, ledger: Ledger) -> None:
+        self.tracker = Tracker(config, ledger)
 
     def check(self, config: Config, labels: tuple[str, ...]) -> None:
         check_groups(config, labels)

@@ -25,6 +25,7 @@ from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import filter_of
 from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
@@ -232,7 +233,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         undo.callback(detector.close)
         for source in config.active:
             filter_of(source, detector.info.labels, defaults_of(config))
-        AnalyticsStages(config).check(config, detector.info.labels)
+        AnalyticsStages(config, Ledger()).check(config, detector.info.labels)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

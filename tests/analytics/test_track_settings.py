@@ -9,6 +9,7 @@ from daemon.config import Config, parse
 from daemon.control.plan import options_of
 from daemon.control.reload import difference, least_confidence
 from daemon.errors import ConfigError
+from daemon.pipeline.ledger import Ledger
 
 _TEXT = "model: {path: x}\nsources:\n  - {id: a, type: synthetic%s}\n  - {id: b, type: synthetic}\n%s"
 
@@ -39,7 +40,7 @@ def test_refused_in_one_line(own: str, tracking: str, message: str) -> None:
 def test_an_unknown_label_of_a_group_is_refused() -> None:
     config = _config("", "{groups: [[car, lorry]]}")
     with pytest.raises(ConfigError, match="the model has no label 'lorry'; it has person, car"):
-        AnalyticsStages(config).check(config, ("person", "car"))
+        AnalyticsStages(config, Ledger()).check(config, ("person", "car"))
 
 
 @pytest.mark.parametrize(
