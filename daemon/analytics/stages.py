@@ -9,6 +9,7 @@ from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage, check_groups
 from daemon.config import Config
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.rule_config import check_labels
 
@@ -24,8 +25,8 @@ class AnalyticsStages:
         rules: the rules of all sources.
     """
 
-    def __init__(self, config: Config, on_event: Callable[[Event], None]) -> None:
-        self.tracker, self.rules = Tracker(config), RuleBook(on_event)
+    def __init__(self, config: Config, ledger: Ledger, on_event: Callable[[Event], None]) -> None:
+        self.tracker, self.rules = Tracker(config, ledger), RuleBook(on_event)
         self.rules.update(_rule_sets(config))
 
     @staticmethod

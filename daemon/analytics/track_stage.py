@@ -13,6 +13,7 @@ from daemon.analytics.tracker import MAX_TRACKS, SourceTracks, TrackSettings, tr
 from daemon.config import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 
 log = structlog.get_logger(__name__)
@@ -24,15 +25,12 @@ class Tracker:
     """The tracks of all sources, and how each is tracked. It outlives models.
 
     Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
-
-    Attributes:
-        left_out: boxes that began no track, because their source had too many.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, ledger: Ledger) -> None:
+        self._ledger = ledger
         self._states: dict[str, SourceTracks] = {}
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
-        self.left_out = 0
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -59,10 +57,11 @@ class Tracker:
             state = self._states[source] = SourceTracks(self._last_ids.pop(source, 0))
         return state
 
-    def add_left_out(self, count: int) -> None:
-        if self.left_out == 0:
+    def add_untracked(self, count: int) -> None:
+        """Count boxes that began no track; the first is logged."""
+        if self._ledger.untracked == 0:
             log.warning("a source has too many tracks: new objects are left out", tracks=MAX_TRACKS)
-        self.left_out += count
+        self._ledger.add_untracked(count)
 
 
 class TrackerStage:
@@ -89,7 +88,7 @@ class TrackerStage:
             for place, rows in zip(places, tracks):
                 result[place] = replace(found[place], tracks=rows)
             if left_out:
-                self._tracker.add_left_out(left_out)
+                self._tracker.add_untracked(left_out)
         return result
 
 

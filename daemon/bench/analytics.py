@@ -23,6 +23,7 @@ from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import Stage
 from daemon.system import memory
 from detectors.detections import Detections
@@ -90,7 +91,7 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
             sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
             tracking=TrackingConfig(enabled=True),
         )
-        stage = TrackerStage(Tracker(config), _LABELS)
+        stage = TrackerStage(Tracker(config, Ledger()), _LABELS)
         costs = [cost / options.sources for cost in _costs(partial(_call, stage), batches)[_WARMUP:]]
         rules = round(rules_cost(objects, sources=options.sources, frames=options.frames).frame_us, 1)
         rows.append(TrackingCost(objects, _us(median(costs)), _us(min(costs)), _peer_cost(peer, batches), rules))

@@ -22,6 +22,7 @@ from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import LookoutError
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from detectors.port import Detector, HostImage, Lane
 
@@ -118,7 +119,7 @@ def _tracked(sequence: Sequence, options: MotOptions, find: Find) -> Iterator[Sc
         sources=[SyntheticConfig(id="sequence")],
         tracking=TrackingConfig(enabled=True),
     )
-    stage = TrackerStage(Tracker(config), (_LABELS[0],))
+    stage = TrackerStage(Tracker(config, Ledger()), (_LABELS[0],))
     dropped = parse_drop(options.drop, options.seed)
     for number in range(1, sequence.length + 1):
         if dropped(number - 1):

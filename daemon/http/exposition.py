@@ -98,6 +98,11 @@ class Exposition(Collector):
             "lookout_candidates_left_out", "Boxes before NMS that exceeded its capacity.", value=self._ledger.left_out
         )
         yield CounterMetricFamily(
+            "lookout_boxes_untracked",
+            "Boxes that began no track, because their source had too many.",
+            value=self._ledger.untracked,
+        )
+        yield CounterMetricFamily(
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
         yield from self._events()

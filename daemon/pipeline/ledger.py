@@ -61,11 +61,12 @@ class Ledger:
         sources: ids, whose order is the index in the rows.
         bad_boxes: number of implausible boxes that were removed.
         left_out: number of candidates beyond the detector's limit.
+        untracked: number of boxes that began no track, because their source had too many.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
-        self.bad_boxes = self.left_out = 0
+        self.bad_boxes = self.left_out = self.untracked = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
         self._gone: dict[str, int] = {}  # calls of `forget_removed` since, longest removed first
@@ -95,6 +96,10 @@ class Ledger:
     def add_left_out(self, count: int) -> None:
         with self._lock:
             self.left_out += count
+
+    def add_untracked(self, count: int) -> None:
+        with self._lock:
+            self.untracked += count
 
     def remove(self, source: str) -> None:
         """Note that a source is removed."""

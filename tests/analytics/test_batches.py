@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.config import Config, parse
+from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
 from tests.analytics.walks import Seen, walk
 
@@ -44,7 +45,7 @@ def _numbers(result: Detections) -> bytes:
 @lru_cache(maxsize=1)
 def _alone() -> dict[str, list[bytes]]:
     """Each source on its own, a frame at a time."""
-    stage = TrackerStage(Tracker(_config()), _LABELS)
+    stage = TrackerStage(Tracker(_config(), Ledger()), _LABELS)
     return {
         source: [_numbers(stage([seen.frame], [seen.found])[0]) for seen in frames]
         for source, frames in _walks().items()
@@ -53,7 +54,7 @@ def _alone() -> dict[str, list[bytes]]:
 
 def test_there_are_tracks() -> None:
     ids: set[int] = set()
-    stage = TrackerStage(Tracker(_config()), _LABELS)
+    stage = TrackerStage(Tracker(_config(), Ledger()), _LABELS)
     for seen in _walks()["hall"]:
         (result,) = stage([seen.frame], [seen.found])
         assert result.tracks is not None
@@ -66,7 +67,7 @@ def test_there_are_tracks() -> None:
 def test_batches_may_be_cut_anywhere(takes: Sequence[tuple[str, int]], seed: int) -> None:
     """Each batch has some of the next frames of some sources, in any order that keeps each source's own."""
     random = np.random.default_rng(seed)
-    stage, walks = TrackerStage(Tracker(_config()), _LABELS), _walks()
+    stage, walks = TrackerStage(Tracker(_config(), Ledger()), _LABELS), _walks()
     results: dict[str, list[bytes]] = {source: [] for source in _SOURCES}
     position = dict.fromkeys(_SOURCES, 0)
     batch: list[Seen] = []
@@ -88,7 +89,7 @@ def test_batches_may_be_cut_anywhere(takes: Sequence[tuple[str, int]], seed: int
 
 def test_lanes_do_not_matter() -> None:
     """Four threads, each with one source at a time in flight, as lanes have them."""
-    stage, walks = TrackerStage(Tracker(_config()), _LABELS), _walks()
+    stage, walks = TrackerStage(Tracker(_config(), Ledger()), _LABELS), _walks()
 
     def serve(source: str) -> list[bytes]:
         frames = walks[source]

@@ -12,6 +12,7 @@ from daemon.analytics.association import Rows, iou, mutual_best, overlapping
 from daemon.analytics.track_stage import Tracker, TrackerStage, settings_of
 from daemon.analytics.tracker import TrackSettings
 from daemon.config import Config, parse
+from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Tracks, nothing
 from tests.analytics.walks import Seen, boxes, frame_of, switches, walk
 
@@ -25,7 +26,7 @@ def config_of(tracking: str = "{enabled: true}", sources: Sequence[str] = ("stre
 
 
 def stage_of(tracking: str = "{enabled: true}", sources: Sequence[str] = ("street",)) -> TrackerStage:
-    return TrackerStage(Tracker(config_of(tracking, sources)), _LABELS)
+    return TrackerStage(Tracker(config_of(tracking, sources), Ledger()), _LABELS)
 
 
 def run(stage: TrackerStage, frames: Sequence[Seen]) -> list[Detections]:
@@ -232,7 +233,7 @@ def test_a_recording_that_begins_again_has_new_tracks() -> None:
 
 def test_tracks_survive_another_model() -> None:
     """Its labels have other numbers, and one is missing."""
-    own = Tracker(config_of("{enabled: true, groups: [[car, truck]]}"))
+    own = Tracker(config_of("{enabled: true, groups: [[car, truck]]}"), Ledger())
     old, new = TrackerStage(own, _LABELS), TrackerStage(own, ("dog", "truck", "car"))
     found = Detections(np.array([_BOX, _FAR], np.float32), np.full(2, 0.9, np.float32), np.array([1, 0], np.int32))
     for number in range(3):
@@ -245,7 +246,7 @@ def test_tracks_survive_another_model() -> None:
 
 
 def test_settings_change_without_losing_tracks() -> None:
-    own = Tracker(config_of())
+    own = Tracker(config_of(), Ledger())
     stage = TrackerStage(own, _LABELS)
     for number in range(3):
         stage([frame_of(number, number * 10**8)], [boxes(_BOX)])
@@ -255,7 +256,7 @@ def test_settings_change_without_losing_tracks() -> None:
 
 
 def test_a_source_that_is_not_tracked_costs_nothing() -> None:
-    own = Tracker(config_of("{}"))
+    own = Tracker(config_of("{}"), Ledger())
     found = [boxes(_BOX)]
     assert TrackerStage(own, _LABELS)([frame_of(0, 0)], found) is found
     own.configure(config_of(sources=("other",)))
@@ -264,7 +265,7 @@ def test_a_source_that_is_not_tracked_costs_nothing() -> None:
 
 
 def test_ids_of_a_removed_source_are_not_used_again() -> None:
-    own = Tracker(config_of(sources=("street", "yard")))
+    own = Tracker(config_of(sources=("street", "yard")), Ledger())
     stage = TrackerStage(own, _LABELS)
     for number in range(3):
         stage([frame_of(number, number * 10**8)], [boxes(_BOX)])
@@ -275,11 +276,12 @@ def test_ids_of_a_removed_source_are_not_used_again() -> None:
 
 
 def test_a_source_has_a_thousand_tracks_and_counts_the_rest() -> None:
-    own = Tracker(config_of("{enabled: true, confirm_hits: 1}"))
+    ledger = Ledger()
+    own = Tracker(config_of("{enabled: true, confirm_hits: 1}"), ledger)
     rows = [(20.0 * (n % 96), 20.0 * (n // 96), 20.0 * (n % 96) + 10, 20.0 * (n // 96) + 10) for n in range(1100)]
     (result,) = TrackerStage(own, _LABELS)([frame_of(0, 0)], [boxes(*rows)])
     assert ids(result) == [*range(1, 1001), *[0] * 100]
-    assert own.left_out == 100
+    assert ledger.untracked == 100
 
 
 def test_odd_boxes_do_no_harm() -> None:

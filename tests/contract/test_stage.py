@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
+from daemon.analytics.track_stage import Tracker, TrackerStage
+from daemon.config import parse
 from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
+from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
-from detectors.detections import Detections, nothing
+from detectors.detections import Detections, no_tracks, nothing
 from tests.analytics.feed import LABELS, rules_of
 
 _SOURCES = ("street", "yard", "hall")
@@ -24,7 +28,13 @@ def _filters() -> Stage:
     return FilterStage({"street": BoxFilter(0.5, cars, 3), "yard": BoxFilter(None, None, 1)})
 
 
-STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters}
+def _tracker() -> Stage:
+    """Of two sources; the third is not tracked."""
+    rows = "".join(f"  - {{id: {source}, type: synthetic, tracking: {source != 'hall'}}}\n" for source in _SOURCES)
+    return TrackerStage(Tracker(parse(f"model: {{path: x}}\nsources:\n{rows}"), Ledger()), ("person", "car", "bus"))
+
+
+STAGES: dict[str, Callable[[], Stage]] = {"filter": _filters, "tracker": _tracker}
 
 
 def _rules() -> Stage:
@@ -114,3 +124,17 @@ def test_the_last_frame_of_a_source_that_is_removed_is_filtered() -> None:
     assert [len(one) for one in stage(frames, found)] == [0]
     stage.update({"street": BoxFilter(None, None, 100)})  # it comes back, and wants all
     assert _rows(stage(frames, found)) == _rows(found)
+
+
+def test_the_filter_keeps_weak_boxes_of_confirmed_tracks_if_their_label_is_wanted() -> None:
+    found = Detections(
+        np.array([[0, 0, 9, 9]] * 4, np.float32),
+        np.array([0.9, 0.2, 0.2, 0.15], np.float32),
+        np.array([1, 1, 0, 1], np.int32),
+    )
+    tracks = replace(no_tracks(found), id=np.array([1, 2, 3, 0]))
+    kept = BoxFilter(0.5, np.array([False, True]), 100)(replace(found, tracks=tracks))
+    assert kept.confidence.tolist() == pytest.approx([0.9, 0.2])
+    assert kept.tracks is not None
+    assert kept.tracks.id.tolist() == [1, 2]
+    assert len(BoxFilter(0.5, None, 100)(found)) == 1

@@ -8,23 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
+from daemon.bench.synthetic_clip import synthetic_clip
 from daemon.messages import Detection, Detections, Message
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, all_of, is_state, receive_until
 
 _SOURCES = ("street", "yard")
 
 
+def _streets() -> list[dict[str, object]]:
+    """Two drawn streets."""
+    return [
+        {"id": source, "type": "synthetic", "pace": "fast", "frames": 90, "fps": 15, "objects": 4, "seed": seed}
+        for seed, source in enumerate(_SOURCES)
+    ]
+
+
 def _replay(folder: Path, confidence: float, **keys: Any) -> list[Detections]:
-    """All detections of one lossless run over two drawn streets."""
+    """All detections of one lossless run over two sources."""
     folder.mkdir()
     config: dict[str, object] = {
         "model": {"path": str(DEMO_MODEL), "confidence": confidence, "threads": 1, "max_batch": keys.pop("batch", 8)},
-        "sources": [
-            {"id": source, "type": "synthetic", "pace": "fast", "frames": 90, "fps": 15, "objects": 4, "seed": seed}
-            for seed, source in enumerate(_SOURCES)
-        ],
+        "sources": _streets(),
         "tracking": {"enabled": True},
         "board": {"mode": "lossless"},
         "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
@@ -52,6 +59,17 @@ def test_a_replay_gives_the_same_tracks_twice(tmp_path: Path) -> None:
         last = boxes[source, 89]
         assert {box.track_id for box in last} <= {1, 2, 3, 4}
         assert len({box.track_id for box in last}) == len(last) > 0
+
+
+def test_capture_processes_do_not_change_tracks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CACHE_DIRECTORY", str(tmp_path))
+    clip = str(synthetic_clip())
+    sources = [{"id": source, "type": "av", "url": clip, "pace": "fast"} for source in _SOURCES]
+    runs = [_replay(tmp_path / str(count), 0.25, sources=sources, capture_processes=count) for count in (0, 2)]
+    first, second = map(_boxes, runs)
+    assert len(first) == 240
+    assert first == second
+    assert any(box.track_id for boxes in first.values() for box in boxes)
 
 
 def test_a_message_has_the_track_of_each_box(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.commands.mot import parse_drop
 from daemon.commands.tracking_score import ScoredFrame, TrackingScore, open_metrics, score
 from daemon.config import parse
+from daemon.pipeline.ledger import Ledger
 from tests.analytics.walks import Seen, walk
 
 _DROPS = ("", "bursts:12/60", "stride:5", "random:0.5")
@@ -27,7 +28,7 @@ Track = Callable[[Sequence[Seen]], list[list[int]]]
 def _lookout(frames: Sequence[Seen]) -> list[list[int]]:
     """Ids of each frame's boxes, 0 for none."""
     config = parse("model: {path: x}\ntracking: {enabled: true}\nsources: [{id: street, type: synthetic}]\n")
-    stage = TrackerStage(Tracker(config), ("person",))
+    stage = TrackerStage(Tracker(config, Ledger()), ("person",))
     results = [stage([seen.frame], [seen.found])[0].tracks for seen in frames]
     return [tracks.id.tolist() for tracks in results if tracks is not None]
 
