@@ -35,9 +35,9 @@ class Event:
         confirmed: the frame that confirmed it, after debouncing.
         track: id; None for a crowd.
         label: the track's label when the event is confirmed.
-        box: (x1, y1, x2, y2) of the track in the confirming frame, pixels of the source's picture; None for a crowd.
-        direction: of a line or gate; "forward" goes from the left to the right of the line, as seen from its first
-            point towards its second, or from the first line of a gate to the second.
+        box: (x1, y1, x2, y2) of the track in the confirming frame, source pixels; None for a crowd.
+        direction: of a line or gate; "forward" goes from the left to the right of the line, seen from its first point
+            towards its second, or from the first line of a gate to the second.
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
         reason: why a stay ended; "inactive" if the rule's schedule did.
