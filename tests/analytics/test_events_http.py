@@ -16,7 +16,9 @@ from daemon.analytics.event import Event as Found
 from daemon.app import App
 from daemon.cli import invoke
 from daemon.client import Subscriber
+from daemon.clock import SystemClock
 from daemon.commands.events import line_of
+from daemon.commands.watch import View
 from daemon.config import (
     Config,
     EventsConfig,
@@ -31,7 +33,7 @@ from daemon.messages import Counts, Detections, Event, Unseen, decode
 from daemon.redact import Secret
 from detectors.fake.detector import FakeDetector
 from tests.support.daemon import PATIENCE_S, ROOT, receive_until, wait_until
-from tests.support.events import crossing, frame
+from tests.support.events import Rig, crossing, frame
 from tests.support.ports import free_port
 from tests.support.served import HEADERS, TOKEN
 
@@ -236,6 +238,17 @@ def test_a_line_for_a_person() -> None:
         "2023-11-14T22:13:20+00:00  yard  zone left  lawn\ufffd[31m  dog  track 5  2.5 s  lost  "
         "(4 frames unseen, 0.8 s at most)"
     )
+
+
+def test_watch_shows_the_last_event(running: Running) -> None:
+    with Rig(None, SystemClock()) as rig, Subscriber(running.app.endpoint) as subscriber:
+        view = View("here")
+        rig.events.on_event(crossing())
+        rig.events.flush()
+        for message in rig.reports():
+            view.add(message)
+        assert "last event: " in str(view.render(subscriber).caption)
+        assert "line crossed  door  forward  car  track 7" in str(view.render(subscriber).caption)
 
 
 def test_the_examples_stand_in_the_document() -> None:
