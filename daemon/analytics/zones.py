@@ -20,15 +20,14 @@ class _Visit:
 
     Attributes:
         entered: the time of its begin, ns.
-        until: the time at which the object was last known to be inside, ns.
         dwells: number of dwell times that are over.
     """
 
-    __slots__ = ("dwells", "entered", "label", "moment", "until")
+    __slots__ = ("dwells", "entered", "label", "moment")
 
     def __init__(self, label: str, entered: int, moment: Moment) -> None:
         self.label, self.entered, self.moment = label, entered, moment
-        self.until, self.dwells = entered, 0
+        self.dwells = 0
 
 
 class _ZoneState(State):
@@ -44,7 +43,7 @@ class _ZoneState(State):
 
     def __init__(self, flags: list[bool], since: int, moment: Moment) -> None:
         super().__init__()
-        self.flags, self.since, self.moment = flags, since, moment
+        self.flags, self.since, self.moment, self.due = flags, since, moment, 0
         self.within = any(flags)
         self.visit: _Visit | None = None
 
@@ -69,6 +68,9 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         assert isinstance(state, _ZoneState)  # noqa: S101
         found, crossings, clearance = self._measure(*path)
         begin, now = track.stamp.at, scene.now
+        state.x, state.y, state.clearance = path[2], path[3], clearance
+        if found == state.flags and not crossings and now < state.due:
+            return
         for share, number in crossings:
             state.flags[number] = not state.flags[number]
             if state.within != any(state.flags):
@@ -78,7 +80,6 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             if state.within != any(found):
                 self._turn(state, now, track, scene)
         self._confirm(state, now, track, scene)
-        state.x, state.y, state.clearance = path[2], path[3], clearance
         state.due = self._due(state, now)
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
@@ -145,7 +146,6 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             visit = state.visit = _Visit(label, state.since, state.moment)
             self._visits += 1
             scene.report("zone", "entered", self.config, visit.moment, track, label)
-        visit.until = until
         while visit.dwells < len(self._dwells) and until - visit.entered >= self._dwells[visit.dwells]:
             visit.dwells += 1
             dwell_ns = until - visit.entered
