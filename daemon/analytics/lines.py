@@ -25,17 +25,21 @@ class Side:
         at: the time of the crossing that made `net` what it is, ns.
         moment: the frame that first shows the anchor beyond.
         distance: of the anchor to the line, pixels.
+        band: the distance up to which the anchor is on no side, pixels.
     """
 
-    __slots__ = ("at", "distance", "moment", "net", "settled")
+    __slots__ = ("at", "band", "distance", "moment", "net", "settled")
 
     def __init__(self, moment: Moment) -> None:
-        self.settled, self.net, self.at, self.moment, self.distance = False, 0, 0, moment, 0.0
+        self.settled, self.net, self.at, self.moment = False, 0, 0, moment
+        self.distance = self.band = 0.0
 
     @property
     def clearance(self) -> float:
         """While the anchor moves less than this, nothing changes; negative if any move may change something."""
-        return self.distance if self.settled and not self.net else -1.0
+        if not self.settled:
+            return self.band - self.distance
+        return -1.0 if self.net else self.distance
 
     def follow(self, edges: tuple[Edge, ...], path: Path, band: float, begin: int, scene: Scene) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.
@@ -57,7 +61,7 @@ class Side:
                 self.moment = scene.timeline.moment()
                 self.at = begin + round(share * (scene.now - begin))
             self.net += net
-        self.distance = math.sqrt(nearest)
+        self.distance, self.band = math.sqrt(nearest), band
         if self.distance <= band:
             return False
         if not self.settled:

@@ -28,7 +28,7 @@ from detectors.detections import Tracks
 
 log = structlog.get_logger(__name__)
 _OTHER_ASPECT = 0.02  # share
-_EVERYWHERE = 1e9  # pixels
+_EVERYWHERE, _TINY = 1e9, 1e-9  # pixels
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ class SourceRules:
         self._active: list[_Active] = []
         self._has_schedules = self._closed = False
         self._weight = 1.0  # of the lower edge in the anchor's height
+        self._weights: list[float] = []  # of each rule
         self._one_anchor = True
         self._tracks: dict[int, Track] = {}
         self._next_loss = NEVER
@@ -109,6 +110,7 @@ class SourceRules:
                 track.square_radius = -1.0
             self._crowds = [one for one in self._evaluators if isinstance(one, ZoneEvaluator) and one.config.crowd]
             self._has_schedules = any(active.schedule for active in self._active)
+            self._weights = [evaluator.weight for evaluator in self._evaluators]
             weights = {weight_of(rule.anchor) for rule in rules.rules if isinstance(rule, PlacedRule)} or {1.0}
             self._weight, self._one_anchor = next(iter(weights)), len(weights) == 1
             if self._scene:
@@ -217,30 +219,37 @@ class SourceRules:
         """
         now, radius, due = scene.now, _EVERYWHERE, NEVER
         x0, y0, x1, y1 = track.box
-        x, height = 0.5 * (x0 + x1), y1 - y0
-        for number, evaluator in enumerate(self._evaluators):
-            state, weight = track.states[number], evaluator.weight
-            y = y0 + height * weight
+        x, height, states = 0.5 * (x0 + x1), y1 - y0, track.states
+        if None in states:
+            self._start(track, scene)
+        for evaluator, state, weight in zip(self._evaluators, states, self._weights):
             if state is None:
-                if not self._active[number].value:
-                    continue
-                state = track.states[number] = evaluator.start(x, y, scene)
-                evaluator.step(state, track, (x, y, x, y), scene)
-                room = state.clearance
+                continue
+            y = y0 + height * weight
+            dx, dy, room = x - state.x, y - state.y, state.clearance
+            away = dx * dx + dy * dy
+            if room > 0 and away < room * room and now < state.due:
+                room -= away**0.5
             else:
-                dx, dy, room = x - state.x, y - state.y, state.clearance
-                away = dx * dx + dy * dy
-                if room > 0 and away < room * room and now < state.due:
-                    room -= away**0.5
-                else:
-                    path = 0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight, x, y
-                    evaluator.step(state, track, path, scene)
-                    room = state.clearance
-            radius, due = room if room < radius else radius, state.due if state.due < due else due
+                path = 0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight, x, y
+                evaluator.step(state, track, path, scene)
+                room = state.clearance
+            radius = room if room < radius else radius
+            due = state.due if state.due < due else due
         track.x2, track.y = x0 + x1, y0 + height * self._weight
         track.rules_due, track.due = due, min(due, track.refresh_due)
         is_open = radius > 0 and track.is_plain and self._one_anchor
         track.square_radius = radius * radius if is_open else -1.0
+
+    def _start(self, track: Track, scene: Scene) -> None:
+        """Let rules that do not know the track yet look at it for the first time."""
+        x0, y0, x1, y1 = track.box
+        for number, evaluator in enumerate(self._evaluators):
+            if track.states[number] is None and self._active[number].value:
+                x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * evaluator.weight
+                state = track.states[number] = evaluator.start(x, y, scene)
+                evaluator.step(state, track, (x, y, x, y), scene)
+                state.clearance = max(state.clearance, _TINY)  # it has seen this frame
 
     def _end_lost(self, now: int, scene: Scene) -> None:
         """End the tracks that were not seen for too long."""

@@ -70,8 +70,11 @@ class Track:
         """
         x0, y0, x1, y1 = box
         across, down = width * _MARGIN, height * _MARGIN
+        is_inside = x0 > across and y0 > down and x1 < width - across and y1 < height - down
+        if is_inside and self.is_plain and now < self.refresh_due and y1 - y0 >= _HIDDEN * self._steady_height:
+            return box
         left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
-        self.is_cut = left or right or bottom or y0 <= down
+        self.is_cut = not is_inside
         if not self._steady_height:
             self._refresh(box, now, 1.0)
             self.is_plain = not self.is_cut

@@ -9,7 +9,7 @@ from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import crossing, crossing_share, orientation, reach_of
+from daemon.geometry import Edge, crossing, crossing_share, is_inside, reach_of
 from daemon.rule_config import CrowdConfig, ZoneConfig
 
 _FAR = 1e18
@@ -20,15 +20,14 @@ class _Visit:
 
     Attributes:
         entered: the time of its begin, ns.
-        until: the time at which the object was last known to be inside, ns.
         dwells: number of dwell times that are over.
     """
 
-    __slots__ = ("dwells", "entered", "label", "moment", "until")
+    __slots__ = ("dwells", "entered", "label", "moment")
 
     def __init__(self, label: str, entered: int, moment: Moment) -> None:
         self.label, self.entered, self.moment = label, entered, moment
-        self.until, self.dwells = entered, 0
+        self.dwells = 0
 
 
 class _ZoneState(State):
@@ -44,7 +43,7 @@ class _ZoneState(State):
 
     def __init__(self, flags: list[bool], since: int, moment: Moment) -> None:
         super().__init__()
-        self.flags, self.since, self.moment = flags, since, moment
+        self.flags, self.since, self.moment, self.due = flags, since, moment, 0
         self.within = any(flags)
         self.visit: _Visit | None = None
 
@@ -59,26 +58,31 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._enter_ns, self._exit_ns = ns_of(config.enter_s), ns_of(config.exit_s)
         self._dwells = [ns_of(seconds) for seconds in config.dwell_s]
         self._visits = 0
+        self._edges: list[tuple[int, Edge]] = []  # of all polygons, with the polygon's number
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
+    def fit(self, width: int, height: int) -> None:
+        super().fit(width, height)
+        self._edges = [(number, edge) for number, edges in enumerate(self.outlines) for edge in edges]
+
     def start(self, x: float, y: float, scene: Scene) -> State:
-        flags = self._measure(x, y, x, y)[0]
-        return _ZoneState(flags, scene.now, scene.timeline.moment())
+        return _ZoneState(self._flags(x, y), scene.now, scene.timeline.moment())
 
     def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
-        found, crossings, clearance = self._measure(*path)
-        begin, now = track.stamp.at, scene.now
+        begin, now, is_known = track.stamp.at, scene.now, state.clearance >= 0
+        crossings = self._measure(state, *path)
+        if is_known and not crossings and now < state.due:
+            return
         for share, number in crossings:
             state.flags[number] = not state.flags[number]
             if state.within != any(state.flags):
                 self._turn(state, begin + round(share * (now - begin)), track, scene)
-        if found != state.flags:  # the picture has another size
-            state.flags = found
-            if state.within != any(found):
+        if not is_known:  # the picture has another size
+            state.flags = self._flags(path[2], path[3])
+            if state.within != any(state.flags):
                 self._turn(state, now, track, scene)
         self._confirm(state, now, track, scene)
-        state.x, state.y, state.clearance = path[2], path[3], clearance
         state.due = self._due(state, now)
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
@@ -99,33 +103,31 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         if self._crowd:
             self._crowd.end(self._visits, scene, reason)
 
-    def _measure(self, px: float, py: float, x: float, y: float) -> tuple[list[bool], list[tuple[float, int]], float]:
-        """Polygons that hold (x, y), crossings on the path to it, and its distance to the nearest edge."""
-        found, crossings, nearest = [], [], _FAR
-        reach = reach_of(px, py, x, y)
-        for number, edges in enumerate(self.outlines):
-            inside = False
-            for edge in edges:
-                ax, ay, bx, by = edge
-                if (ay > y) != (by > y):
-                    side = orientation(ax, ay, bx, by, x, y)
-                    inside ^= side > 0 if by > ay else side < 0
-                dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
-                along, length = rx * dx + ry * dy, dx * dx + dy * dy
-                if along <= 0:
-                    square = rx * rx + ry * ry
-                elif along >= length:
-                    square = (x - bx) * (x - bx) + (y - by) * (y - by)
-                else:
-                    across = rx * dy - ry * dx
-                    square = across * across / length
-                nearest = square if square < nearest else nearest
-                if square <= reach and crossing(px, py, x, y, edge):
-                    crossings.append((crossing_share(px, py, x, y, edge), number))
-            found.append(inside)
+    def _flags(self, x: float, y: float) -> list[bool]:
+        """Whether each polygon holds a point."""
+        return [is_inside(x, y, edges) for edges in self.outlines]
+
+    def _measure(self, state: _ZoneState, px: float, py: float, x: float, y: float) -> list[tuple[float, int]]:
+        """Set the anchor and its clearance; returns the crossings of polygons on the path to it, in order."""
+        crossings, nearest, reach = [], _FAR, reach_of(px, py, x, y)
+        for number, edge in self._edges:
+            ax, ay, bx, by = edge
+            dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
+            along, length = rx * dx + ry * dy, dx * dx + dy * dy
+            if along <= 0:
+                square = rx * rx + ry * ry
+            elif along >= length:
+                square = (x - bx) * (x - bx) + (y - by) * (y - by)
+            else:
+                across = rx * dy - ry * dx
+                square = across * across / length
+            nearest = square if square < nearest else nearest
+            if square <= reach and crossing(px, py, x, y, edge):
+                crossings.append((crossing_share(px, py, x, y, edge), number))
         if len(crossings) > 1:
             crossings.sort()
-        return found, crossings, math.sqrt(nearest)
+        state.x, state.y, state.clearance = x, y, math.sqrt(nearest)
+        return crossings
 
     def _turn(self, state: _ZoneState, at: int, track: Track, scene: Scene) -> None:
         """The anchor goes in or out at this time."""
@@ -145,7 +147,6 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             visit = state.visit = _Visit(label, state.since, state.moment)
             self._visits += 1
             scene.report("zone", "entered", self.config, visit.moment, track, label)
-        visit.until = until
         while visit.dwells < len(self._dwells) and until - visit.entered >= self._dwells[visit.dwells]:
             visit.dwells += 1
             dwell_ns = until - visit.entered
