@@ -163,7 +163,7 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events.on_event)
+        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
         analytics.check(config, detector.info.labels)
         pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self._on_result(), analytics)
         self._board = board

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from daemon.analytics.event import Event
+from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage, check_groups
@@ -18,16 +18,16 @@ class AnalyticsStages:
     """Implements `daemon.pipeline.stages.Analytics`.
 
     Args:
-        on_event: see `RuleBook`.
+        events: takes the events of rules.
 
     Attributes:
         tracker: the tracks of all sources.
         rules: the rules of all sources.
     """
 
-    def __init__(self, config: Config, ledger: Ledger, on_event: Callable[[Event], None]) -> None:
-        self.tracker, self.rules = Tracker(config, ledger), RuleBook(on_event)
-        self.rules.update(_rule_sets(config))
+    def __init__(self, config: Config, ledger: Ledger, events: EventPublisher) -> None:
+        self.tracker, self.rules, self._events = Tracker(config, ledger), RuleBook(events.on_event), events
+        self._configure_rules(config)
 
     @staticmethod
     def check(config: Config, labels: tuple[str, ...]) -> None:
@@ -37,7 +37,11 @@ class AnalyticsStages:
 
     def configure(self, config: Config) -> None:
         self.tracker.configure(config)
+        self._configure_rules(config)
+
+    def _configure_rules(self, config: Config) -> None:
         self.rules.update(_rule_sets(config))
+        self._events.expect(source.id for source in config.active if source.rules)
 
     def forget(self, source: str) -> None:
         self.rules.forget(source)
