@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -74,8 +75,11 @@ class Journal(threading.Thread):
         except BaseException:
             self._lock.close()
             raise
-        last = self._file.last if self._file else 0
-        self.first = max(last + MAX_WAITING, self._clock.utc_ns() // 1_000_000)
+        used = max(self._file.last + 1, self._file.reserved) if self._file else 0
+        self.first = max(used, self._clock.utc_ns() // 1_000_000)
+        if self._file:
+            with suppress(sqlite3.Error, DamagedError):  # the first batch meets it, too, and reports it
+                self._file.reserve(self.first)
 
     def put(self, event: Event, key: Key | None) -> None:
         """Write an event soon, and the total that it is counted in; never blocks."""

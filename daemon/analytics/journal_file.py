@@ -31,6 +31,8 @@ _TABLES = (
     "CREATE TABLE totals (key TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID",
 )
+_RESERVE = 1_000_000  # numbers; a disk that takes nothing for longer leaves those of the clock, a thousand a second
+_RESERVE_NUMBERS = "INSERT INTO facts VALUES ('reserved', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _GROW = "INSERT INTO totals VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET count = count + excluded.count"
 _DELETE_OLDEST = "DELETE FROM events WHERE number IN (SELECT number FROM events ORDER BY number LIMIT ?)"
 _encode = msgspec.json.Encoder().encode
@@ -68,6 +70,7 @@ class JournalFile:
         rows: number of events.
         last: number of the newest event; 0 without one.
         since: UTC, ns, when counting began.
+        reserved: numbers below are used, or may be by events that were not written before the process was killed.
 
     Raises:
         DamagedError: it must be replaced.
@@ -83,10 +86,11 @@ class JournalFile:
                 self._prepare(path, now)
                 ((self.rows, last),) = self._db.execute("SELECT count(*), max(number) FROM events")
                 ((self.since,),) = self._db.execute("SELECT value FROM facts WHERE name = 'since'")
+                ((reserved,),) = self._db.execute("SELECT max(value) FROM facts WHERE name = 'reserved'")
         except BaseException:
             self._db.close()
             raise
-        self.last = int(last or 0)
+        self.last, self.reserved = int(last or 0), int(reserved or 0)
         self._stat = os.stat(path)
 
     def totals(self) -> dict[Key, int]:
@@ -102,13 +106,27 @@ class JournalFile:
         rows = [(row.number, now, row.source, row.kind, row.rule, _encode(row).decode()) for row in events]
         totals = [(_encode(key).decode(), count) for key, count in grown.items()]
         gone = max(0, self.rows + len(rows) - max_rows)
+        last = max([self.last, *(event.number for event in events)])
+        reserved = last + _RESERVE if last > self.reserved - _RESERVE // 2 else self.reserved
         with self._transaction() as db:
+            if reserved != self.reserved:
+                db.execute(_RESERVE_NUMBERS, (reserved,))
             db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
             db.executemany(_GROW, totals)
             if gone:
                 db.execute(_DELETE_OLDEST, (gone,))
         self.rows += len(rows) - gone
-        self.last = max([self.last, *(event.number for event in events)])
+        self.last, self.reserved = last, reserved
+
+    def reserve(self, first: int) -> None:
+        """Reserve numbers for a run that begins with `first`.
+
+        Raises:
+            DamagedError, sqlite3.Error: nothing was changed.
+        """
+        with self._transaction() as db:
+            db.execute(_RESERVE_NUMBERS, (first + _RESERVE,))
+        self.reserved = first + _RESERVE
 
     def prune(self, before: int) -> None:
         """Remove the oldest events, up to the first that was recorded at a time or later.

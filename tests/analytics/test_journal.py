@@ -149,7 +149,7 @@ def test_numbers_do_not_depend_on_the_time_of_day(path: Path, clock: ManualClock
     with Rig(path, clock) as rig:
         rig.events.on_event(crossing())
         (second,) = rig.reports()
-    assert second.number > first.number + module.MAX_WAITING - 1
+    assert second.number > first.number + 100_000  # published events that were not written have numbers, too
 
 
 @pytest.mark.parametrize("content", [b"no database " * 500, b"SQLite format 3\0" + b"x" * 9000])
