@@ -9,8 +9,8 @@ import numpy as np
 from click.testing import CliRunner
 
 from daemon.cli import cli
-from daemon.errors import LookoutError
 from daemon.commands.drawn_rules import drawn_on
+from daemon.errors import LookoutError
 from tests.analytics.feed import rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
