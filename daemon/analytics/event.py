@@ -9,7 +9,7 @@ from daemon.pipeline.frames import FrameInfo
 
 Kind = Literal["object", "zone", "line", "gate", "crowd"]
 Phase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
-EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
+EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]  # the rule's schedule is over
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Event:
         confirmed: the frame that confirmed it, after debouncing.
         track: id; None for a crowd.
         label: the track's label when the event is confirmed.
-        box: (x1, y1, x2, y2) of the track in the confirming frame, pixels of the source's picture; None for a crowd.
-        direction: of a line or gate; "forward" goes from the left to the right of the line, as seen from its first
-            point towards its second, or from the first line of a gate to the second.
+        box: (x1, y1, x2, y2) of the track in the confirming frame, source pixels; None for a crowd.
+        direction: of a line or gate; "forward" goes from the left to the right of the line, seen from its first point
+            towards its second.
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
-        reason: why a stay ended; "inactive" if the rule's schedule did.
+        reason: why a stay ended.
     """
 
     kind: Kind

@@ -75,7 +75,7 @@ def test_more_candidates_than_are_looked_at_are_counted(tmp_path: Path) -> None:
     with Served(tmp_path, model={"path": str(model)}) as served:
         rows = served.client.get("/metrics").text.splitlines()
         assert served.lookout.stop() == 0
-        assert served.lookout.log().count("more candidates than are looked at") == 1
+        assert served.lookout.log().count("more candidates than the limit") == 1
     (count,) = [float(row.split()[-1]) for row in rows if row.startswith("lookout_candidates_left_out_total ")]
     assert count >= 2 * 7
     assert count % 7 == 0
