@@ -40,7 +40,7 @@ class Event:
             point towards its second, or from the first line of a gate to the second.
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
-        reason: why a stay ended; "inactive" if the rule's schedule did.
+        reason: why a stay ended.
     """
 
     kind: Kind
