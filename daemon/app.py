@@ -465,6 +465,7 @@ class App:
     def _on_tick(self, check: Callable[[int], None]) -> Callable[[int], None]:
         def on_tick(now_ns: int) -> None:
             check(now_ns)
+            self._analytics.rules.tick(now_ns)
             self.events.tick(now_ns)
 
         return on_tick
@@ -549,8 +550,7 @@ class App:
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
-        if state in ("down", "ended"):  # its last events come before the word of it
-            self._analytics.rules.source_down(source)
+        self._analytics.rules.on_state(source, state, self._clock.monotonic_ns())  # the last events come before `ended`
         self.publisher.announce(source, session, state, reason, retry_in_s, format)
 
     def _forget(self, source: str) -> None:

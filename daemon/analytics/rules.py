@@ -81,6 +81,11 @@ class RuleBook:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether any source has rules."""
+        return bool(self._sources)
+
     def rules_of(self, source: str) -> SourceRules | None:
         """The rules of a source; None if it has none."""
         return self._sources.get(source)
@@ -103,6 +108,8 @@ class RulesStage:
         self._book, self._labels = book, labels
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
+        if not self._book.has_rules:
+            return found
         for frame, seen in zip(frames, found):
             self._book.observe(frame, seen, self._labels)
         return found
