@@ -61,10 +61,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
-CUT_SHORT = 5  # exit code of a lossless replay that was asked to end before its recordings had
+CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its recordings ended
 _POLL_S = 0.05
 
-# Shares of the time to stop: when each step must have ended.
+# Deadlines of the steps of `stop`, as shares of its time limit.
 _SOURCES_END, _LANES_END, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
@@ -75,22 +75,22 @@ class App:
     """A running Lookout.
 
     Args:
-        stop: set when it is to end; what the constructor waits for ends then, too.
-        limits: how long it waits for what may not answer.
-        open_detector: how to open the model; the factory's, or a fake's.
-        make_source: how to make a source; the factory's, or a benchmark's. Capture processes get it pickled.
-        find_hardware: what decodes on the GPU; the plan's, or a stand-in.
-        open_probe: how to read the GPUs; the driver's way, or a stand-in.
-        sinks: takers of every frame's row, such as a benchmark.
-        read: the configuration file as it is now, for a reload.
+        stop: ends the daemon when it is set; the constructor stops waiting then, too.
+        limits: time limits of all waits.
+        open_detector: opens the model; replaced by tests.
+        make_source: makes a source; replaced by tests and benchmarks. Capture processes get it pickled.
+        find_hardware: finds the GPU's decoder; replaced by tests.
+        open_probe: opens the probe of the GPUs; replaced by tests.
+        sinks: called with the ledger's rows; benchmarks use them.
+        read: reads the configuration file for a reload.
 
     Attributes:
-        ledger: what happened to every frame.
-        sources: those there are.
-        changes: from one configuration to the next.
-        health: whether it works.
-        snapshots: pictures, on request.
-        monitor, publisher: of its figures, and of results.
+        ledger: accounts of all frames.
+        sources: all sources.
+        changes: moves from one configuration to the next.
+        health: of the daemon.
+        snapshots: makes pictures on request.
+        monitor, publisher: threads for metrics and for messages.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -195,7 +195,7 @@ class App:
 
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
-        """Bytes of the GPU's memory by what they are for, with the sources connected now."""
+        """Planned bytes of the GPU's memory by purpose, with the sources connected now."""
         decoding = ("decoding", self.sources.memory)
         if not self.sources.pids:
             return (*self.model.memory, decoding)
@@ -204,11 +204,11 @@ class App:
 
     @property
     def pids(self) -> list[int]:
-        """Of this process, and of those that capture."""
+        """Ids of this process and of the capture processes."""
         return [os.getpid(), *self.sources.pids]
 
     def run(self) -> int:
-        """Start, work until told to stop or until every recording has ended, and stop; the process's exit code."""
+        """Start, work until a stop or the end of all recordings, and stop; returns the exit code."""
         try:
             self.start()
             self.wait()
@@ -218,12 +218,12 @@ class App:
         return self.stop()
 
     def start(self) -> None:
-        """Lanes first, then the publisher; sources last, so that no frame waits for a model that still loads.
+        """Start lanes first, then the publisher; sources last, so that no frame waits for a model that still loads.
 
-        A second call does nothing, nor does one after `stop`.
+        A second call does nothing, nor does a call after `stop`.
 
         Raises:
-            SourceError: the system gives no thread for a source.
+            SourceError: no thread can be started for a source.
         """
         if not self._begun.acquire(blocking=False):
             return
@@ -239,7 +239,7 @@ class App:
         self.publisher.start()
         self.monitor.start()
         configure_gc_and_switch_interval(captures=self.sources.captures_locally)
-        self._await_audience()
+        self._await_subscriber()
         if self._stop.is_set:
             return
         self.sources.start()
@@ -249,7 +249,7 @@ class App:
         systemd.notify("READY=1")
 
     def wait(self) -> None:
-        """Until `request_stop`, a failure, or the end of the last recording."""
+        """Wait for `request_stop`, a failure, or the end of the last recording."""
         seen = False
         while not self._clock.wait(self._stop, _POLL_S):
             if not seen and any(count.published for count in self.ledger.counts().values()):
@@ -262,18 +262,18 @@ class App:
 
     @property
     def is_stopping(self) -> bool:
-        """It was asked to end, or has failed."""
+        """Whether a stop was requested, or a part has failed."""
         return self._stop.is_set
 
     def request_stop(self) -> None:
-        """Ask `wait` to return; from any thread."""
+        """Make `wait` return; any thread may call it."""
         self._stop.set()
 
     def stop(self) -> int:
-        """Sources, board, lanes, publisher, monitor. Returns the exit code; a second call gives the same.
+        """Stop sources, board, lanes, publisher and monitor. Returns the exit code; a second call returns the same.
 
-        Told to end, all of it takes `Limits.stop` at most, and what is cut short is counted as dropped. Where every
-        recording has ended by itself there is no hurry: it ends when the last message is out.
+        A requested stop takes `Limits.stop` at most, and counts unfinished frames as dropped. After the end of all
+        recordings there is no time limit: the last message is sent first.
         """
         finished = self._finished or (self.health.is_ready and self.sources.finished)
         if not finished:
@@ -310,7 +310,7 @@ class App:
         self._close_rest()
         self.health.watchdog.stop(left(1.0))
         self.changes.join(_POLL_S)
-        self._tell_of_late_threads()
+        self._log_overdue_threads()
         log.info("stopped", seconds=round((self._clock.monotonic_ns() - begun) / 1e9, 2))
         if self.health.failure:
             log.error("ended by a failure", reason=self.health.failure)
@@ -321,14 +321,14 @@ class App:
         return 0
 
     def _drain(self) -> bool:
-        """Every recording has ended by itself: send what is left, however long that takes; False if told to end."""
+        """After the end of all recordings, wait until all messages are sent; False if a stop is requested meanwhile."""
         while not self._outbox.flush(_POLL_S):
-            if self._stop.is_set:  # the watchdog sees to it that the publisher moves
+            if self._stop.is_set:  # the watchdog finds a publisher that hangs
                 return False
         return True
 
     def _close_rest(self) -> None:
-        """Everything that lanes and captures use is closed by the last of them; the rest within a time limit."""
+        """Close the rest within a time limit. The last lane and the last capture close the parts that they use."""
         self._close_in_time(self._lanes.retire)
         if not self._lanes.join(self._limits.close):
             log.warning("the detector is left open: a lane is still inside it")
@@ -354,16 +354,16 @@ class App:
         if not closing.done.wait(self._limits.close):
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 
-    def _tell_of_late_threads(self) -> None:
+    def _log_overdue_threads(self) -> None:
         parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes)
-        late = [thread.name for thread in parts if thread.is_alive()]
-        if late:
-            log.warning("left behind: still blocked after the time to stop", threads=late)
+        overdue = [thread.name for thread in parts if thread.is_alive()]
+        if overdue:
+            log.warning("left behind: still blocked after the time to stop", threads=overdue)
 
     # --- how it is made --------------------------------------------------------------------------------------------
 
     def _in_time(self, undo: ExitStack, what: str, work: Callable[[], T]) -> T:
-        """Do what may take long in a thread beside, for the daemon may be asked to end meanwhile."""
+        """Run work that may take long in a thread of its own, so that a stop can interrupt the wait."""
         opening = BackgroundTask(what, lambda _: work(), lambda _: None, self._clock).start()
         try:
             return opening.wait(
@@ -380,7 +380,7 @@ class App:
         opening = BackgroundTask(
             "opening the model",
             lambda _: open_detector(model.backend, options_of(self._config)),
-            lambda late: late.close(),
+            lambda overdue: overdue.close(),
             self._clock,
         ).start()
         return opening.wait(
@@ -401,14 +401,14 @@ class App:
             log.info("model opened", **{name.replace(" ", "_"): seconds for name, seconds in info.startup})
 
     def _name_gpus(self, undo: ExitStack) -> None:
-        """Before anybody uses one."""
+        """Name the GPUs before their first use."""
         if gpus():
             reason = self._in_time(undo, "asking for the names of GPUs", name_visible_gpus)
             if reason:
                 log.warning("GPUs have no names: figures may be of others", reason=reason)
 
     def _share_gpu(self, undo: ExitStack) -> None:
-        """Before anybody uses it, so that capture processes and lanes run on it side by side."""
+        """Start MPS before the first use of the GPU, so that capture processes and lanes run on it side by side."""
         mps = self._mps = self._in_time(undo, "starting MPS", Mps)
         undo.callback(mps.close)
         log.info(
@@ -451,7 +451,7 @@ class App:
         )
 
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
-        """With what the detector can do, measured before its lanes are made, on pictures where sources have them."""
+        """Admission by the detector's rate, measured before its lanes are made, on pictures like the sources'."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
         if mode == "off":
             return Admission()
@@ -491,29 +491,29 @@ class App:
     # --- while it runs ---------------------------------------------------------------------------------------------
 
     def reload_file(self) -> Future[Change]:
-        """Read the configuration file again; asked for several times before it is begun, it is done once."""
+        """Read the configuration file again. Several requests before it begins cause one reload."""
         return self.changes.submit_reload(lambda _: self._read())
 
     def _reload_secrets(self, access: Access | None, new: Config) -> Callable[[], None]:
-        """Read keys and tokens again; what comes back makes them the ones that count.
+        """Read keys and tokens again; the returned function puts them into use.
 
         Raises:
-            ConfigError: one cannot be read.
+            ConfigError: a file cannot be read.
         """
-        renewals = [self._zeromq.renew_clients(), *([access.reload(new.http)] if access else [])]
+        reloads = [self._zeromq.reload_clients(), *([access.reload(new.http)] if access else [])]
 
-        def renew() -> None:
-            for each in renewals:
+        def apply() -> None:
+            for each in reloads:
                 each()
 
-        return renew
+        return apply
 
     @staticmethod
     def _age() -> dict[str, float]:
-        """Of the process, for the log."""
+        """The age of the process, for the log."""
         return {"seconds_since_start": round(process_age_s(), 2)}
 
-    def _await_audience(self) -> None:
+    def _await_subscriber(self) -> None:
         timeout_s = self._config.publisher.wait_for_subscriber_s
         until = self._clock.monotonic_ns() + round(timeout_s * 1e9)
         while not self.publisher.has_subscribers.wait(_POLL_S if timeout_s else 0) and not self._stop.is_set:

@@ -321,22 +321,22 @@ def decode(topic: bytes, payload: bytes) -> Message:
 def schemas() -> dict[str, bytes]:
     """JSON Schema of each message, by file name."""
     return {
-        f"{kind}.schema.json": msgspec.json.format(msgspec.json.encode(_tidy(msgspec.json.schema(cls))), indent=2)
+        f"{kind}.schema.json": msgspec.json.format(msgspec.json.encode(_normalised(msgspec.json.schema(cls))), indent=2)
         + b"\n"
         for kind, cls in _TYPES.items()
     }
 
 
-def _tidy(schema: Any) -> Any:
+def _normalised(schema: Any) -> Any:
     """The same text from every Python (3.13 strips docstrings) and msgspec (each orders unions its own way)."""
     if isinstance(schema, dict):
-        tidy = {key: _tidy(value) for key, value in schema.items()}
-        if isinstance(tidy.get("description"), str):
-            tidy["description"] = cleandoc(tidy["description"])
-        if "anyOf" in tidy:
-            tidy["anyOf"].sort(key=str)
-        return tidy
-    return [_tidy(item) for item in schema] if isinstance(schema, list) else schema
+        normalised = {key: _normalised(value) for key, value in schema.items()}
+        if isinstance(normalised.get("description"), str):
+            normalised["description"] = cleandoc(normalised["description"])
+        if "anyOf" in normalised:
+            normalised["anyOf"].sort(key=str)
+        return normalised
+    return [_normalised(item) for item in schema] if isinstance(schema, list) else schema
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def on_host(image: Image) -> HostImage:
     return image
 
 
-def at_hand(image: Image) -> Fetch:
+def fetched(image: Image) -> Fetch:
     """A `Fetch` for a picture that is in host memory already.
 
     Raises:

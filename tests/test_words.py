@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("daemon", "detectors", "calibration")
 NOT_YET: tuple[str, ...] = ()
 WORDS = {
+    "allowance": "quota, token bucket",
     "aside": "executor, quarantined",
     "bury": "reap",
     "copiers": "copy pool",
@@ -52,6 +53,16 @@ WORDS = {
     "wishes": "config, options",
 }
 NAMES = {
+    "Audience": "Subscribers",
+    "audience": "subscribers",
+    "gate": "authenticator",
+    "greet": "replay_status",
+    "leaves_out": "skip_cause",
+    "let_go": "release_done",
+    "renew": "reload",
+    "undecoded": "skip_ratio",
+    "insists": "requires_gpu",
+    "asks_gpu": "wants_gpu",
     "Away": "InBlockingCall",
     "Begin": "WorkerConfig",
     "Block": "SharedMemory",

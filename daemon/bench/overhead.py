@@ -21,7 +21,7 @@ from daemon.log import logging
 from daemon.messages import Encoding, FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
 from detectors.detections import Detections
-from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
 
@@ -144,7 +144,7 @@ class _Detector:
         return [self._found] * len(images), StageTimes(0, 0, 0)
 
     def fetch(self, image: Image) -> Fetch:
-        return at_hand(image)
+        return fetched(image)
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.zeros((height, width, 3), np.uint8))

@@ -36,11 +36,11 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with _locked(path.with_name(f".{path.name}.lock")):
-            if path.exists() and is_whole(path, size, sha256):
+            if path.exists() and is_complete(path, size, sha256):
                 return
             part = path.with_name(f".{path.name}.part")
             _fetch(url, part, size, progress)
-            if not is_whole(part, size, sha256):
+            if not is_complete(part, size, sha256):
                 part.unlink()
                 raise LookoutError(
                     f"{shown} has unexpected content (expected {size:,} bytes, SHA-256 {sha256[:12]}...): it was "
@@ -51,7 +51,7 @@ def download(url: str, path: Path, size: int, sha256: str, progress: Progress = 
         raise LookoutError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def is_whole(path: Path, size: int, sha256: str) -> bool:
+def is_complete(path: Path, size: int, sha256: str) -> bool:
     """Whether a file has this size and digest."""
     if path.stat().st_size != size:
         return False

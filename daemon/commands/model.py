@@ -13,7 +13,7 @@ from rich.table import Table
 
 from daemon.commands import catalogue
 from daemon.commands.catalogue import CatalogueEntry, entry_of, path_of
-from daemon.commands.downloads import download, is_whole, without_secrets
+from daemon.commands.downloads import download, is_complete, without_secrets
 from daemon.errors import LookoutError
 from detectors.factory import open_detector
 from detectors.port import Options
@@ -52,7 +52,7 @@ def get(
     """
     entry = entry_of(name)
     path = path_of(entry, folder)
-    if path.exists() and is_whole(path, entry.size, entry.sha256):
+    if path.exists() and is_complete(path, entry.size, entry.sha256):
         console.print(f"{path}: already downloaded", highlight=False, soft_wrap=True)
         return path
     origin = without_secrets(mirror or entry.url)

@@ -150,7 +150,7 @@ class Monitor(threading.Thread):
     def report(self) -> Metrics:
         """Publish and log the metrics since the last report."""
         metrics = self.last = self._measure()
-        self._ledger.tidy()
+        self._ledger.forget_removed()
         self._subject.outbox.report(Report(topic("metrics"), metrics))
         self._on_report(metrics)
         total = metrics.latency["total"] if metrics.latency else None

@@ -67,24 +67,24 @@ class _Queue:
     Attributes:
         in_flight: a lane has a frame of the source.
         gone: the source was removed while it was in flight.
-        wanted: the capture thread waits for room, or until its last frame is in the outbox.
+        waits_for_room: the capture thread waits for room, or until its last frame is in the outbox.
         wake: wakes the capture thread.
         replaces: a newer frame replaces an older one.
         depth: maximum number of frames.
     """
 
-    __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "wake", "wanted")
+    __slots__ = ("depth", "frames", "gone", "in_flight", "replaces", "waits_for_room", "wake")
 
     def __init__(self) -> None:
         self.frames: deque[Frame] = deque()
         self.replaces, self.depth = False, 1
-        self.in_flight = self.gone = self.wanted = False
+        self.in_flight = self.gone = self.waits_for_room = False
         self.wake: Callable[[], None] = lambda: None
 
     def call(self) -> None:
         """Wake the capture thread, if it waits."""
-        if self.wanted:
-            self.wanted = False
+        if self.waits_for_room:
+            self.waits_for_room = False
             self.wake()
 
 
@@ -264,8 +264,8 @@ class FrameBoard:
             queue = self._queues.get(source)
             if queue is None or queue.gone:
                 return True
-            queue.wanted = bool(queue.frames) or queue.in_flight
-            return not queue.wanted
+            queue.waits_for_room = bool(queue.frames) or queue.in_flight
+            return not queue.waits_for_room
 
     def close(self) -> None:
         """Accept no more frames; lanes may take those that wait."""
@@ -311,13 +311,13 @@ class FrameBoard:
             return True
         if queue.replaces and queue.frames:
             if not give_up and self._clock.monotonic_ns() - queue.frames[-1].info.captured_ns < hold_ns:
-                queue.wanted = True
+                queue.waits_for_room = True
                 return False
             self._ledger.drop(queue.frames.popleft().info, "superseded")
         elif len(queue.frames) >= queue.depth:
             if give_up:
                 self._ledger.drop(frame.info, give_up)
-            queue.wanted = not give_up
+            queue.waits_for_room = not give_up
             return give_up is not None
         queue.frames.append(frame)
         if not (queue.in_flight or source in self._ready):
@@ -337,7 +337,7 @@ class FrameBoard:
 
     def _tell(self, queue: _Queue) -> None:
         """Wake a thread only when there is room for several frames."""
-        if queue.wanted and len(queue.frames) <= queue.depth // 2:
+        if queue.waits_for_room and len(queue.frames) <= queue.depth // 2:
             queue.call()
 
     def _is_stale(self, frame: Frame) -> bool:

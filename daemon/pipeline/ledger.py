@@ -69,7 +69,7 @@ class Ledger:
         self.bad_boxes = self.left_out = self.untracked = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
-        self._gone: dict[str, int] = {}  # how often `tidy` has found the source removed, the longest removed first
+        self._gone: dict[str, int] = {}  # calls of `forget_removed` since, longest removed first
         self._free: list[int] = []  # places in `sources` that a new one may have
         self._captured: list[int] = []
         self._published: list[int] = []
@@ -108,7 +108,7 @@ class Ledger:
                 del self._active[source]
                 self._gone[source] = 0
 
-    def tidy(self) -> None:
+    def forget_removed(self) -> None:
         """Forget the longest removed sources beyond `MAX_GONE`.
 
         The monitor calls it after it has used the drained rows. An account goes at the second call that finds the

@@ -16,7 +16,7 @@ from daemon.messages import Detection, ImageSize, Latency, Message, Metrics, Sta
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
-from daemon.publish.audience import matching
+from daemon.publish.subscribers import matching
 from detectors.detections import Detections, no_tracks
 
 

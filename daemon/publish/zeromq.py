@@ -21,8 +21,8 @@ from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import ConfigError
 from daemon.messages import Message, encoder
-from daemon.publish.audience import Audience, in_use
 from daemon.publish.curve import secret_key
+from daemon.publish.subscribers import Subscribers, in_use
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart
@@ -52,17 +52,17 @@ class ZeroMqSink:
         self._encoded: list[tuple[bytes, bytes]] = []  # topic and message
         self._closed = False
         self._zmq = zmq.Context()
-        self._gate: ThreadAuthenticator | None = None
+        self._authenticator: ThreadAuthenticator | None = None
         try:
-            self._gate = _gate(self._zmq, config)
+            self._authenticator = _authenticator(self._zmq, config)
             self._socket = _bind(self._zmq, config)
         except BaseException:
-            if self._gate:
-                self._gate.stop()
+            if self._authenticator:
+                self._authenticator.stop()
             self._zmq.term()
             raise
         self._put = _sender(self._socket)
-        self._audience = Audience(self._socket, clock, config.max_subscribers)
+        self._subscribers = Subscribers(self._socket, clock, config.max_subscribers)
         self._let_in: set[str] | None = None  # keys, since they were read again
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
@@ -82,14 +82,14 @@ class ZeroMqSink:
     def newcomers(self) -> set[bytes]:
         if self._let_in is not None:
             let_in, self._let_in = self._let_in, None
-            self._audience.cut_off_all_but(let_in)
-        return self._audience.poll()
+            self._subscribers.cut_off_all_but(let_in)
+        return self._subscribers.poll()
 
     @property
     def subscriptions(self) -> int:
-        return len(self._audience)
+        return len(self._subscribers)
 
-    def renew_clients(self) -> Callable[[], None]:
+    def reload_clients(self) -> Callable[[], None]:
         """Read the keys that are let in again; what comes back lets in these and no others, from any thread.
 
         The last key may be taken away, too: whoever had it is cut off, and nobody gets in.
@@ -97,26 +97,26 @@ class ZeroMqSink:
         Raises:
             ConfigError: they cannot be read.
         """
-        gate, config = self._gate, self._config
-        keys = _clients(config) if gate else {}
-        if gate and not keys:
+        authenticator, config = self._authenticator, self._config
+        keys = _clients(config) if authenticator else {}
+        if authenticator and not keys:
             log.warning("no subscriber is let in", reason=_NO_KEYS.format(_folder(config)))
 
-        def renew() -> None:
-            if gate:
-                gate.certs["*"] = keys
+        def apply() -> None:
+            if authenticator:
+                authenticator.certs["*"] = keys
                 self._let_in = {key.decode() for key in keys}
 
-        return renew
+        return apply
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        self._audience.close()
+        self._subscribers.close()
         self._socket.close(linger=_LINGER_MS)
-        if self._gate:
-            self._gate.stop()
+        if self._authenticator:
+            self._authenticator.stop()
         self._zmq.term()
 
 
@@ -127,12 +127,12 @@ def try_endpoint(config: PublisherConfig) -> None:
         ConfigError: see `ZeroMqSink`.
     """
     with zmq.Context() as context:
-        gate = _gate(context, config)
+        authenticator = _authenticator(context, config)
         try:
             _bind(context, config).close(linger=0)
         finally:
-            if gate:
-                gate.stop()
+            if authenticator:
+                authenticator.stop()
 
 
 def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
@@ -193,7 +193,7 @@ def _socket(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
         raise OSError(error.errno, f"publisher: {error.strerror}") from error
 
 
-def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
+def _authenticator(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> ThreadAuthenticator | None:
     """Lets subscribers in by their keys; None where no list of them is given."""
     if config.curve is None or config.curve.clients is None:
         return None
@@ -201,11 +201,11 @@ def _gate(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> T
     if not keys:
         reason = _NO_KEYS.format(config.curve.clients)
         raise ConfigError(f"publisher.curve.clients: {reason}, so that nobody could subscribe")
-    gate = ThreadAuthenticator(context, log=_SILENT)
-    gate.allow_any = False
-    gate.certs["*"] = keys
-    gate.start()
-    return gate
+    authenticator = ThreadAuthenticator(context, log=_SILENT)
+    authenticator.allow_any = False
+    authenticator.certs["*"] = keys
+    authenticator.start()
+    return authenticator
 
 
 def _clients(config: PublisherConfig) -> dict[bytes, bool]:

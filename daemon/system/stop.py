@@ -19,8 +19,8 @@ class Stop:
     def __init__(self) -> None:
         self.is_set = False
         # A turnstile: held until `set`; each waiter acquires and releases it.
-        self._gate = threading.Lock()
-        self._gate.acquire()
+        self._turnstile = threading.Lock()
+        self._turnstile.acquire()
         self._wakers: list[Callable[[], None]] = []
 
     def set(self) -> None:
@@ -28,14 +28,14 @@ class Stop:
         if self.is_set:
             return
         self.is_set = True
-        self._open()
+        self._open_turnstile()
         for wake in [*self._wakers]:
             wake()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is set, at most `timeout` seconds; returns whether it is set."""
-        if not self.is_set and self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-            self._open()
+        if not self.is_set and self._turnstile.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
+            self._open_turnstile()
         return self.is_set
 
     def on_set(self, wake: Callable[[], None]) -> None:
@@ -47,9 +47,9 @@ class Stop:
         if self.is_set:
             wake()
 
-    def _open(self) -> None:
+    def _open_turnstile(self) -> None:
         with suppress(RuntimeError):  # already open
-            self._gate.release()
+            self._turnstile.release()
 
 
 class StoppedError(Exception):

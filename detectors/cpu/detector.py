@@ -18,7 +18,7 @@ from detectors.heads import Head, recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess, samples
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
-from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
+from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -134,7 +134,7 @@ class CpuLane:
         return batch
 
     def fetch(self, image: Image) -> Fetch:
-        return at_hand(image)
+        return fetched(image)
 
     def close(self) -> None:
         """Free the buffer now, even if this object is still referenced."""

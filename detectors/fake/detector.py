@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from detectors.detections import Detections
-from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, at_hand, on_host
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
 LABELS = ("dark", "bright")
 
@@ -49,7 +49,7 @@ class FakeLane:
         return [self._one(on_host(image)) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)
 
     def fetch(self, image: Image) -> Fetch:
-        return at_hand(image)
+        return fetched(image)
 
     def close(self) -> None:
         """Holds nothing."""

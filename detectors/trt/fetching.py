@@ -46,10 +46,10 @@ class Fetcher:
         self._pending.append(slot)
         return slot.start(image, self._device)
 
-    def let_go(self) -> None:
+    def release_done(self) -> None:
         """Release the leases of copied pictures."""
         if self._pending:
-            self._pending = [slot for slot in self._pending if not slot.let_go()]
+            self._pending = [slot for slot in self._pending if not slot.release_done()]
 
     def close(self) -> None:
         """Pictures that nobody waited for become unavailable."""
@@ -100,7 +100,7 @@ class _Slot:
         self._pending = weakref.ref(fetched)
         return fetched
 
-    def let_go(self) -> bool:
+    def release_done(self) -> bool:
         """Release the lease if the picture has been read; returns whether it has."""
         if not self.event.passed:
             return False

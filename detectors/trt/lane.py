@@ -13,12 +13,12 @@ import numpy as np
 from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
 from detectors.heads import Floats
-from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, at_hand
+from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, fetched
 from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
 from detectors.trt.memory import batch_sizes
-from detectors.trt.staging import Batch, Boxes, H, Stage
+from detectors.trt.staging import Batch, Boxes, EnqueueStage, H
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class TrtLane:
             round(later.milliseconds_since(earlier) * 1e6)
             for earlier, later in ((begun, placed), (placed, inferred), (inferred, ended))
         ]
-        self._fetcher.let_go()
+        self._fetcher.release_done()
         return self._boxes.results(len(images)), StageTimes(*times)
 
     def raw(self, image: Image) -> Floats:
@@ -125,7 +125,7 @@ class TrtLane:
         return perf_counter() - begun
 
     def fetch(self, image: Image) -> Fetch:
-        return at_hand(image) if isinstance(image, HostImage) else self._fetcher.fetch(image)
+        return fetched(image) if isinstance(image, HostImage) else self._fetcher.fetch(image)
 
     def close(self) -> None:
         self._undo.close()
@@ -161,7 +161,7 @@ class TrtLane:
         if not taken:
             raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
 
-    def _captured(self, stage: Stage, size: int) -> Graph:
+    def _captured(self, stage: EnqueueStage, size: int) -> Graph:
         """A stage as a graph. It runs once before the capture, for TensorRT's lazy work, and once after it, so that the
         first batch is as fast as all others."""
         stage(size, self._stream)

@@ -93,7 +93,7 @@ class Batch:
         known = (box, pointer)
         if known != self._described[number]:
             self._pictures[number] = kernels.bgr_picture(pointer, box.source[0] * 3, box)
-            self._place(number, box, known)
+            self._describe_placement(number, box, known)
 
     def _describe_nv12(self, number: int, image: DeviceImage, box: Letterbox) -> None:
         known = (box, image.pitch, image.bt709, image.full_range, image.turns)
@@ -101,10 +101,10 @@ class Batch:
             planes = image.luma, image.chroma, image.pitch
             kind = {"bt709": image.bt709, "full_range": image.full_range}
             self._pictures[number] = kernels.nv12_picture(*planes, box, turns=image.turns, **kind)
-            self._place(number, box, known)
+            self._describe_placement(number, box, known)
         self._planes[0][number], self._planes[1][number] = image.luma, image.chroma
 
-    def _place(self, number: int, box: Letterbox, known: tuple[object, ...]) -> None:
+    def _describe_placement(self, number: int, box: Letterbox, known: tuple[object, ...]) -> None:
         self._places[number] = kernels.placements([box])[0]
         self._described[number] = known
 
@@ -159,5 +159,5 @@ class Boxes:
         ]
 
 
-Stage = Callable[[int, Stream], None]
+EnqueueStage = Callable[[int, Stream], None]
 """Enqueues one stage of a batch of some size."""

@@ -24,7 +24,7 @@ from detectors.port import (
     Options,
     PostprocessParams,
     StageTimes,
-    at_hand,
+    fetched,
 )
 from tests.support.daemon import DEMO_MODEL
 from tests.support.streets import labelled_streets
@@ -158,7 +158,7 @@ class _FixedDetector:
         return [self._found for _ in images], StageTimes(0, 0, 0)
 
     def fetch(self, image: Image) -> Fetch:
-        return at_hand(image)
+        return fetched(image)
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.zeros((height, width, 3), np.uint8))

@@ -336,7 +336,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         ledger.remove(source)
         if number % 50 == 0:
             ledger.drain()
-            ledger.tidy()
+            ledger.forget_removed()
     assert len(ledger.sources) < 2 * MAX_GONE
     assert ledger.add(f"guest-{number}") == 1  # one that was there lately goes on
     assert list(ledger.counts()) == ["cam", f"guest-{number}"]
@@ -350,7 +350,7 @@ def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
     for number in range(3 * MAX_GONE):
         ledger.add(f"guest-{number}")
         ledger.remove(f"guest-{number}")
-        ledger.tidy()
+        ledger.forget_removed()
     ledger.published(_info("slow", 0), Latency(1, 1, 1, 1, 1, 5))
     assert ledger.counts_of("slow").published == 1
 

@@ -35,7 +35,7 @@ _EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
 _WARN_EVERY_NS = 60_000_000_000
 
 
-class _Allowance:
+class _TokenBucket:
     """A token bucket: a number at once, and a rate."""
 
     __slots__ = ("_at", "_left", "_max", "_rate")
@@ -59,14 +59,14 @@ class _Peer:
     """
 
     fd: int
-    allowance: _Allowance
+    bucket: _TokenBucket
     address: str = ""
     key: str = ""
     subscribed: bool = False
     cut: bool = False
 
 
-class Audience:
+class Subscribers:
     """The thread that owns the socket calls all methods.
 
     Args:
@@ -77,10 +77,10 @@ class Audience:
     def __init__(self, xpub: zmq.Socket[bytes], clock: Clock, max_connections: int) -> None:
         self._xpub, self._clock = xpub, clock
         self._max = min(max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _SHARE_OF_FILES)
-        self._here = _place_of(str(xpub.getsockopt_string(zmq.LAST_ENDPOINT)))
+        self._here = _local_address(str(xpub.getsockopt_string(zmq.LAST_ENDPOINT)))
         self._subscriptions: Counter[bytes] = Counter()
         self._peers: dict[int, _Peer] = {}  # by descriptor, oldest connection first
-        self._addresses: dict[str, _Allowance] = {}
+        self._addresses: dict[str, _TokenBucket] = {}
         self._let_in: set[str] | None = None  # keys of the last reload
         self._warned_ns = -_WARN_EVERY_NS
         self._cut_count = 0
@@ -161,21 +161,21 @@ class Audience:
             peer.subscribed = True
             peer.address, peer.key = _property(frame, "Peer-Address"), _property(frame, "User-Id")
         now = self._clock.monotonic_ns()
-        of_peer, of_address = peer.allowance.spend(now), self._of_address(peer.address, now).spend(now)
+        of_peer, of_address = peer.bucket.spend(now), self._of_address(peer.address, now).spend(now)
         is_let_in = self._let_in is None or peer.key in self._let_in
         if not (of_peer and of_address and is_let_in):
             self._cut_off(peer)
         return not peer.cut
 
-    def _of_address(self, address: str, now: int) -> _Allowance:
-        found = self._addresses.pop(address, None) or _Allowance(_MAX_PER_ADDRESS, _ADDRESS_RATE, now)
+    def _of_address(self, address: str, now: int) -> _TokenBucket:
+        found = self._addresses.pop(address, None) or _TokenBucket(_MAX_PER_ADDRESS, _ADDRESS_RATE, now)
         self._addresses[address] = found  # most recently used last
         if len(self._addresses) > _MAX_ADDRESSES:
             del self._addresses[next(iter(self._addresses))]
         return found
 
     def _new_peer(self, fd: int) -> _Peer:
-        return _Peer(fd, _Allowance(_MAX_PER_PEER, _PEER_RATE, self._clock.monotonic_ns()))
+        return _Peer(fd, _TokenBucket(_MAX_PER_PEER, _PEER_RATE, self._clock.monotonic_ns()))
 
     def _forget(self, prefix: bytes) -> None:
         if self._subscriptions[prefix] <= 1:
@@ -189,8 +189,8 @@ class Audience:
         if peer.cut:
             return
         peer.cut = True
-        with suppress(OSError), _borrowed(peer.fd) as connection:
-            if _place(connection.getsockname()) == self._here:
+        with suppress(OSError), _duplicated(peer.fd) as connection:
+            if _local_address_of(connection.getsockname()) == self._here:
                 self._cut_count += 1
                 _abort(connection)
 
@@ -227,7 +227,7 @@ def matching(names: Sequence[bytes], prefixes: Collection[bytes]) -> Iterator[by
 
 
 @contextmanager
-def _borrowed(fd: int) -> Iterator[socket.socket]:
+def _duplicated(fd: int) -> Iterator[socket.socket]:
     """A connection that libzmq owns.
 
     A second descriptor keeps the number from going to another connection if libzmq closes the first in between. If the
@@ -255,7 +255,7 @@ def _abort(connection: socket.socket) -> None:
             return
 
 
-def _place_of(endpoint: str) -> object:
+def _local_address(endpoint: str) -> object:
     """The local address of connections to an endpoint."""
     scheme, _, address = endpoint.partition("://")
     if scheme == "tcp":
@@ -263,7 +263,7 @@ def _place_of(endpoint: str) -> object:
     return b"\0" + address[1:].encode() if address.startswith("@") else address
 
 
-def _place(name: object) -> object:
+def _local_address_of(name: object) -> object:
     """A port or a path."""
     return name[1] if isinstance(name, tuple) else name
 
