@@ -15,6 +15,7 @@ _HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
 _AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
 _FAR_TOP = 0.5  # of the loss in height, for the upper edge
 _BLEND = 0.5
+_AT_EDGE = 0.5  # of the box's size
 _MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
 
 
@@ -52,6 +53,12 @@ class Track:
     @property
     def height(self) -> float:
         return self.box[3] - self.box[1]
+
+    def is_at_edge(self, width: int, height: int) -> bool:
+        """Whether the picture's edge is within half of the box's size: such a track leaves the picture."""
+        x0, y0, x1, y1 = self.box
+        across, down = _AT_EDGE * (x1 - x0), _AT_EDGE * (y1 - y0)
+        return x0 < across or y0 < down or x1 > width - across or y1 > height - down
 
     def scale(self, across: float, down: float) -> None:
         """The pictures have another size from now on."""
