@@ -258,9 +258,10 @@ class SourceRules:
             last = track.stamp.at
             if now - last > self.lost_after_ns:
                 del self._tracks[track.id]
+                reason: EndReason = "left" if track.is_at_edge(scene.width, scene.height) else "lost"
                 for evaluator, state in zip(self._evaluators, track.states):
                     if state is not None:
-                        evaluator.end(state, track, scene, "left" if track.is_cut else "lost")
+                        evaluator.end(state, track, scene, reason)
             else:
                 first = min(first, last)
         self._next_loss = first + self.lost_after_ns

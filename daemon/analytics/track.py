@@ -15,6 +15,7 @@ _HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
 _AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
 _FAR_TOP = 0.5  # of the loss in height, for the upper edge
 _BLEND = 0.5
+_AT_EDGE = 0.5  # of the box's smaller side
 _MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
 
 
@@ -52,6 +53,12 @@ class Track:
     @property
     def height(self) -> float:
         return self.box[3] - self.box[1]
+
+    def is_at_edge(self, width: int, height: int) -> bool:
+        """Whether the picture's edge is within half of the box's smaller side: such a track leaves the picture."""
+        x0, y0, x1, y1 = self.box
+        near = _AT_EDGE * min(x1 - x0, y1 - y0)
+        return x0 < near or y0 < near or x1 > width - near or y1 > height - near
 
     def scale(self, across: float, down: float) -> None:
         """The pictures have another size from now on."""

@@ -121,7 +121,7 @@ def test_objects_appear_and_are_gone() -> None:
 
 def test_an_object_at_the_edge_has_left() -> None:
     feed = feed_of(OBJECT)
-    feed.walk(straight((500, 500), (990, 500), 3))
+    feed.walk(straight((500, 500), (965, 500), 3))
     feed.rest(3.1, 2)
     assert feed.told == ["object appeared", "object left left"]
 
