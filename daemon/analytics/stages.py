@@ -40,7 +40,7 @@ class AnalyticsStages:
         self._configure_rules(config)
 
     def _configure_rules(self, config: Config) -> None:
-        self.rules.update(_rule_sets(config))
+        self.rules.configure(_rule_sets(config))
         self._events.expect(source.id for source in config.active if source.rules)
 
     def forget(self, source: str) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from daemon.analytics import journal as module
 from daemon.analytics.journal import Journal, journal_path, try_journal
-from daemon.analytics.journal_file import DAMAGED, Query
+from daemon.analytics.journal_file import DAMAGED, Query, read
 from daemon.clock import SystemClock
 from daemon.config import EventsConfig
 from daemon.errors import ConfigError
@@ -39,11 +39,13 @@ def _written(rig: Rig, query: Query = ALL) -> list[str]:
 
 
 def _run_and_kill(path: Path, instance: str, count: int) -> list[tuple[int, str]]:
-    """Number and id of the events that a process has published before it was killed."""
+    """Number and id of the events that a process has published before it was killed, after some were written."""
     command = [sys.executable, "-m", "tests.support.events", str(path), instance]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(count)]
+        lines: list[str] = []
+        while len(lines) < count or not any(event.instance == instance for event in read(path, ALL)):
+            lines += [process.stdout.readline() for _ in range(100)]
         process.send_signal(signal.SIGKILL)
         lines += process.stdout.read().splitlines(keepends=True)
     whole = [line.split() for line in lines if line.endswith("\n")]
