@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,9 @@ def _missing(thing: str) -> str | None:
         return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
     if thing == "cores":
         return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
+    if thing == "trackeval":
+        found = all(map(find_spec, ("trackeval", "scipy")))
+        return None if found else "TrackEval is not installed: pip install '.[tracking]'"
     if thing == "booted":
         return booted.unsupported_reason()
     if thing == "rtsp":

@@ -37,9 +37,8 @@ def test_odd_drops_are_refused(text: str) -> None:
         parse_drop(text, 0)
 
 
+@pytest.mark.needs("trackeval")
 def test_the_score_of_a_sequence(tmp_path: Path) -> None:
-    """Where TrackEval is installed."""
-    pytest.importorskip("trackeval")
     write_mot(tmp_path / "walk", seed=0, seconds=10)
     file = tmp_path / "figures.json"
     assert invoke(["evaluate", "--mot", str(tmp_path), "--drop", "bursts:12/60", "--json", str(file)]) == 0
