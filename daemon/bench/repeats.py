@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.bench.load import Load
-from daemon.bench.result import Accuracy, Case, Limits, Report, environment_of, read, settings_of
+from daemon.bench.result import Accuracy, Case, HardwareRates, Report, environment_of, read, settings_of
 from daemon.bench.run import Run, run
 from daemon.errors import LookoutError
 from daemon.redact import Url
@@ -73,7 +73,7 @@ def runs_of(load: Load, *, copies: int = 1, frames_out: Path | None = None) -> l
         return list(pool.map(one, range(copies)))
 
 
-def limits_of(load: Load) -> Limits:
+def limits_of(load: Load) -> HardwareRates:
     """Rates from `lookout bench part decode` and `lookout bench part engine`.
 
     Raises:
@@ -87,7 +87,7 @@ def limits_of(load: Load) -> Limits:
     names = ("labels", "precision", "builder_level", "cache", "max_batch", "device")
     engine = {name: getattr(load, name) for name in names}
     ran = _figures(["bench", "part", "engine", str(load.model or demo_model())], engine)
-    return Limits(decoded["rates"][0]["fps"], ran["images_per_s"])
+    return HardwareRates(decoded["rates"][0]["fps"], ran["images_per_s"])
 
 
 def _accuracy(load: Load, images: Path, annotations: Path) -> Accuracy:

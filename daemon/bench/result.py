@@ -73,7 +73,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Limits:
+class HardwareRates:
     """Rates of the GPU's parts alone.
 
     Attributes:
@@ -119,7 +119,7 @@ class Report:
     cases: list[Case]
     peers: list[Peer] = field(default_factory=list)
     accuracy: Accuracy | None = None
-    limits: Limits | None = None
+    limits: HardwareRates | None = None
     constraints: Constraints | None = None
     schema: Schema = "lookout.bench/2"
 

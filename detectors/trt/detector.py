@@ -34,7 +34,7 @@ from detectors.trt import compat, kernels
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.lane import TrtLane
-from detectors.trt.memory import Needs, shrink
+from detectors.trt.memory_plan import Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.staging import H
 

@@ -17,7 +17,7 @@ from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, f
 from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
-from detectors.trt.memory import batch_sizes
+from detectors.trt.memory_plan import batch_sizes
 from detectors.trt.staging import Batch, Boxes, EnqueueStage, H
 
 

@@ -8,7 +8,7 @@ from detectors.cuda import Device, Module
 from detectors.heads import Head
 from detectors.port import Options
 from detectors.trt.host_copies import HostCopyPool
-from detectors.trt.memory import Needs
+from detectors.trt.memory_plan import Needs
 
 
 class Loaded(Protocol):

@@ -17,7 +17,7 @@ from detectors.port import DeviceImage, HostImage, Image
 from detectors.trt import kernels
 from detectors.trt.host_copies import HostCopyPool, Slot
 from detectors.trt.loaded import Loaded
-from detectors.trt.memory import CAPACITY
+from detectors.trt.memory_plan import CAPACITY
 
 log = structlog.get_logger(__name__)
 _fit = lru_cache(maxsize=1024)(fit)

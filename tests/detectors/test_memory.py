@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.letterbox import InputSpec
-from detectors.trt.memory import Needs, batch_sizes, shrink
+from detectors.trt.memory_plan import Needs, batch_sizes, shrink
 
 MIB = 1 << 20
 NEEDS = Needs(

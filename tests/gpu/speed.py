@@ -27,7 +27,7 @@ from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.port import DeviceImage, HostImage, Image, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
 from detectors.trt.lane import TrtLane
-from detectors.trt.memory import batch_sizes
+from detectors.trt.memory_plan import batch_sizes
 from tests.support.kernels import nv12_of
 
 _MIB = 1 << 20

@@ -19,7 +19,7 @@ from detectors.heads import MOST_CANDIDATES, recognise
 from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
-from detectors.trt.memory import CAPACITY
+from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
 
 HEADS = ("yolov5", "yolov8", "yolox", "end2end")

@@ -10,7 +10,7 @@ import pytest
 from detectors.port import DetectorError
 from detectors.trt import kernels
 from detectors.trt.detector import TrtDetector
-from detectors.trt.memory import batch_sizes
+from detectors.trt.memory_plan import batch_sizes
 from tests.support import stubbed_cuda as cuda
 from tests.trt.parts import host_pictures, on_device, opened, options_of
 
