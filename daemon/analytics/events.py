@@ -59,7 +59,7 @@ class EventPublisher:
         if journal:
             journal.restore = self._restore
             if journal.earlier:
-                self._restore(*journal.earlier)
+                self._totals.restore(*journal.earlier)
 
     def on_event(self, event: Event) -> None:
         """Publish an event, keep it, and count it; called by the lane that found it."""
@@ -143,8 +143,11 @@ class EventPublisher:
         )
 
     def _restore(self, since: int, totals: dict[Key, int]) -> None:
+        """Add the totals of a journal that was opened after the first event, and go on above its numbers."""
         with self._lock:
             self._totals.restore(since, totals)
+            if self.journal:
+                self._number = max(self._number, self.journal.reserved)
 
 
 def _message_of(event: Event, number: int, identity: Identity, snapshot: str | None) -> messages.Event:

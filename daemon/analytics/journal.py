@@ -75,8 +75,7 @@ class Journal(threading.Thread):
         except BaseException:
             self._lock.close()
             raise
-        used = max(self._file.last + 1, self._file.reserved) if self._file else 0
-        self.first = max(used, self._clock.utc_ns() // 1_000_000)
+        self.first = max(self.reserved, self._clock.utc_ns() // 1_000_000)
         if self._file:
             with suppress(sqlite3.Error, DamagedError):  # the first batch meets it, too, and reports it
                 self._file.reserve(self.first)
@@ -89,6 +88,12 @@ class Journal(threading.Thread):
             return
         self._waiting.append((event, key))
         self._bell.ring()
+
+    @property
+    def reserved(self) -> int:
+        """The lowest number that no event of the file has, nor may have been published with; 0 without a file."""
+        file = self._file
+        return max(file.last + 1, file.reserved) if file else 0
 
     @property
     def last_written(self) -> int:

@@ -17,6 +17,29 @@ _REF = "#/components/schemas/{name}"
 
 def document() -> dict[str, Any]:
     """The whole document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Lookout", "version": "1"},
+        "security": [{"token": []}],
+        "paths": {
+            "/live": {"get": _health("Every part of the daemon works")},
+            "/ready": {"get": _health("At least one source is up")},
+            "/startup": {"get": _health("Started")},
+            "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
+            "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
+            **_source_paths(),
+            **_event_paths(),
+            "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
+            "/api/v1/reload": {
+                "post": _operation("Read the file again", {"200": _answer("What changed", {"type": "object"}),
+                                                           **_wrong(409, 422, 503, 504)})
+            },
+        },
+        "components": {"schemas": _schemas(), "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }  # fmt: skip
+
+
+def _schemas() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
         (*SOURCE_KINDS, VideoFormat, Event, Counts), schema_hook=_hook, ref_template=_REF
     )
@@ -40,71 +63,64 @@ def document() -> dict[str, Any]:
     schemas["AllCounts"] = _object({"counts": {"type": "array", "items": _ref("Counts")}})
     schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
     schemas["Error"] = _object({"error": {"type": "string"}})
+    return schemas
+
+
+def _source_paths() -> dict[str, Any]:
     row, rows = _ref("Row"), {"type": "array", "items": _ref("Row")}
     patch = {"type": "object", "description": "Keys of a source, by RFC 7396: null is the default."}
     one = "/api/v1/sources/{id}"
     return {
-        "openapi": "3.1.0",
-        "info": {"title": "Lookout", "version": "1"},
-        "security": [{"token": []}],
-        "paths": {
-            "/live": {"get": _health("Every part of the daemon works")},
-            "/ready": {"get": _health("At least one source is up")},
-            "/startup": {"get": _health("Started")},
-            "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
-            "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
-            "/api/v1/sources": {
-                "get": _operation("The sources", {"200": _answer("All", rows)}),
-                "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
-            },
-            one: {
-                "parameters": [_parameter("id", "path", {"type": "string"})],
-                "get": _operation("A source", {"200": _answer("It", row), **_wrong(404)}),
-                "put": _operation("Replace it", {"200": _answer("It", row)}, body=_ref("Source"), tag=True),
-                "patch": _operation("Change some of its keys", {"200": _answer("It", row)}, body=patch, tag=True),
-                "delete": _operation("Remove it", {"204": {"description": "Gone"}, **_wrong(404, 409)}, persist=True),
-            },
-            f"{one}/snapshot.jpg": {
-                "parameters": [_parameter("id", "path", {"type": "string"})],
-                "get": {
-                    **_operation("Its next frame", {"200": {"description": "JPEG", "content": {"image/jpeg": {}}},
-                                                    **_wrong(404, 409, 503, 504)}),
-                    "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
-                },
-            },
-            "/api/v1/events": {
-                "get": {
-                    **_operation("Events of the journal: those behind `since`, or else the newest",
-                                 {"200": _answer("In the order of their numbers", _ref("Events")),
-                                  **_wrong(400, 404, 503)}),
-                    "parameters": [
-                        _parameter("since", "query", {"type": "integer", "minimum": 0}),
-                        _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}),
-                        _parameter("source", "query", {"type": "string", "minLength": 1}),
-                        _parameter("kind", "query", {"enum": list(KINDS)}),
-                        _parameter("rule", "query", {"type": "string", "minLength": 1}),
-                    ],
-                }
-            },
-            "/api/v1/events/{id}/snapshot.jpg": {
-                "parameters": [_parameter("id", "path", {"type": "string"})],
-                "get": _operation("The picture of an event", {"200": {"description": "JPEG",
-                                                                      "content": {"image/jpeg": {}}}, **_wrong(404)}),
-            },
-            "/api/v1/counts": {
-                "get": {
-                    **_operation("Totals and occupancy of each source",
-                                 {"200": _answer("Now", _ref("AllCounts")), **_wrong(400)}),
-                    "parameters": [_parameter("source", "query", {"type": "string", "minLength": 1})],
-                }
-            },
-            "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
-            "/api/v1/reload": {
-                "post": _operation("Read the file again", {"200": _answer("What changed", {"type": "object"}),
-                                                           **_wrong(409, 422, 503, 504)})
+        "/api/v1/sources": {
+            "get": _operation("The sources", {"200": _answer("All", rows)}),
+            "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
+        },
+        one: {
+            "parameters": [_parameter("id", "path", {"type": "string"})],
+            "get": _operation("A source", {"200": _answer("It", row), **_wrong(404)}),
+            "put": _operation("Replace it", {"200": _answer("It", row)}, body=_ref("Source"), tag=True),
+            "patch": _operation("Change some of its keys", {"200": _answer("It", row)}, body=patch, tag=True),
+            "delete": _operation("Remove it", {"204": {"description": "Gone"}, **_wrong(404, 409)}, persist=True),
+        },
+        f"{one}/snapshot.jpg": {
+            "parameters": [_parameter("id", "path", {"type": "string"})],
+            "get": {
+                **_operation("Its next frame", {"200": {"description": "JPEG", "content": {"image/jpeg": {}}},
+                                                **_wrong(404, 409, 503, 504)}),
+                "parameters": [_parameter("boxes", "query", {"type": "boolean"})],
             },
         },
-        "components": {"schemas": schemas, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
+    }  # fmt: skip
+
+
+def _event_paths() -> dict[str, Any]:
+    return {
+        "/api/v1/events": {
+            "get": {
+                **_operation("Events of the journal: those behind `since`, or else the newest",
+                             {"200": _answer("In the order of their numbers", _ref("Events")),
+                              **_wrong(400, 404, 503)}),
+                "parameters": [
+                    _parameter("since", "query", {"type": "integer", "minimum": 0}),
+                    _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}),
+                    _parameter("source", "query", {"type": "string", "minLength": 1}),
+                    _parameter("kind", "query", {"enum": list(KINDS)}),
+                    _parameter("rule", "query", {"type": "string", "minLength": 1}),
+                ],
+            }
+        },
+        "/api/v1/events/{id}/snapshot.jpg": {
+            "parameters": [_parameter("id", "path", {"type": "string"})],
+            "get": _operation("The picture of an event", {"200": {"description": "JPEG",
+                                                                  "content": {"image/jpeg": {}}}, **_wrong(404)}),
+        },
+        "/api/v1/counts": {
+            "get": {
+                **_operation("Totals and occupancy of each source",
+                             {"200": _answer("Now", _ref("AllCounts")), **_wrong(400)}),
+                "parameters": [_parameter("source", "query", {"type": "string", "minLength": 1})],
+            }
+        },
     }  # fmt: skip
 
 

@@ -10,11 +10,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from daemon.analytics import journal as module
+from daemon.analytics import journal_file
 from daemon.analytics.journal import Journal, journal_path, try_journal
 from daemon.analytics.journal_file import DAMAGED, Query, read
 from daemon.clock import SystemClock
@@ -140,6 +142,34 @@ def test_old_events_go_and_totals_stay(path: Path, clock: ManualClock) -> None:
         assert _written(rig) == []
     with Rig(path, clock) as rig:
         assert rig.events.counts()[0].totals[0].count == 2
+
+
+def test_a_journal_that_opens_late_goes_on_above_its_numbers(
+    path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers of earlier runs are ahead of the clock. An event from before the journal is open may be lost."""
+    monkeypatch.setattr(journal_file, "_WAIT_S", 0.0)
+    earlier = []
+    for _ in range(3):
+        with Rig(path, clock) as rig:
+            rig.events.on_event(crossing())
+            rig.write()
+            earlier += [message.number for message in rig.reports() if isinstance(message, Event)]
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with logged(), Rig(path, clock) as rig:
+            rig.events.on_event(crossing())
+            assert rig.journal is not None
+            assert rig.journal.earlier is None
+            other.close()
+            rig.write()
+            rig.events.on_event(crossing())
+            rig.write()
+            _, last = [message.number for message in rig.reports() if isinstance(message, Event)]
+            kept = _written(rig)
+    assert last > max(earlier)
+    assert kept[-1].endswith(f"-{last}")
 
 
 def test_numbers_do_not_depend_on_the_time_of_day(path: Path, clock: ManualClock) -> None:
