@@ -222,7 +222,7 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
     if clip is None:
         found = overhead(
             OverheadOptions(
-                frames=frames or 60_000, max_batch=max_batch or 32, **some("sources", "lanes", "boxes", "encoding")
+                frames=frames or 150_000, max_batch=max_batch or 32, **some("sources", "lanes", "boxes", "encoding")
             )
         )
         show(tables.overhead(found))

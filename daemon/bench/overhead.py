@@ -31,7 +31,7 @@ class OverheadOptions:
     """Options of the measurement; see `lookout bench part python --help`."""
 
     sources: int = 150
-    frames: int = 60_000
+    frames: int = 150_000
     lanes: int = 2
     max_batch: int = 32
     boxes: int = 10
@@ -80,8 +80,8 @@ def overhead(options: OverheadOptions) -> Overhead:
             make_source=lambda source, _: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
         )
         with listening(app.endpoint) as listener:
-            app.start()
             began, cpu = monotonic(), process_time()
+            app.start()
             app.wait()
             app.stop()
             seconds, cpu = monotonic() - began, process_time() - cpu
