@@ -37,8 +37,7 @@ from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
 from daemon.pipeline.board import BoardRules, FrameBoard
-from daemon.pipeline.frames import Frame
-from daemon.pipeline.lane import OnResult, Pipeline
+from daemon.pipeline.lane import Observer, Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
@@ -55,9 +54,8 @@ from daemon.system.mps import Mps
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
-from detectors.detections import Detections
 from detectors.factory import gpus, open_detector, passed_over
-from detectors.port import Detector, DetectorError, HostImage, Lane, ModelInfo
+from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
@@ -165,7 +163,7 @@ class App:
         board = self._make_board(detector.info)
         self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
         analytics.check(config, detector.info.labels)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self._on_result(), analytics)
+        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self._observers(), analytics)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -487,18 +485,9 @@ class App:
     def _stores(self) -> list[Journal | EventSnapshots]:
         return [store for store in (self.events.journal, self.events.snapshots) if store]
 
-    def _on_result(self) -> OnResult:
+    def _observers(self) -> list[Observer]:
         """Pictures on request, and pictures of events."""
-        of_events = self.events.snapshots
-        if of_events is None:
-            return self.snapshots.on_result
-        on_event = of_events.on_result
-
-        def on_result(frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
-            self.snapshots.on_result(frame, found, lane, labels)
-            on_event(frame, found, lane, labels)
-
-        return on_result
+        return [self.snapshots, self.events.snapshots] if self.events.snapshots else [self.snapshots]
 
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """Admission by the detector's rate, measured before its lanes are made, on pictures like the sources'."""

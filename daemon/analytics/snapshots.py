@@ -91,9 +91,14 @@ class EventSnapshots(threading.Thread):
         self._requests.setdefault(event.source, []).append(_Request(id, event.confirmed.seq, text, event.box))
         return True
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is an event without its picture."""
+        return bool(self._requests)
+
     def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
-        """Called by lanes for each frame; costs nothing for a frame without an event."""
-        if not self._requests or frame.info.source not in self._requests:
+        """Called by lanes."""
+        if frame.info.source not in self._requests:
             return
         source, seq = frame.info.source, frame.info.seq
         requests = self._requests.pop(source)

@@ -45,7 +45,7 @@ class CameraCapture(Capture):
             SourceError: the connection broke.
         """
         try:
-            picture = self._read(reader)
+            picture = self._library.call(reader.read)
             if picture is None:
                 self._check_delivered()
                 return False
@@ -87,8 +87,7 @@ class CameraCapture(Capture):
                     pass
         finally:
             self._end_connection()
-            with self._in_library:
-                reader.close()
+            self._library.call(reader.close)
 
     def _lateness(self, picture: Picture) -> tuple[int, int]:
         if not self._sinks.board.live:

@@ -9,6 +9,8 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
+from typing import TypeVar
 
 import structlog
 
@@ -20,11 +22,12 @@ from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
+from daemon.sources.port import DecodeBudget, Picture, Reader, Source
 from daemon.system.stop import Stop
 from detectors.port import Image
 
 log = structlog.get_logger(__name__)
+T = TypeVar("T")
 
 _MAX_ERRORS = 300  # lost pictures in a row after which a source is reconnected
 # In units of monitor.stall_after_s: how long a new connection may take to its first frame, and how long a stalled one
@@ -43,11 +46,12 @@ class DetachedError(Exception):
     """The library has returned after the capture was replaced or abandoned."""
 
 
-class _InLibrary:
-    """Marks a call of the source's library, which may never return.
+class _Library:
+    """Calls of the source's library, which may never return.
 
     Attributes:
         lock: the capture's; others hold it to read `is_active`.
+        is_active: a call has not returned.
         detached: the source does not belong to this capture any more.
     """
 
@@ -55,14 +59,26 @@ class _InLibrary:
         self.lock = lock
         self.is_active = self.detached = False
 
-    def __enter__(self) -> None:
-        self.is_active = True
+    def call(self, work: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:
+        """Call the library.
 
-    def __exit__(self, *_: object) -> None:
-        with self.lock:
-            self.is_active = False
+        Args:
+            discard: takes a result that comes too late.
+
+        Raises:
+            DetachedError: another capture has the source.
+        """
+        self.is_active, result = True, None
+        try:
+            result = work()
+        finally:
+            with self.lock:
+                self.is_active = False
             if self.detached:
+                if discard and result is not None:
+                    discard(result)
                 raise DetachedError
+        return result
 
 
 class Capture:
@@ -80,6 +96,15 @@ class Capture:
         failure: why a recording was not played to its end, None if it was.
         format: of the connection, None if there is none.
     """
+
+    # Slots: beyond 30 attributes each instance has a dictionary of its own, and those of 150 captures leave the cache.
+    __slots__ = (
+        "_backoff", "_bell", "_budget", "_burst", "_burst_ns", "_camera_clock", "_clock", "_decode_ns", "_drop_cause",
+        "_errors", "_first_seq", "_has_delivered", "_held_ns", "_is_waiting", "_last_error", "_last_error_ns",
+        "_last_ns", "_library", "_lock", "_max_fps", "_new_quota", "_pending", "_quota", "_rate_limit", "_seq",
+        "_session", "_settle_ns", "_sinks", "_source", "_state", "_stop", "config", "end", "failure", "format", "id",
+        "wake", "wants_gpu",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -116,7 +141,7 @@ class Capture:
         self._last_error: DecodeError | None = None  # of the last picture, None after a good one
         self._last_error_ns = self._last_ns
         self._errors = 0  # pictures lost in a row
-        self._in_library = _InLibrary(self._lock)
+        self._library = _Library(self._lock)
         self._pending: Frame | None = None  # waits for room on the board
         self._has_delivered = False  # this connection has given a picture
         self._is_waiting = False  # for the board or a due time: the source is not stalled
@@ -154,7 +179,7 @@ class Capture:
             The number of the other's first frame; None if the library has returned.
         """
         with self._lock:
-            if not self._in_library.is_active or self._stop.is_set or self._in_library.detached:
+            if not self._library.is_active or self._stop.is_set or self._library.detached:
                 return None
             self._announce_locked("down", f"left behind: it was blocked while {self._activity}", 0.0)
             self._detach_locked()
@@ -172,7 +197,7 @@ class Capture:
 
     def _detach_locked(self) -> None:
         self._stop.set()
-        self._in_library.detached = True
+        self._library.detached = True
         if self._pending:
             self._sinks.ledger.dropped(self.id, self._pending.info.seq, self._drop_cause)
             self._pending = None
@@ -195,15 +220,7 @@ class Capture:
         self._announce("connecting")
 
     def _open(self) -> Reader:
-        reader: Reader | None = None
-        try:
-            with self._in_library:
-                reader = self._source.open(self._budget)
-        except DetachedError:  # another capture has the source
-            if reader is not None:
-                reader.close()
-            raise
-        return reader
+        return self._library.call(partial(self._source.open, self._budget), lambda reader: reader.close())
 
     def _request_admission(self, reader: Reader) -> Future[None]:
         """Ask for the source's quota, which may change at any time."""
@@ -239,10 +256,6 @@ class Capture:
         self._burst_ns = min(_BURST_NS, round(0.5e9 / (reader.format.fps or 1.0)))
         self._apply_quota()
         return True
-
-    def _read(self, reader: Reader) -> Picture | Skipped | None:
-        with self._in_library:
-            return reader.read()
 
     def _process(self, reader: Reader, picture: Picture) -> bool:
         """Load a picture and put it on the board; False if the board has no room.
@@ -371,55 +384,51 @@ class Capture:
             self._count_dropped("rate_limit")
             self._last_ns = now
             return None
-        with self._in_library:
-            image = picture.load()
-        self._decode_ns = picture.decode + self._clock.monotonic_ns() - now
+        image = self._library.call(picture.load)
+        self._last_ns = self._clock.monotonic_ns()
+        self._decode_ns = picture.decode + self._last_ns - now
         return image
 
     def _deliver(self, picture: Picture, image: Image, lateness: int) -> bool:
-        """Number a picture and put it on the board; False if the board has no room."""
+        """Count a picture that was just loaded as captured, and put it on the board; False if the board has no room."""
         with self._lock:
-            if self._in_library.detached:
+            if self._library.detached:
                 raise DetachedError
-            frame = Frame(self._stamp(picture, image, lateness), image)
-            self._hold(picture, frame.info.captured_ns)
+            self._sinks.ledger.captured(self.id)
+            captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
+            info = FrameInfo(
+                source=self.id,
+                session=self._session or "",
+                seq=self._seq,
+                pts=picture.pts,
+                captured_ns=self._last_ns,
+                captured_at=captured_at,
+                clock=clock,
+                decode=self._decode_ns,
+                width=image.width,
+                height=image.height,
+                lateness=lateness,
+                pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
+            )
+            self._seq += 1
+            self._held_ns = self._hold_ns(self._last_ns) if picture.in_burst else 0
+            frame = Frame(info, image)
             if self._sinks.board.put(frame, hold_ns=self._held_ns):
                 return True
             self._pending = frame
             return False
 
-    def _hold(self, picture: Picture, now: int) -> None:
-        """Set how long a picture waits on the board for the previous one of its burst."""
+    def _hold_ns(self, now: int) -> int:
+        """How long a picture waits on the board for the previous one of its burst."""
         last, count = self._burst
         count = count + 1 if now - last < self._burst_ns else 1
         self._burst = now, count
-        self._held_ns = self._burst_ns if picture.in_burst and count <= _MAX_BURST else 0
-
-    def _stamp(self, picture: Picture, image: Image, lateness: int) -> FrameInfo:
-        """Count a picture as captured, and stamp it."""
-        self._sinks.ledger.captured(self.id)
-        now = self._last_ns = self._clock.monotonic_ns()
-        captured_at, clock = self._camera_clock.time_of(picture.sent_at, self._clock.utc_ns())
-        seq, self._seq = self._seq, self._seq + 1
-        return FrameInfo(
-            source=self.id,
-            session=self._session or "",
-            seq=seq,
-            pts=picture.pts,
-            captured_ns=now,
-            captured_at=captured_at,
-            clock=clock,
-            decode=self._decode_ns,
-            width=image.width,
-            height=image.height,
-            lateness=lateness,
-            pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
-        )
+        return self._burst_ns if count <= _MAX_BURST else 0
 
     def _put_pending(self) -> bool:
         """Put the pending frame on the board, or drop it; False if there is no room yet."""
         with self._lock:
-            if self._in_library.detached or self._pending is None:
+            if self._library.detached or self._pending is None:
                 raise DetachedError
             frame, self._pending = self._pending, None  # the board counts a frame that it refuses for good
             give_up = self._drop_cause if self._stop.is_set else None
@@ -444,7 +453,7 @@ class Capture:
     def _count_dropped(self, cause: str) -> None:
         """Count a picture as captured and dropped."""
         with self._lock:
-            if not self._in_library.detached:
+            if not self._library.detached:
                 self._sinks.ledger.captured(self.id)
                 self._sinks.ledger.dropped(self.id, self._seq, cause)
                 self._seq += 1

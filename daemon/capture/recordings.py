@@ -102,7 +102,10 @@ class RecordingCapture(Capture):
         executor = None if self.fell_back_to_cpu else self._executor
         while not self._stop.is_set:
             try:
-                picture = (yield from self._read_first(executor, reader)) if executor else self._read(reader)
+                if executor:
+                    picture = yield from self._read_first(executor, reader)
+                else:
+                    picture = self._library.call(reader.read)
                 if picture is None:
                     self._check_delivered()
                     return
@@ -155,8 +158,7 @@ class RecordingCapture(Capture):
         if self._executor:
             self._executor.close(reader.close)
         else:
-            with self._in_library:
-                reader.close()
+            self._library.call(reader.close)
 
     def _lateness(self, picture: Picture) -> tuple[int, int]:  # noqa: ARG002
         return (self._pacer.late, self._pacer.overdue) if self._pacer else (0, 0)
@@ -214,6 +216,9 @@ class RecordingsThread(threading.Thread):
                 self._executor.shutdown()
                 self._executor.join(_CLOSE_S)
 
+    def _has_moved_out(self, capture: RecordingCapture) -> bool:
+        return len(self._schedule) > 1 and self._move_out(self, capture)
+
     def _serve(self) -> None:
         while self._schedule:
             due, number, capture = self._schedule[0]
@@ -224,8 +229,7 @@ class RecordingsThread(threading.Thread):
                     self._schedule = [(0, number, capture) for _, number, capture in self._schedule]
                 continue
             following = capture.step()
-            others = len(self._schedule) > 1
-            if following is None or (capture.fell_back_to_cpu and others and self._move_out(self, capture)):
+            if following is None or (capture.fell_back_to_cpu and self._has_moved_out(capture)):
                 heapq.heappop(self._schedule)
             else:
                 heapq.heapreplace(self._schedule, (following, number, capture))

@@ -36,6 +36,11 @@ class Snapshots:
         self._lock = threading.Lock()
         self._stopped = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is a request."""
+        return bool(self._requests)
+
     def stop(self) -> None:
         """Refuse all requests from now on: the daemon is stopping."""
         with self._lock:
@@ -45,9 +50,7 @@ class Snapshots:
             request.done.set()
 
     def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None:
-        """Called by lanes for each frame."""
-        if not self._requests:
-            return
+        """Called by lanes."""
         with self._lock:
             requests = self._requests.pop(frame.info.source, [])
         if not requests:

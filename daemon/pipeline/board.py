@@ -122,6 +122,7 @@ class FrameBoard:
         # Sources with frames for a lane, longest waiting first. A frame that replaces another keeps the place.
         self._ready: dict[str, None] = {}
         self._filled = threading.Condition(self._lock)  # for lanes
+        self._waiting_lanes = 0
         self._in_hand: dict[Batch, None] = {}  # taken, and not claimed yet
         self._closed = False
         patient = set(patient)
@@ -173,13 +174,13 @@ class FrameBoard:
                 and an idle lane takes them one after the other.
         """
         with self._lock:
-            return self._put(frame, give_up=give_up, hold_ns=hold_ns)
+            return self._put(frame, give_up, hold_ns)
 
     def put_all(self, frames: Iterable[Frame]) -> None:
         """Add several frames; frames without room are dropped."""
         with self._lock:
             for frame in frames:
-                self._put(frame, give_up="shutdown")
+                self._put(frame, "shutdown")
 
     def take_batch(self, limit: int, timeout_s: float, retired: Stop | None = None) -> Batch:
         """Wait for frames and take up to `limit` of them; none after the timeout, or if the board is closed and empty.
@@ -191,7 +192,9 @@ class FrameBoard:
         """
         with self._lock:
             self._full = limit = min(limit, self._batch or limit)
+            self._waiting_lanes += 1
             self._filled.wait_for(lambda: self._closed or self._is_worth_taking(), timeout_s)
+            self._waiting_lanes -= 1
             self._called = False
             if retired and retired.is_set:
                 self._call_lane()
@@ -303,7 +306,7 @@ class FrameBoard:
         except KeyError:
             return None
 
-    def _put(self, frame: Frame, *, give_up: Cause | None, hold_ns: int = 0) -> bool:
+    def _put(self, frame: Frame, give_up: Cause | None, hold_ns: int = 0) -> bool:
         source = frame.info.source
         queue = self._queues.get(source)
         if self._closed or queue is None or queue.gone:
@@ -333,7 +336,8 @@ class FrameBoard:
         """Wake a lane if frames wait, unless a woken lane is on its way: it takes all frames."""
         if self._is_worth_taking() and not (self._gather and self._called):
             self._called = True
-            self._filled.notify()
+            if self._waiting_lanes:
+                self._filled.notify()
 
     def _tell(self, queue: _Queue) -> None:
         """Wake a thread only when there is room for several frames."""

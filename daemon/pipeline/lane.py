@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -23,7 +24,17 @@ from detectors.port import Detector, DetectorError, Lane
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
 
-OnResult = Callable[[Frame, Detections, Lane, tuple[str, ...]], None]
+
+class Observer(Protocol):
+    """Sees pictures with their detections, while the pixels are at hand. Lanes call it.
+
+    Attributes:
+        is_waiting: it wants some picture.
+    """
+
+    @property
+    def is_waiting(self) -> bool: ...
+    def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Pipeline:
     """The parts that a lane takes from and hands over to.
 
     Attributes:
-        on_result: called with each frame, its detections, the lane and the labels, before the result is handed over.
+        observers: called with each frame, its detections, the lane and the labels, before the result is handed over.
         analytics: makes the stages around the filter.
     """
 
@@ -39,7 +50,7 @@ class Pipeline:
     outbox: Outbox
     ledger: Ledger
     runtime: Runtime
-    on_result: OnResult = lambda _frame, _found, _lane, _labels: None
+    observers: Sequence[Observer] = ()
     analytics: Analytics = field(default_factory=NoAnalytics)
 
 
@@ -118,8 +129,9 @@ class LaneThread(threading.Thread):
             found = self._plausible(seen)
             for stage in self._stages:
                 found = stage(infos, found)
-            for frame, one in zip(frames, found):
-                self._to.on_result(frame, one, lane, self._served.labels)
+            for observer in self._to.observers:
+                for frame, one in zip(frames, found) if observer.is_waiting else ():
+                    observer.on_result(frame, one, lane, self._served.labels)
         except Exception:
             for frame in frames if board.claim(batch) else ():
                 ledger.drop(frame.info, "detector_error")
@@ -130,7 +142,7 @@ class LaneThread(threading.Thread):
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
         """Remove and count implausible boxes; count candidates beyond the limit. The first of each is logged."""
-        if left_out := sum(one.left_out for one in found):
+        if left_out := sum([one.left_out for one in found]):
             if self._to.ledger.left_out == 0:
                 log.warning("the model gives more candidates than the limit: the weakest are left out", lane=self.name)
             self._to.ledger.add_left_out(left_out)

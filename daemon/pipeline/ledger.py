@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from daemon.messages import Dropped, Latency, Percentiles
 from daemon.pipeline.frames import FrameInfo
@@ -27,6 +27,7 @@ STAGES: tuple[str, ...] = Latency.__struct_fields__
 ROW = np.dtype(
     [(name, np.int64) for name in ("source", "dropped", "seq", "captured_at", "captured_ns", "behind", *STAGES)]
 )
+_COLUMNS = len(ROW.names or ())
 Rows = npt.NDArray[np.void]
 _RANKS = np.array([0.5, 0.95, 0.99, 1.0])
 _MAX_ROWS = 1 << 20  # if nobody drains: 96 MiB
@@ -158,16 +159,18 @@ class Ledger:
         """Count a frame as dropped; see `dropped`."""
         self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.captured_ns, frame.decode)
 
-    def published(self, frame: FrameInfo, latency: Latency) -> None:
-        """Count a frame whose message was handed to the sinks."""
-        index = self._index[frame.source]
-        row = (
-            index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness,
-            latency.decode, latency.wait, latency.preprocess, latency.infer, latency.postprocess, latency.total,
-        )  # fmt: skip
-        self._published[index] += 1
+    def published(self, source: str) -> None:
+        """Count a frame whose message was handed to the sinks. `add_rows` follows."""
+        self._published[self._index[source]] += 1
+
+    def add_rows(self, published: Iterable[tuple[FrameInfo, Latency]]) -> None:
+        """Add the rows of published frames; one call for many frames, because it takes a lock."""
+        rows: list[int] = []
+        for frame, latency in published:
+            index = self._index[frame.source]
+            rows += index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness, *astuple(latency)
         with self._sending:
-            _append(self._sent, row)
+            _append(self._sent, rows)
 
     def totals(self, source: str) -> Dropped:
         """Dropped frames of a source by cause, since the start."""
@@ -196,9 +199,9 @@ class Ledger:
         return np.concatenate([np.frombuffer(rows, dtype=ROW) for rows in (sent, lost) if rows] or [np.empty(0, ROW)])
 
 
-def _append(rows: array[int], row: tuple[int, ...]) -> None:
-    if len(rows) < _MAX_ROWS * len(row):
-        rows.extend(row)
+def _append(rows: array[int], more: Iterable[int]) -> None:
+    if len(rows) < _MAX_ROWS * _COLUMNS:
+        rows.extend(more)
 
 
 def percentiles(rows: Rows) -> dict[str, Percentiles] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -76,7 +76,8 @@ class Outbox:
         self._closed = False
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)  # for the publisher
-        self._emptied = threading.Condition(self._lock)  # for lanes that wait for room, and for `flush`
+        self._emptied = threading.Condition(self._lock)  # for lanes that wait for room
+        self._all_sent = threading.Condition(self._lock)  # for `flush`
 
     def __len__(self) -> int:
         return len(self._items)
@@ -107,27 +108,27 @@ class Outbox:
         with self._lock:
             self._sending.clear()
             self._taken = 0
-            self._emptied.notify_all()
+            if not self._items:
+                self._all_sent.notify_all()
             self._filled.wait_for(lambda: self._items, timeout_s)
             items = [self._items.popleft() for _ in range(min(max_items, len(self._items)))]
-            self._results -= sum(isinstance(item, Result) for item in items)
+            self._results -= sum([isinstance(item, Result) for item in items])
             self._sending.extend(items)
             self._taken = len(items)
             self._emptied.notify_all()
             return items
 
-    def sent(self) -> bool:
-        """Note that the next item is numbered and sent; False if it was dropped. Takes no lock."""
-        try:
-            self._sending.popleft()
-        except IndexError:
-            return False
-        return True
+    def sending(self) -> Iterator[Result | Report]:
+        """The items of the last `get`, each when it is numbered and sent, but for those dropped meanwhile. Takes no
+        lock."""
+        with suppress(IndexError):
+            while True:
+                yield self._sending.popleft()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all items are sent; returns whether they are."""
         with self._lock:
-            return self._emptied.wait_for(lambda: not self._items and not self._taken, timeout_s)
+            return self._all_sent.wait_for(lambda: not self._items and not self._taken, timeout_s)
 
     def abandon(self) -> None:
         """Drop all results that are not sent: the time to stop is over. Reports stay for the publisher."""
@@ -141,6 +142,7 @@ class Outbox:
                     self._ledger.drop(item.frame, "shutdown")
             self._items, self._results = deque(item for item in self._items if isinstance(item, Report)), 0
             self._emptied.notify_all()
+            self._all_sent.notify_all()
 
     def _drop_oldest(self) -> None:
         place = next(place for place, item in enumerate(self._items) if isinstance(item, Result))

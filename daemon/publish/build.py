@@ -37,9 +37,9 @@ class MessageBuilder:
     def detections(self, result: Result, boxes: list[Detection]) -> tuple[bytes, DetectionsMessage]:
         """Topic and message of one frame. Its total latency ends now."""
         frame, times = result.frame, result.times
-        name = self._topics.get(frame.source) or self._topics.setdefault(
-            frame.source, topic("detections", frame.source)
-        )
+        name = self._topics.get(frame.source)
+        if name is None:
+            name = self._topics[frame.source] = topic("detections", frame.source)
         index = self._index[name]
         self._index[name] = index + 1
         message = DetectionsMessage(
@@ -110,11 +110,12 @@ def boxes_of(results: Sequence[Result]) -> Iterator[list[Detection]]:
 def _rounded(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
     corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
     confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
-    classes = np.concatenate([one.class_id for one in found]).tolist()
-    columns = [labels[class_id] for class_id in classes], classes, confidences, corners
+    classes = np.concatenate([one.class_id for one in found])
+    names = np.array(labels, object)[classes].tolist()
+    columns = names, classes.tolist(), confidences, corners
     boxes = map(Detection, *columns, *_track_columns(found, labels))
     for one in found:
-        yield list(islice(boxes, len(one)))
+        yield list(islice(boxes, len(one.confidence)))
 
 
 def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list[list[Any]]:

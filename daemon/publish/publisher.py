@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from daemon.messages import Detection, Message, PublisherMetrics, State, Status, VideoFormat, topic
+from daemon.messages import Detection, Latency, Message, PublisherMetrics, State, Status, VideoFormat, topic
+from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.publish.build import MessageBuilder, boxes_of
@@ -108,26 +109,30 @@ class Publisher(threading.Thread):
             self._looked_ns = now
             self._look_for_newcomers()
         boxes = boxes_of([item for item in items if isinstance(item, Result)])
-        for item in items:
-            if not self._outbox.sent():
-                break
-            if isinstance(item, Result):
-                self._send_counted(item, next(boxes))
-            elif (message := self._build.report(item)) is not None:
-                self._send(item.topic, message)
+        sent: list[tuple[FrameInfo, Latency]] = []
+        try:
+            for item in self._outbox.sending():
+                if isinstance(item, Result):
+                    sent.append((item.frame, self._send_result(item, next(boxes))))
+                elif (message := self._build.report(item)) is not None:
+                    self._send(item.topic, message)
+        finally:
+            self._ledger.add_rows(sent)
         for sink in self._sinks:
             sink.flush()
         return len(items)
 
-    def _send_counted(self, result: Result, boxes: list[Detection]) -> None:
-        """Send a result and count it. A result that breaks the publisher is counted as dropped."""
+    def _send_result(self, result: Result, boxes: list[Detection]) -> Latency:
+        """Send a result and count it; returns its latency. A result that breaks the publisher is counted as dropped."""
         try:
             name, message = self._build.detections(result, boxes)
-            self._send(name, message)
+            for sink in self._sinks:
+                sink.send(name, message)
         except Exception:
             self._ledger.drop(result.frame, "shutdown")
             raise
-        self._ledger.published(result.frame, message.latency)
+        self._ledger.published(result.frame.source)
+        return message.latency
 
     def _send(self, name: bytes, message: Message) -> None:
         for sink in self._sinks:

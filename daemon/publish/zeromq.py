@@ -147,11 +147,11 @@ def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
         send = ctypes.PyDLL(_zmq.__file__).zmq_send  # found in the library that this one needs
     except (ImportError, AttributeError, OSError):
         return socket.send
-    send.argtypes, send.restype = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
-    handle = socket.underlying
+    handle, size = ctypes.c_void_p(socket.underlying), ctypes.c_size_t()  # cheaper than `argtypes`
 
     def put(data: bytes, flags: int) -> None:
-        while send(handle, data, len(data), flags) < 0:
+        size.value = len(data)
+        while send(handle, data, size, flags) < 0:
             error = zmq.ZMQError()
             if error.errno != errno.EINTR:
                 raise error

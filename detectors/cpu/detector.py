@@ -78,6 +78,7 @@ class CpuDetector:
         )
 
     def lane(self) -> CpuLane:
+        cv2.setNumThreads(1)  # decoders and onnxruntime use all cores; OpenCV's threads would spin beside them
         return CpuLane(self, self._options)
 
     def run(self, batch: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:

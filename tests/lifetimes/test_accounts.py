@@ -78,7 +78,8 @@ def test_a_report_throws_no_rows_away() -> None:
     monitor = Monitor(MonitorConfig(), subject, runtime_of(clock), [seen.append])
     monitor.report()
     ledger.captured("cam")
-    ledger.published(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))
+    ledger.published("cam")
+    ledger.add_rows([(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))])
     monitor.report()
     monitor.start()
     monitor.stop(60)
@@ -101,10 +102,11 @@ def test_what_an_outbox_gives_up_is_counted_once() -> None:
     outbox = Outbox(8, ledger, lossless=True)
     outbox.put([_result(ledger, seq) for seq in range(4)])
     assert len(outbox.get(2, 0)) == 2
-    assert outbox.sent()  # 0 is out
+    sending = outbox.sending()
+    assert next(sending)  # 0 is out
     outbox.abandon()
     outbox.abandon()
-    assert not outbox.sent()  # 1 is not to go out any more
+    assert not [*sending]  # 1 is not to go out any more
     assert not outbox.get(8, 0)
     outbox.put([_result(ledger, 4)])
     assert ledger.totals("cam").shutdown == 4
@@ -117,7 +119,7 @@ def test_an_outbox_gives_up_the_last_and_keeps_reports() -> None:
     outbox.put([_result(ledger, seq) for seq in range(2)])
     outbox.report(report := Report(b"metrics/", object()))  # type: ignore[arg-type]
     assert len(outbox.get(8, 0)) == 3
-    assert outbox.sent()
+    assert next(outbox.sending())
     outbox.abandon()
     assert outbox.get(8, 0) == [report]
     assert [row["seq"] for row in ledger.drain()] == [1]
@@ -128,11 +130,7 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     ledger, clock, failures = Ledger(["cam"]), ManualClock(), list[str]()
     board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=8, max_age_ns=10**9))
     outbox = Outbox(8, ledger, lossless=True)
-
-    def look(_frame: Frame, _found: object, _lane: object, _labels: object) -> None:
-        raise RuntimeError("a picture of no size")
-
-    pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append), look)
+    pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append), [_Fails()])
     lane = LaneThread("0", FakeDetector(Options(Path("none"))), (), pipeline, Stop(), lambda: None)
     ledger.captured("cam")
     assert board.put(_frame("cam", 0))
@@ -141,6 +139,15 @@ def test_frames_on_which_a_wish_fails_are_counted() -> None:
     assert failures == ["lane-0 failed: a picture of no size"]
     assert ledger.counts()["cam"].in_flight == 0
     assert ledger.totals("cam").detector_error == 1
+
+
+class _Fails:
+    """Implements `daemon.pipeline.lane.Observer`."""
+
+    is_waiting = True
+
+    def on_result(self, *_: object) -> None:
+        raise RuntimeError("a picture of no size")
 
 
 class _Looking(FakeLane):
@@ -332,7 +339,8 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         source = f"guest-{number}"
         ledger.add(source)
         ledger.captured(source)
-        ledger.published(_info(source, 0), Latency(1, 1, 1, 1, 1, 5))
+        ledger.published(source)
+        ledger.add_rows([(_info(source, 0), Latency(1, 1, 1, 1, 1, 5))])
         ledger.remove(source)
         if number % 50 == 0:
             ledger.drain()
@@ -351,7 +359,7 @@ def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
         ledger.add(f"guest-{number}")
         ledger.remove(f"guest-{number}")
         ledger.forget_removed()
-    ledger.published(_info("slow", 0), Latency(1, 1, 1, 1, 1, 5))
+    ledger.published("slow")
     assert ledger.counts_of("slow").published == 1
 
 
