@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tracks:
+class Tracks(msgspec.Struct, frozen=True, eq=False):
     """The tracks of a picture's boxes, one row a box.
 
     Attributes:
@@ -34,8 +33,7 @@ class Tracks:
         return Tracks(self.id[keep], self.class_id[keep], self.xyxy[keep], self.velocity[keep], self.age[keep])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Detections:
+class Detections(msgspec.Struct, frozen=True, eq=False):
     """Boxes of one picture, strongest first.
 
     Attributes:
@@ -58,17 +56,27 @@ class Detections:
     tracks: Tracks | None = None
 
     def __post_init__(self) -> None:
-        count = len(self.confidence)
+        xyxy, confidence, class_id, count = self.xyxy, self.confidence, self.class_id, len(self.confidence)
+        if (
+            (xyxy.shape, confidence.shape, class_id.shape) == ((count, 4), (count,), (count,))
+            and xyxy.dtype == confidence.dtype == _FLOAT
+            and class_id.dtype == _INT
+        ):
+            return
         for name, array, shape, dtype in (
-            ("xyxy", self.xyxy, (count, 4), _FLOAT),
-            ("confidence", self.confidence, (count,), _FLOAT),
-            ("class_id", self.class_id, (count,), _INT),
+            ("xyxy", xyxy, (count, 4), _FLOAT),
+            ("confidence", confidence, (count,), _FLOAT),
+            ("class_id", class_id, (count,), _INT),
         ):
             if array.shape != shape or array.dtype != dtype:
                 raise ValueError(f"{name} must be {dtype} of shape {shape}, got {array.dtype} of shape {array.shape}")
 
     def __len__(self) -> int:
         return len(self.confidence)
+
+    def with_tracks(self, tracks: Tracks) -> Detections:
+        """The same boxes with their tracks."""
+        return Detections(self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks)
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
         """The rows selected by a boolean mask (n,), by indices, or by a slice."""

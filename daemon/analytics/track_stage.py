@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import structlog
@@ -86,7 +85,7 @@ class TrackerStage:
                 grouping,
             )
             for place, rows in zip(places, tracks):
-                result[place] = replace(found[place], tracks=rows)
+                result[place] = found[place].with_tracks(rows)
             if left_out:
                 self._tracker.add_untracked(left_out)
         return result

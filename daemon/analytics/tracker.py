@@ -103,7 +103,14 @@ class _Tracks:
     box: Indices
 
     def __getitem__(self, columns: npt.NDArray[np.bool_] | Indices) -> _Tracks:
-        return _Tracks(self.floats[:, columns], self.integers[:, columns], self.source[columns], self.box[columns])
+        if columns.dtype == np.bool_:
+            columns = np.flatnonzero(columns)
+        return _Tracks(
+            self.floats.take(columns, axis=1),  # twice as fast as an index
+            self.integers.take(columns, axis=1),
+            self.source.take(columns),
+            self.box.take(columns),
+        )
 
     def beside(self, other: _Tracks) -> _Tracks:
         """With other tracks, which come after those of the same source."""
@@ -194,7 +201,7 @@ class _Step:
         possible = (tracks.integers[_GROUP][track] == self._group[box]) & self._usable[box]
         possible &= strong | recent[track]
         track, box, strong = track[possible], box[possible], strong[possible]
-        overlap = iou(corners[:, track], self._rows.corners[:, box])
+        overlap = iou(corners.take(track, axis=1), self._rows.corners.take(box, axis=1))
         stage = np.where(strong, np.where(confirmed[track], 0, 2), 1)
         unseen_ns = self._now[tracks.source] - tracks.integers[_SEEN]
         expected = np.maximum(np.minimum(_SHORT_NS / np.maximum(unseen_ns, 1), 1.0), _MIN_SHARE)
@@ -206,9 +213,8 @@ class _Step:
     def _correct(self, tracks: _Tracks) -> None:
         columns = np.flatnonzero(tracks.box >= 0)
         box = tracks.box[columns]
-        tracks.floats[: motion.ROWS, columns] = motion.correct(
-            tracks.floats[: motion.ROWS, columns], self._measured[:, box]
-        )
+        seen = tracks.floats[: motion.ROWS].take(columns, axis=1)
+        tracks.floats[: motion.ROWS, columns] = motion.correct(seen, self._measured.take(box, axis=1))
         tracks.floats[motion.ROWS + self._slot[box], columns] += self._confidence[box]
         tracks.integers[_HITS, columns] += 1
         tracks.integers[_SEEN, columns] = self._now[tracks.source[columns]]
@@ -262,13 +268,13 @@ class _Step:
     def _store(self, tracks: _Tracks) -> None:
         ends = np.searchsorted(tracks.source, np.arange(len(self._states) + 1)).tolist()
         for state, begin, end in zip(self._states, ends, ends[1:]):
-            state.floats, state.integers = tracks.floats[:, begin:end].copy(), tracks.integers[:, begin:end].copy()
+            state.floats, state.integers = tracks.floats[:, begin:end], tracks.integers[:, begin:end]
 
     def _columns(self, tracks: _Tracks) -> list[Tracks]:
         count = len(self._class_id)
         columns = np.flatnonzero((tracks.box >= 0) & (tracks.integers[_ID] > 0))
-        box, integers = tracks.box[columns], tracks.integers[:, columns]
-        floats = tracks.floats[:, columns]
+        box, integers = tracks.box[columns], tracks.integers.take(columns, axis=1)
+        floats = tracks.floats.take(columns, axis=1)
         ids, ages = np.zeros(count, np.int64), np.zeros(count, np.int64)
         class_id, xyxy = self._class_id.copy(), self._xyxy.copy()
         velocity = np.zeros((count, 2), np.float32)

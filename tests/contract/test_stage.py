@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
