@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from daemon import messages
 from daemon.pipeline.frames import FrameInfo
+from daemon.rule_config import RuleBase
 
 Kind = messages.EventKind
 Phase = messages.EventPhase
@@ -41,6 +42,7 @@ class Event:
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
         reason: why a stay ended.
+        config: the rule, as it was when the event was confirmed; None for an object without a rule.
     """
 
     kind: Kind
@@ -57,3 +59,4 @@ class Event:
     count: int | None = None
     reason: EndReason | None = None
     unseen: Unseen = Unseen()
+    config: RuleBase | None = None

@@ -85,6 +85,7 @@ class Scene:
             dwell_ns=dwell_ns,
             reason=reason,
             unseen=self.timeline.unseen(began.before),
+            config=rule,
         )
         self._on_event(event)
 
@@ -92,11 +93,19 @@ class Scene:
         self, phase: Phase, rule: RuleBase, began: Moment, count: int, reason: EndReason | None = None
     ) -> None:
         """Report an event about all tracks in a zone."""
-        unseen = self.timeline.unseen(began.before)
-        frame = self.timeline.stamp.frame
-        self._on_event(
-            Event("crowd", phase, self.source, rule.name, began.frame, frame, count=count, reason=reason, unseen=unseen)
+        event = Event(
+            "crowd",
+            phase,
+            self.source,
+            rule.name,
+            began=began.frame,
+            confirmed=self.timeline.stamp.frame,
+            count=count,
+            reason=reason,
+            unseen=self.timeline.unseen(began.before),
+            config=rule,
         )
+        self._on_event(event)
 
 
 class Evaluator(Protocol):

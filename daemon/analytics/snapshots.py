@@ -18,11 +18,13 @@ from pathlib import Path
 
 import structlog
 
+from daemon.analytics.drawn_rules import drawn_on
 from daemon.analytics.event import Event
 from daemon.config import SnapshotsConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.drawing import jpeg, mark, with_boxes
 from daemon.pipeline.frames import Frame
+from daemon.rule_config import GateConfig, LineConfig, ZoneConfig
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections
@@ -45,6 +47,7 @@ class _Request:
     seq: int
     text: str
     box: tuple[float, float, float, float] | None
+    places: list[ZoneConfig | LineConfig | GateConfig]  # the event's rule, if it is about a place
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ class EventSnapshots(threading.Thread):
         if event.phase not in _PICTURED or self._jobs.full():
             return False
         text = " ".join(part for part in (event.rule, event.phase, event.direction, event.label) if part)
-        self._requests.setdefault(event.source, []).append(_Request(id, event.confirmed.seq, text, event.box))
+        places = [event.config] if isinstance(event.config, ZoneConfig | LineConfig | GateConfig) else []
+        request = _Request(id, event.confirmed.seq, text, event.box, places)
+        self._requests.setdefault(event.source, []).append(request)
         return True
 
     @property
@@ -151,7 +156,7 @@ class EventSnapshots(threading.Thread):
         try:
             picture = job.fetch().bgr
             for request in job.requests:
-                drawn = with_boxes(picture, job.found, job.labels)
+                drawn = with_boxes(drawn_on(picture, request.places), job.found, job.labels)
                 mark(drawn, request.box, request.text)
                 self._store(request.id, jpeg(drawn))
         except (OSError, DetectorError) as error:

@@ -17,6 +17,7 @@ from daemon.pipeline.frames import Frame
 from detectors.detections import Detections
 from detectors.fake.detector import FakeLane
 from detectors.port import HostImage
+from tests.analytics.feed import rules_of
 from tests.support.clock import ManualClock
 from tests.support.events import Rig, crossing, frame, logged, runtime
 
@@ -66,6 +67,41 @@ def test_the_picture_is_the_confirming_frame_with_box_and_rule(folder: Path, clo
         assert int(picture[300, 100, 2]) > 150  # the box's edge
         assert [path.name for path in folder.iterdir()] == [f"{event.id}.jpg"]
         assert rig.snapshots.lost == 0
+
+
+_POINTS = [[0.5, 0.5], [0.9, 0.5], [0.9, 0.9], [0.5, 0.9]]
+_PLACES: list[tuple[dict[str, object], list[tuple[int, int]]]] = [
+    ({"type": "zone", "points": _POINTS}, [(320, 300), (450, 240), (576, 300), (450, 432)]),
+    ({"type": "line", "points": _POINTS[:2]}, [(330, 240), (570, 240)]),
+    ({"type": "gate", "lines": [_POINTS[:2], _POINTS[2:]]}, [(500, 240), (500, 432)]),
+]
+
+
+@pytest.mark.parametrize(("place", "edge"), _PLACES, ids=["zone", "line", "gate"])
+def test_the_picture_shows_where_the_rule_is(
+    folder: Path, clock: ManualClock, place: dict[str, object], edge: list[tuple[int, int]]
+) -> None:
+    """The colour of the outline is far from that of the frame, a grey."""
+    (rule,) = rules_of({"name": "door", **place})
+    with Rig(None, clock, snapshots=_config(folder)) as rig:
+        assert rig.snapshots is not None
+        event = _event(rig, 10, box=None, config=rule)
+        _show(rig, 12, NOTHING)
+        rig.snapshots.run_once()
+        picture = _picture(rig, event.id).astype(int)
+    for x, y in edge:
+        assert picture[y, x, 0] > 150
+    assert np.abs(picture[60:200, 400:] - 12).max() < 20  # a part of the frame without the rule
+
+
+def test_an_object_has_no_place(folder: Path, clock: ManualClock) -> None:
+    (rule,) = rules_of({"type": "object", "name": "any"})
+    with Rig(None, clock, snapshots=_config(folder)) as rig:
+        assert rig.snapshots is not None
+        event = _event(rig, 10, kind="object", phase="appeared", direction=None, box=None, config=rule)
+        _show(rig, 12, NOTHING)
+        rig.snapshots.run_once()
+        assert abs(_picture(rig, event.id)[100:].mean() - 12) < 5
 
 
 def test_a_batch_may_have_several_frames_of_a_source(folder: Path, clock: ManualClock) -> None:

@@ -8,8 +8,8 @@ import cv2
 import numpy as np
 from click.testing import CliRunner
 
+from daemon.analytics.drawn_rules import drawn_on
 from daemon.cli import cli
-from daemon.commands.drawn_rules import drawn_on
 from daemon.errors import LookoutError
 from tests.analytics.feed import rules_of
 
