@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
@@ -16,11 +17,12 @@ from rich.text import Text
 
 from daemon.client import Subscriber
 from daemon.commands.events import line_of
-from daemon.messages import Counts, Detections, Dropped, Event, Message, Metrics, Status
+from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Status
 from daemon.redact import printable
 
 _WINDOW_S = 5.0
 _REFRESH_S = 0.25
+_MAX_TRACKS = 6  # of a source that are shown one by one
 
 
 def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool) -> int:
@@ -33,7 +35,7 @@ def once(subscriber: Subscriber, endpoint: str, timeout_s: float, as_json: bool)
         _print_json(message)
     else:
         assert isinstance(message, Detections)  # noqa: S101 - the only subscription
-        found = ", ".join(detection.label for detection in message.detections) or "nothing"
+        found = ", ".join(map(_named, message.detections)) or "nothing"
         click.echo(printable(f"{message.source}: frame {message.seq}, {found}, {message.latency.total / 1e6:.1f} ms"))
     return 0
 
@@ -64,7 +66,7 @@ class _Row:
     state: str = "?"
     reason: str = ""
     size: str = ""
-    seen: Counter[str] = field(default_factory=Counter)
+    seen: Sequence[Detection] = ()
     arrivals: deque[tuple[float, int]] = field(default_factory=deque)  # monotonic seconds, total latency in ns
     dropped: Dropped = field(default_factory=Dropped)
 
@@ -92,7 +94,7 @@ class View:
             return
         row.state, row.reason = "up", ""
         row.size = f"{message.image.width}x{message.image.height}"
-        row.seen = Counter(detection.label for detection in message.detections)
+        row.seen = message.detections
         row.dropped = message.dropped
         row.arrivals.append((monotonic(), message.latency.total))
 
@@ -103,7 +105,7 @@ class View:
         for source, row in sorted(self._rows.items()):
             fps, p95 = _recent(row.arrivals)
             dropped = ", ".join(f"{n} {cause}" for cause, n in msgspec.structs.asdict(row.dropped).items() if n) or "0"
-            sees = ", ".join(f"{count} {label}" for label, count in sorted(row.seen.items())) or row.reason or "-"
+            sees = _summary(row.seen) or row.reason or "-"
             cells = (source, row.state, row.size, f"{fps:.1f}", f"{p95:.1f}", dropped, sees)
             table.add_row(*(Text(printable(cell)) for cell in cells))
         if not self._rows:
@@ -119,6 +121,22 @@ class View:
         if self._event:
             parts.append(f"last event: {line_of(self._event)}")
         return Text(printable(" · ".join(parts)))
+
+
+def _summary(found: Sequence[Detection]) -> str:
+    """The first tracks one by one, and how many of each label there are beside them."""
+    tracked = sorted((one for one in found if one.track_id is not None), key=lambda one: one.track_id or 0)
+    others = Counter(one.track_label or one.label for one in tracked[_MAX_TRACKS:])
+    others.update(one.label for one in found if one.track_id is None)
+    counts = [f"{count} {label}" for label, count in sorted(others.items())]
+    return ", ".join([*map(_named, tracked[:_MAX_TRACKS]), *counts])
+
+
+def _named(found: Detection) -> str:
+    """A label; with a track its id, the track's label and the confidence."""
+    if found.track_id is None:
+        return found.label
+    return f"#{found.track_id} {found.track_label or found.label} {found.confidence:.2f}"
 
 
 def _recent(arrivals: deque[tuple[float, int]]) -> tuple[float, float]:
