@@ -105,6 +105,26 @@ def test_rules_and_panels_ask_for_figures_that_exist() -> None:
         assert f'"{plain}"' in exposition, name
 
 
+@pytest.mark.needs("promtool")
+@pytest.mark.parametrize(
+    ("series", "minute", "fires"),
+    [("0x30", 20, False), ("0 0 0 2x30", 3, True), ("0 0 0 2x30", 10, True), ("0 0 0 2x30", 25, False)],
+    ids=["nothing is lost", "at once", "while it is recent", "no longer"],
+)
+def test_the_alert_for_lost_events_fires(tmp_path: Path, series: str, minute: int, fires: bool) -> None:
+    """Prometheus evaluates the rule over samples of a minute each."""
+    labels = {"instance": "host:9105", "severity": "warning"}
+    summary = "The journal of host:9105 loses events: its disk may be full or slow"
+    alert = {"exp_labels": labels, "exp_annotations": {"summary": summary}}
+    expected = {"eval_time": f"{minute}m", "alertname": "LookoutLosesEvents", "exp_alerts": [alert] if fires else []}
+    samples = [{"series": 'lookout_journal_lost_events_total{instance="host:9105"}', "values": series}]
+    test = {"interval": "1m", "input_series": samples, "alert_rule_test": [expected]}
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ROOT / "deploy/alerts.yaml")], "tests": [test]}))
+    done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", ["cpu", "gpu"])
 def test_images_install_what_has_a_hash(name: str) -> None:
     """Every package that Lookout needs itself is in the lock file, by version and hash."""
