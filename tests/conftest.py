@@ -46,6 +46,7 @@ _PATHS = {
     "bindings": (BINDINGS, f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"),
     "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
 }
+_REASONS = {"booted": booted.unsupported_reason, "mounts": booted.no_mount_reason}
 
 _LACKING = pytest.StashKey[str]()  # why a test that may not be skipped cannot run
 
@@ -61,8 +62,8 @@ def _missing(thing: str) -> str | None:
     if thing == "trackeval":
         found = all(map(find_spec, ("trackeval", "scipy")))
         return None if found else "TrackEval is not installed: pip install '.[tracking]'"
-    if thing == "booted":
-        return booted.unsupported_reason()
+    if thing in _REASONS:
+        return _REASONS[thing]()
     if thing == "rtsp":
         return _missing("ffmpeg") or rtsp.unsupported_reason()
     raise ValueError(f"unknown need {thing!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -225,8 +227,18 @@ def test_a_removed_journal_is_begun_anew(path: Path, clock: ManualClock) -> None
         assert [row.seq for row in rig.journal.read(ALL)] == [1]
 
 
+class Disk(Protocol):
+    """A place for a journal that takes no more after `fill`."""
+
+    folder: Path
+
+    def fill(self) -> None: ...
+
+    def make_room(self) -> None: ...
+
+
 class SmallDisk:
-    """A file system of one MiB, with a file that fills it."""
+    """A file system of one MiB, with a file that fills it. SQLite says that the disk is full."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -244,20 +256,39 @@ class SmallDisk:
         (self.folder / "filler").unlink()
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+class LimitedDisk:
+    """A folder in which the kernel lets no file of this process grow beyond the largest one. SQLite cannot write.
+
+    It takes no mount. Files can still be made, as on a full disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill(self) -> None:
+        largest = max((path.stat().st_size for path in self.folder.iterdir()), default=0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, self._limits[1]))
+
+    def make_room(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
+
+
+@pytest.fixture(params=["limit", pytest.param("tmpfs", marks=pytest.mark.needs("mounts"))])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("nothing can be mounted here")
+    if request.param == "limit":
+        limited = LimitedDisk(folder)
+        yield limited
+        limited.make_room()
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
     yield SmallDisk(folder)
     subprocess.run(["umount", str(folder)], check=True)
 
 
-def test_a_full_disk_costs_rows_and_nothing_else(disk: SmallDisk, clock: ManualClock) -> None:
+def test_a_full_disk_costs_rows_and_nothing_else(disk: Disk, clock: ManualClock) -> None:
     """Events are published while the disk is full; later ones are kept, and so is every total."""
     path = disk.folder / "events.sqlite"
     with logged() as lines, Rig(path, clock) as rig:
@@ -281,7 +312,7 @@ def test_a_full_disk_costs_rows_and_nothing_else(disk: SmallDisk, clock: ManualC
         assert rig.events.counts()[0].totals[0].count == 301
 
 
-def test_a_disk_that_is_full_at_the_start_delays_nothing(disk: SmallDisk, clock: ManualClock) -> None:
+def test_a_disk_that_is_full_at_the_start_delays_nothing(disk: Disk, clock: ManualClock) -> None:
     """Totals of earlier runs are there as soon as the file can be opened."""
     path = disk.folder / "events.sqlite"
     disk.fill()

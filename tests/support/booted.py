@@ -37,9 +37,15 @@ def unsupported_reason() -> str | None:
         return "booting a systemd takes root"
     if shutil.which("systemd-nspawn") is None:
         return "systemd-nspawn is missing: apt install systemd-container"
+    return no_mount_reason()
+
+
+@cache
+def no_mount_reason() -> str | None:
+    """The reason nothing can be mounted here, None if a file system in memory can be."""
     probe = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    if subprocess.run(probe, capture_output=True, check=False).returncode:
-        return "nothing can be mounted here, as in a container: run these tests on a machine of your own"
+    if os.geteuid() != 0 or subprocess.run(probe, capture_output=True, check=False).returncode:
+        return "nothing can be mounted here, as in a container: run these tests on a machine of your own, as root"
     return None
 
 
