@@ -180,6 +180,7 @@ class SyntheticConfig(SourceBase, frozen=True, tag="synthetic"):
     height: Pixels = 360
     fps: Rate = 30.0
     objects: Annotated[int, msgspec.Meta(ge=0, le=64)] = 5
+    bands: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
     seed: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)] = 0
     frames: Annotated[int, msgspec.Meta(ge=1, le=1 << 48)] | None = None
     pace: Pace = "realtime"

@@ -1,7 +1,8 @@
 """A drawn street with known boxes: the input of the demo, of tests and of the demo model's training.
 
-Each object stays in a horizontal band of its own, so objects never hide each other. Positions are a closed form of the
-frame number: any frame, or its boxes, can be computed without the frames before it.
+Each object stays in a horizontal band of its own, so objects never hide each other. With fewer bands than objects they
+cross: the object whose lower edge is lower is nearer, and hides others. Positions are a closed form of the frame
+number: any frame, or its boxes, can be computed without the frames before it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,23 @@ _NOISE_LEVELS = 12
 _STRIP = 64  # rows
 _BACKGROUND_LOCK = threading.Lock()  # one background at a time: making one takes five times its memory
 _Colour = tuple[int, int, int]
+_Corners = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Box:
-    """A known object of one frame: label and corners in pixels (right and bottom exclusive)."""
+    """A known object of one frame.
+
+    Attributes:
+        xyxy: corners in pixels, right and bottom exclusive.
+        id: of the object, from 1; the same in all frames.
+        visible: share of the box that no box of a nearer object covers.
+    """
 
     label: str
     xyxy: tuple[int, int, int, int]
+    id: int
+    visible: float
 
 
 @dataclass(frozen=True)
@@ -50,35 +60,66 @@ class Scene:
 
     Args:
         width, height: size of the frame, pixels, each at least 1.
-        objects: number of objects at once; each has a band of height/objects pixels.
+        objects: number of objects at once.
         fps: frames a second; objects cross the frame in the same time at every rate.
+        bands: number of bands, each of height/bands pixels, that objects are dealt out to; None for one an object.
     """
 
-    def __init__(self, width: int, height: int, *, seed: int = 0, objects: int = 5, fps: float = 30.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        height: int,
+        *,
+        seed: int = 0,
+        objects: int = 5,
+        fps: float = 30.0,
+        bands: int | None = None,
+    ) -> None:
         self.width, self.height = width, height
         rng = default_rng(seed)
-        band = height / max(objects, 1)
-        self._walkers = [_walker(rng, width, band, index, fps) for index in range(objects)]
+        bands = max(1, min(bands or objects, objects))
+        self._walkers = [_walker(rng, width, height / bands, index % bands, fps) for index in range(objects)]
         with _BACKGROUND_LOCK:
             self._background = _background(rng, width, height)
 
     def draw(self, number: int) -> npt.NDArray[np.uint8]:
         """Draw a frame: BGR, shape (height, width, 3), uint8, a new array each time."""
         image: npt.NDArray[np.uint8] = self._background.copy()
-        for walker in self._walkers:
-            _PAINTERS[walker.label](image, self._place(walker, number), walker)
+        places = [self._place(walker, number) for walker in self._walkers]
+        for index in _from_far_to_near(places):
+            walker = self._walkers[index]
+            _PAINTERS[walker.label](image, places[index], walker)
         return image
 
     def truth(self, number: int) -> list[Box]:
-        """The boxes of a frame, in order of the bands from the top."""
-        return [Box(walker.label, self._place(walker, number)) for walker in self._walkers]
+        """The boxes of a frame, in order of their ids: without `bands` this is from the top."""
+        places = [self._place(walker, number) for walker in self._walkers]
+        order = _from_far_to_near(places)
+        nearer = {index: [places[other] for other in order[rank + 1 :]] for rank, index in enumerate(order)}
+        return [
+            Box(walker.label, place, index + 1, _visible(place, nearer[index]))
+            for index, (walker, place) in enumerate(zip(self._walkers, places))
+        ]
 
-    def _place(self, walker: _Walker, number: int) -> tuple[int, int, int, int]:
+    def _place(self, walker: _Walker, number: int) -> _Corners:
         along = (walker.phase + number / walker.period) % 2.0
         there_and_back = along if along <= 1.0 else 2.0 - along
         x = round(there_and_back * (self.width - walker.width))
         y = walker.top + round(walker.bob * 0.5 * (1.0 + np.sin(2 * np.pi * 3 * along)))
         return x, y, x + walker.width, y + walker.height
+
+
+def _from_far_to_near(places: list[_Corners]) -> list[int]:
+    return sorted(range(len(places)), key=lambda index: (places[index][3], index))
+
+
+def _visible(place: _Corners, nearer: list[_Corners]) -> float:
+    """The share of a box that no other covers."""
+    x0, y0, x1, y1 = place
+    hidden = np.zeros((y1 - y0, x1 - x0), np.bool_)
+    for left, top, right, bottom in nearer:
+        hidden[max(0, top - y0) : max(0, bottom - y0), max(0, left - x0) : max(0, right - x0)] = True
+    return 1.0 - float(hidden.mean())
 
 
 def _walker(rng: Generator, width: int, band: float, index: int, fps: float) -> _Walker:

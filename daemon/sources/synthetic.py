@@ -49,4 +49,5 @@ class SyntheticReader:
 
 def scene_of(config: SyntheticConfig) -> Scene:
     """The scene that a source of this configuration draws; it also gives the true boxes."""
-    return Scene(config.width, config.height, seed=config.seed, objects=config.objects, fps=config.fps)
+    seed, objects, bands = config.seed, config.objects, config.bands
+    return Scene(config.width, config.height, seed=seed, objects=objects, fps=config.fps, bands=bands)

@@ -64,3 +64,45 @@ def _peak(work: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def test_objects_in_bands_of_their_own_are_whole() -> None:
+    """They are drawn as one after the other, in any order."""
+    scene = Scene(320, 200, seed=3, objects=6)
+    for number in (0, 100, 1000):
+        assert [box.visible for box in scene.truth(number)] == [1.0] * 6
+        assert [box.id for box in scene.truth(number)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_as_many_bands_as_objects_change_nothing() -> None:
+    plain, banded = Scene(320, 200, seed=3, objects=6), Scene(320, 200, seed=3, objects=6, bands=6)
+    assert np.array_equal(plain.draw(7), banded.draw(7))
+    assert plain.truth(7) == banded.truth(7)
+
+
+def test_the_nearer_object_hides_the_other() -> None:
+    """A little below its middle each object has one colour from the left to the right."""
+    scene = Scene(320, 200, seed=3, objects=6, bands=2)
+    hidden = 0
+    for number in range(0, 600, 5):
+        picture, boxes = scene.draw(number), scene.truth(number)
+        rows = {}
+        for box in boxes:
+            x0, y0, x1, y1 = box.xyxy
+            rows[box.id] = np.ptp(picture[y0 + (y1 - y0) * 55 // 100, x0:x1], axis=0).max()
+        assert [rows[box.id] for box in boxes if box.visible == 1.0] == [0] * sum(box.visible == 1.0 for box in boxes)
+        hidden += sum(box.visible < 0.5 and rows[box.id] > 0 for box in boxes)
+    assert hidden > 20
+
+
+def test_what_is_visible_is_what_no_nearer_box_covers() -> None:
+    scene = Scene(320, 200, seed=3, objects=12, bands=1)
+    boxes = scene.truth(40)
+    order = np.full((200, 320), 0)
+    for box in sorted(boxes, key=lambda box: (box.xyxy[3], box.id)):
+        x0, y0, x1, y1 = box.xyxy
+        order[y0:y1, x0:x1] = box.id
+    for box in boxes:
+        x0, y0, x1, y1 = box.xyxy
+        assert box.visible == pytest.approx(float(np.mean(order[y0:y1, x0:x1] == box.id)))
+    assert min(box.visible for box in boxes) < 0.3
