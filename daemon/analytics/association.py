@@ -91,6 +91,14 @@ def iou(ones: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> npt.N
     return found
 
 
+def shape_iou(ones: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """IoU of pairs of boxes if both had the same centre, from their widths and heights, each (2, n)."""
+    sides = np.minimum(ones, others)
+    common = sides[0] * sides[1]
+    found: npt.NDArray[np.float64] = common / (ones[0] * ones[1] + others[0] * others[1] - common)
+    return found
+
+
 def mutual_best(tracks: Indices, boxes: Indices, track_count: int, box_count: int) -> Indices:
     """The box of each track, -1 for a track without one, by pairs in order from the best to the worst.
 

@@ -2,7 +2,8 @@
 
 A confirmed track first takes a box that is strong enough to begin a track. Tracks that were seen in one of the last
 analysed frames may then take a weak one, and unconfirmed tracks come last (Zhang et al., "ByteTrack", ECCV 2022). Pairs
-are made from the best to the worst instead of by the Hungarian method.
+are made from the best to the worst instead of by the Hungarian method. The best pair overlaps most and has most alike
+shapes: after a gap a track knows its size better than its place.
 
 The time of a frame is its `pts`, or `captured_ns` where it has none. A track's numbers depend on the frames of its
 source alone, so results are equal for any batches, lanes and repeats.
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daemon.analytics import motion
-from daemon.analytics.association import Indices, Rows, iou, mutual_best, overlapping
+from daemon.analytics.association import Indices, Rows, iou, mutual_best, overlapping, shape_iou
 from daemon.analytics.grouping import Grouping
 from daemon.analytics.source_time import elapsed_ns
 from daemon.pipeline.frames import FrameInfo
@@ -207,7 +208,8 @@ class _Step:
         expected = np.maximum(np.minimum(_SHORT_NS / np.maximum(unseen_ns, 1), 1.0), _MIN_SHARE)
         near = overlap >= _MIN_IOU[stage] * expected[track]
         track, box = track[near], box[near]
-        order = np.argsort(2.0 * stage[near] - overlap[near], kind="stable")
+        shape = shape_iou(tracks.floats[2:4].take(track, axis=1), self._measured[2:4].take(box, axis=1))
+        order = np.argsort(2.0 * stage[near] - overlap[near] * shape, kind="stable")
         return mutual_best(track[order], box[order], len(tracks.source), len(self._class_id))
 
     def _correct(self, tracks: _Tracks) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from daemon.analytics import motion
-from daemon.analytics.association import Rows, iou, mutual_best, overlapping
+from daemon.analytics.association import Rows, iou, mutual_best, overlapping, shape_iou
 from daemon.analytics.track_stage import Tracker, TrackerStage, settings_of
 from daemon.analytics.tracker import TrackSettings
 from daemon.config import Config, parse
@@ -384,6 +384,23 @@ def test_overlapping_pairs_are_all_pairs_that_overlap(monkeypatch: pytest.Monkey
         found = list(zip(*(column.tolist() for column in overlapping(one, other))))
         assert len(found) == len(expected)
         assert set(found) == expected
+
+
+def test_the_shapes_of_boxes_are_compared_without_their_places() -> None:
+    random = np.random.default_rng(3)
+    ones, others = random.uniform(1, 60, (2, 2, 30))
+    expected = iou(np.concatenate((-ones, ones)), np.concatenate((-others, others)))
+    assert shape_iou(2 * ones, 2 * others) == pytest.approx(expected)
+    assert shape_iou(ones, ones).tolist() == [1.0] * 30
+
+
+def test_objects_that_cross_in_a_gap_are_told_apart_by_their_shapes() -> None:
+    """Each one then overlaps the other's track most."""
+    steps = Steps()
+    for _ in range(10):
+        before = steps.see(boxes((70, 100, 130, 220), (85, 115, 175, 205)))
+    after = steps.see(boxes((100, 100, 160, 220), (55, 115, 145, 205)), after_ns=400_000_000)
+    assert before.id.tolist() == after.id.tolist() == [1, 2]
 
 
 def test_rounds_give_what_going_through_the_pairs_gives() -> None:
