@@ -39,7 +39,7 @@ class Side:
         """While the anchor moves less than this, nothing changes; negative if any move may change something."""
         if not self.settled:
             return self.band - self.distance
-        return -1.0 if self.net else self.distance
+        return min(self.distance, self.band - self.distance) if self.net else self.distance
 
     def follow(self, edges: tuple[Edge, ...], path: Path, band: float, begin: int, scene: Scene) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.

@@ -55,12 +55,12 @@ def rules_cost(objects: int, *, sources: int = 32, frames: int = 500, fps: float
     names = [f"camera-{number}" for number in range(sources)]
     book.update({name: RuleSet(rules, 1_000_000_000) for name in names})
     stage = RulesStage(book, _LABELS)
-    found = _walks(objects, frames, fps, seed)
+    walks = [_walks(objects, frames, fps, (seed, number)) for number in range(sources)]
     times = []
-    for seq, seen in enumerate(found):
+    for seq, seen in enumerate(zip(*walks)):
         batch = [_frame(name, seq, fps) for name in names]
         begin = time.thread_time_ns()
-        stage(batch, [seen] * sources)
+        stage(batch, seen)
         times.append((time.thread_time_ns() - begin) / sources / 1000)
     return RulesCost(objects, sources, frames, float(np.median(times)), len(events) / sources / (frames / fps))
 
@@ -70,7 +70,7 @@ def _frame(source: str, seq: int, fps: float) -> FrameInfo:
     return FrameInfo(source, "session", seq, at_ns, at_ns, at_ns, FrameClock("arrival"), 0, _WIDTH, _HEIGHT)
 
 
-def _walks(objects: int, frames: int, fps: float, seed: int) -> Sequence[Detections]:
+def _walks(objects: int, frames: int, fps: float, seed: tuple[int, int]) -> Sequence[Detections]:
     """The tracks of all frames; objects turn back at the edges."""
     random = np.random.default_rng(seed)
     position = random.uniform(0.05, 0.9, (objects, 2))
