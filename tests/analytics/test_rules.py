@@ -70,6 +70,15 @@ def test_a_zone_of_two_polygons_is_one_place() -> None:
     assert feed.events[-1].dwell_ns == pytest.approx(4 * SECOND, abs=100_000)
 
 
+def test_an_event_knows_its_rule() -> None:
+    """Pictures of events show it: those of a crowd, too."""
+    zone, line = rules_of(ZONE | {"crowd": {"over": 0, "for_s": 0}}, LINE)
+    feed = feed_of(ZONE | {"crowd": {"over": 0, "for_s": 0}}, LINE)
+    feed.walk(straight((305, 500), (855, 500), 5.5))
+    assert {event.kind for event in feed.events} == {"zone", "crowd", "line"}
+    assert all(event.config == (line if event.kind == "line" else zone) for event in feed.events)
+
+
 def test_a_line_is_crossed_forward_from_its_left_to_its_right() -> None:
     """The line goes down, so its left is on the picture's right."""
     feed = feed_of(LINE)
