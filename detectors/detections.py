@@ -57,12 +57,9 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
 
     def __post_init__(self) -> None:
         xyxy, confidence, class_id, count = self.xyxy, self.confidence, self.class_id, len(self.confidence)
-        if (
-            (xyxy.shape, confidence.shape, class_id.shape) == ((count, 4), (count,), (count,))
-            and xyxy.dtype == confidence.dtype == _FLOAT
-            and class_id.dtype == _INT
-        ):
-            return
+        shapes, dtypes = (xyxy.shape, confidence.shape, class_id.shape), (xyxy.dtype, confidence.dtype, class_id.dtype)
+        if shapes == ((count, 4), (count,), (count,)) and dtypes == (_FLOAT, _FLOAT, _INT):
+            return  # checked for every frame, so cheaply
         for name, array, shape, dtype in (
             ("xyxy", xyxy, (count, 4), _FLOAT),
             ("confidence", confidence, (count,), _FLOAT),

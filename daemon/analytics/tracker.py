@@ -270,6 +270,7 @@ class _Step:
     def _store(self, tracks: _Tracks) -> None:
         ends = np.searchsorted(tracks.source, np.arange(len(self._states) + 1)).tolist()
         for state, begin, end in zip(self._states, ends, ends[1:]):
+            # Not copied: the next frame makes new arrays, and nobody changes the columns of another source.
             state.floats, state.integers = tracks.floats[:, begin:end], tracks.integers[:, begin:end]
 
     def _columns(self, tracks: _Tracks) -> list[Tracks]:

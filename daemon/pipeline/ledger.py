@@ -159,15 +159,19 @@ class Ledger:
         """Count a frame as dropped; see `dropped`."""
         self.dropped(frame.source, frame.seq, cause, frame.captured_at, frame.captured_ns, frame.decode)
 
-    def published(self, source: str) -> None:
-        """Count a frame whose message was handed to the sinks. `add_rows` follows."""
-        self._published[self._index[source]] += 1
+    def published(self, source: str) -> int:
+        """Count a frame whose message was handed to the sinks; returns the source's index, for `add_rows`."""
+        index = self._index[source]
+        self._published[index] += 1
+        return index
 
-    def add_rows(self, published: Iterable[tuple[FrameInfo, Latency]]) -> None:
-        """Add the rows of published frames; one call for many frames, because it takes a lock."""
+    def add_rows(self, published: Iterable[tuple[int, FrameInfo, Latency]]) -> None:
+        """Add the rows of published frames, each with the index of its source, which may be forgotten by now.
+
+        One call for many frames, because it takes a lock.
+        """
         rows: list[int] = []
-        for frame, latency in published:
-            index = self._index[frame.source]
+        for index, frame, latency in published:
             rows += index, 0, frame.seq, frame.captured_at, frame.captured_ns, frame.lateness, *astuple(latency)
         with self._sending:
             _append(self._sent, rows)

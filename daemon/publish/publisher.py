@@ -109,11 +109,12 @@ class Publisher(threading.Thread):
             self._looked_ns = now
             self._look_for_newcomers()
         boxes = boxes_of([item for item in items if isinstance(item, Result)])
-        sent: list[tuple[FrameInfo, Latency]] = []
+        sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
             for item in self._outbox.sending():
                 if isinstance(item, Result):
-                    sent.append((item.frame, self._send_result(item, next(boxes))))
+                    latency = self._send_result(item, next(boxes))
+                    sent.append((self._ledger.published(item.frame.source), item.frame, latency))
                 elif (message := self._build.report(item)) is not None:
                     self._send(item.topic, message)
         finally:
@@ -123,7 +124,7 @@ class Publisher(threading.Thread):
         return len(items)
 
     def _send_result(self, result: Result, boxes: list[Detection]) -> Latency:
-        """Send a result and count it; returns its latency. A result that breaks the publisher is counted as dropped."""
+        """Send a result; returns its latency. A result that breaks the publisher is counted as dropped."""
         try:
             name, message = self._build.detections(result, boxes)
             for sink in self._sinks:
@@ -131,7 +132,6 @@ class Publisher(threading.Thread):
         except Exception:
             self._ledger.drop(result.frame, "shutdown")
             raise
-        self._ledger.published(result.frame.source)
         return message.latency
 
     def _send(self, name: bytes, message: Message) -> None:

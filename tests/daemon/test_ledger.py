@@ -41,8 +41,7 @@ def test_no_frame_is_lost_from_the_accounts_while_they_are_read() -> None:
         for seq in range(0, _FRAMES, 2):
             for source in sources:
                 info = FrameInfo(source, "s", seq, None, 0, 0, FrameClock("file"), 0, 2, 2)
-                ledger.published(source)
-                ledger.add_rows([(info, Latency(1, 2, 3, 4, 5, 6))])
+                ledger.add_rows([(ledger.published(source), info, Latency(1, 2, 3, 4, 5, 6))])
 
     def read() -> None:
         while not done.is_set():

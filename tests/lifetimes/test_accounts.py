@@ -78,8 +78,7 @@ def test_a_report_throws_no_rows_away() -> None:
     monitor = Monitor(MonitorConfig(), subject, runtime_of(clock), [seen.append])
     monitor.report()
     ledger.captured("cam")
-    ledger.published("cam")
-    ledger.add_rows([(_info("cam", 0), Latency(1, 2, 3, 4, 5, 15))])
+    ledger.add_rows([(ledger.published("cam"), _info("cam", 0), Latency(1, 2, 3, 4, 5, 15))])
     monitor.report()
     monitor.start()
     monitor.stop(60)
@@ -339,8 +338,7 @@ def test_accounts_of_sources_that_are_gone_do_not_grow() -> None:
         source = f"guest-{number}"
         ledger.add(source)
         ledger.captured(source)
-        ledger.published(source)
-        ledger.add_rows([(_info(source, 0), Latency(1, 1, 1, 1, 1, 5))])
+        ledger.add_rows([(ledger.published(source), _info(source, 0), Latency(1, 1, 1, 1, 1, 5))])
         ledger.remove(source)
         if number % 50 == 0:
             ledger.drain()
@@ -361,6 +359,22 @@ def test_an_account_with_a_frame_on_its_way_is_kept() -> None:
         ledger.forget_removed()
     ledger.published("slow")
     assert ledger.counts_of("slow").published == 1
+
+
+def test_a_row_may_come_after_its_account_is_forgotten() -> None:
+    """The publisher counts a frame at once, and adds the rows of many frames together."""
+    ledger = Ledger(["slow"])
+    ledger.captured("slow")
+    index = ledger.published("slow")
+    ledger.remove("slow")
+    for number in range(3 * MAX_GONE):
+        ledger.add(f"guest-{number}")
+        ledger.remove(f"guest-{number}")
+        ledger.forget_removed()
+    with pytest.raises(KeyError):
+        ledger.counts_of("slow")
+    ledger.add_rows([(index, _info("slow", 0), Latency(1, 1, 1, 1, 1, 5))])
+    assert ledger.drain()["seq"].tolist() == [0]
 
 
 def test_a_subscriber_is_told_of_sources_that_are_there_alone(tmp_path: Path) -> None:
