@@ -34,6 +34,10 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("LOOKOUT_FORBID_SKIP") else "any")
 
 
+# One place for all daemons that tests start, each of which has a cache of its own: to compile takes ten seconds.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / ".pytest_cache" / "numba"))
+
+
 # A shell that starts something in the background has it ignore SIGINT, and so would all that tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -22,12 +22,12 @@ Array = npt.NDArray[np.float64]
 ROWS = 20
 _POSITION, _VELOCITY = slice(0, 4), slice(4, 8)
 _P00, _P01, _P11 = slice(8, 12), slice(12, 16), slice(16, 20)
-_MEASURED = 1 / 20  # standard deviation of a measured box, in sizes
-_POSITION_NOISE = 0.002  # sizes squared a second
-_VELOCITY_NOISE = 3.0  # sizes squared a second cubed
-_FIRST_POSITION = (2 / 20) ** 2
-_FIRST_VELOCITY = (10 * 30 / 160) ** 2
-_MIN_SIZE = 1.0  # pixels, of the noise
+MEASUREMENT_NOISE = (1 / 20) ** 2  # variance of a measured box, in sizes squared
+POSITION_NOISE = 0.002  # sizes squared a second
+VELOCITY_NOISE = 3.0  # sizes squared a second cubed
+FIRST_POSITION = (2 / 20) ** 2
+FIRST_VELOCITY = (10 * 30 / 160) ** 2
+MIN_SIZE = 1.0  # pixels, of the noise
 
 
 def measured(xyxy: npt.NDArray[np.float32]) -> Array:
@@ -47,8 +47,8 @@ def begin(boxes: Array) -> Array:
     tracks = np.zeros((ROWS, boxes.shape[1]))
     squared = _squared_sizes(boxes)
     tracks[_POSITION] = boxes
-    tracks[_P00] = _FIRST_POSITION * squared
-    tracks[_P11] = _FIRST_VELOCITY * squared
+    tracks[_P00] = FIRST_POSITION * squared
+    tracks[_P11] = FIRST_VELOCITY * squared
     return tracks
 
 
@@ -61,10 +61,10 @@ def predict(tracks: Array, seconds: Array, lost: npt.NDArray[np.bool_]) -> None:
     """
     tracks[6:8] *= ~lost
     squared = _squared_sizes(tracks)
-    noise = _VELOCITY_NOISE * squared * seconds
+    noise = VELOCITY_NOISE * squared * seconds
     tracks[_POSITION] += tracks[_VELOCITY] * seconds
     tracks[_P00] += seconds * (2.0 * tracks[_P01] + seconds * (tracks[_P11] + noise * (1 / 3)))
-    tracks[_P00] += _POSITION_NOISE * squared * seconds
+    tracks[_P00] += POSITION_NOISE * squared * seconds
     tracks[_P01] += seconds * (tracks[_P11] + noise * 0.5)
     tracks[_P11] += noise
 
@@ -72,7 +72,7 @@ def predict(tracks: Array, seconds: Array, lost: npt.NDArray[np.bool_]) -> None:
 def correct(tracks: Array, boxes: Array) -> Array:
     """Tracks (20, n) after each has been measured as one of the boxes (4, n)."""
     p00, p01, p11 = tracks[_P00], tracks[_P01], tracks[_P11]
-    total = p00 + _MEASURED**2 * _squared_sizes(tracks)
+    total = p00 + MEASUREMENT_NOISE * _squared_sizes(tracks)
     gain, velocity_gain = p00 / total, p01 / total
     error = boxes - tracks[_POSITION]
     return np.concatenate(
@@ -88,6 +88,6 @@ def correct(tracks: Array, boxes: Array) -> Array:
 
 def _squared_sizes(boxes: Array) -> Array:
     """Width, height, width and height, squared."""
-    sizes = np.maximum(boxes[2:4], _MIN_SIZE)
+    sizes = np.maximum(boxes[2:4], MIN_SIZE)
     sizes *= sizes
     return np.concatenate((sizes, sizes))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
+from time import monotonic
 
 import structlog
 
+from daemon.analytics import numpy_step
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.tracker import MAX_TRACKS, SourceTracks, TrackSettings, track
+from daemon.analytics.track_step import MAX_TRACKS, Step
+from daemon.analytics.tracker import SourceTracks, TrackSettings, track
 from daemon.config import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
+from detectors.port import cache_folder
 
 log = structlog.get_logger(__name__)
 _MAX_REMOVED = 1000  # removed sources whose last id is kept
@@ -24,17 +30,23 @@ class Tracker:
     """The tracks of all sources, and how each is tracked. It outlives models.
 
     Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
+
+    Attributes:
+        step: the compiled one, once a source is tracked, where numba is installed. Results are the same.
     """
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
         self._states: dict[str, SourceTracks] = {}
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
+        self.step: Step | None = None
         self.configure(config)
 
     def configure(self, config: Config) -> None:
         """Put new settings into effect. Tracks of sources that are still tracked go on."""
         settings = settings_of(config)
+        if settings and self.step is None:
+            self.step = fastest_step(config.model.cache)
         self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
         for source in list(self._states):  # a lane may add one meanwhile
             if source not in settings:
@@ -70,14 +82,15 @@ class TrackerStage:
         self._tracker, self._labels = tracker, labels
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        settings, groups = self._tracker.current
-        if not settings:
+        (settings, groups), step = self._tracker.current, self._tracker.step
+        if not settings or step is None:
             return found
         grouping = _grouping(self._labels, groups)
         result = list(found)
         for places in _turns(frames, settings):
             now = [frames[place] for place in places]
             tracks, left_out = track(
+                step,
                 now,
                 [found[place] for place in places],
                 [self._tracker.state(frame.source) for frame in now],
@@ -89,6 +102,33 @@ class TrackerStage:
             if left_out:
                 self._tracker.add_untracked(left_out)
         return result
+
+
+def fastest_step(cache: Path | None) -> Step:
+    """The compiled step, ready to run; the one in numpy where numba is absent or does not work. The log says which.
+
+    The first time on a machine it takes ten seconds, and later half a second.
+
+    Args:
+        cache: where the compiled code is kept, beside engines; None for the usual folder.
+    """
+    began = monotonic()
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder(cache) / "numba"))
+    try:
+        from daemon.analytics import compiled_step
+
+        compiled_step.compile_now()
+    except ImportError as error:
+        log.info(
+            "tracking runs in numpy; with numba (pip install 'lookoutd[fast]') it costs a third", reason=str(error)
+        )
+        return numpy_step.step
+    except Exception as error:  # noqa: BLE001 - numba and LLVM raise many kinds
+        reason = str(error).strip().partition("\n")[0]
+        log.warning("numba cannot compile the tracker, so it runs in numpy", reason=reason)
+        return numpy_step.step
+    log.info("tracking is compiled", seconds=round(monotonic() - began, 1))
+    return compiled_step.step
 
 
 def _turns(frames: Sequence[FrameInfo], settings: Mapping[str, TrackSettings]) -> list[list[int]]:

@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daemon.analytics.track_stage import Tracker, TrackerStage
+from daemon.analytics import numpy_step
+from daemon.analytics.track_stage import Tracker, TrackerStage, fastest_step
+from daemon.analytics.track_step import Step
 from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.messages import FrameClock
@@ -53,14 +55,15 @@ class TrackingCost:
 
     Attributes:
         objects: in the picture.
-        median, minimum: over batches.
+        compiled: median over batches; None without numba.
+        numpy: likewise.
         peer: median of the peer, one frame a call; None if it is not installed.
         rules: median of four rules a source, beside the tracker.
     """
 
     objects: int
-    median: float
-    minimum: float
+    compiled: float | None
+    numpy: float
     peer: float | None
     rules: float
 
@@ -86,16 +89,27 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
     rows = []
     for objects in options.objects:
         batches = _batches(objects, options)
-        config = Config(
-            model=ModelConfig(path=Path("none")),
-            sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
-            tracking=TrackingConfig(enabled=True),
-        )
-        stage = TrackerStage(Tracker(config, Ledger()), _LABELS)
-        costs = [cost / options.sources for cost in _costs(partial(_call, stage), batches)[_WARMUP:]]
         rules = round(rules_cost(objects, sources=options.sources, frames=options.frames).frame_us, 1)
-        rows.append(TrackingCost(objects, _us(median(costs)), _us(min(costs)), _peer_cost(peer, batches), rules))
+        is_compiled = (fastest := fastest_step(None)) is not numpy_step.step
+        compiled = _tracking_cost(fastest, batches, options) if is_compiled else None
+        rows.append(
+            TrackingCost(
+                objects, compiled, _tracking_cost(numpy_step.step, batches, options), _peer_cost(peer, batches), rules
+            )
+        )
     return AnalyticsCost(options.sources, name, rows)
+
+
+def _tracking_cost(step: Step, batches: Sequence[Batch], options: AnalyticsOptions) -> float:
+    config = Config(
+        model=ModelConfig(path=Path("none")),
+        sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
+        tracking=TrackingConfig(enabled=True),
+    )
+    tracker = Tracker(config, Ledger())
+    tracker.step = step
+    costs = _costs(partial(_call, TrackerStage(tracker, _LABELS)), batches)
+    return _us(median(cost / options.sources for cost in costs[_WARMUP:]))
 
 
 def _call(stage: Stage, batch: Batch) -> object:

@@ -84,9 +84,10 @@ def overhead(found: Overhead) -> Table:
 
 def analytics(found: AnalyticsCost) -> Table:
     """Result of `lookout bench part analytics`."""
-    head = ("objects", "tracking, CPU us/frame", "least", "four rules, us/frame", "the peer's tracking, us/frame")
-    rows = [(str(row.objects), *map(number, (row.median, row.minimum, row.rules, row.peer))) for row in found.tracking]
-    return Table(f"Tracking, a frame of each of {found.sources} sources a batch. Peer: {found.peer}", head, rows)
+    head = ("objects", "tracking, compiled", "tracking, numpy", "four rules", "the peer's tracking")
+    rows = [(str(row.objects), *map(number, (row.compiled, row.numpy, row.rules, row.peer))) for row in found.tracking]
+    title = f"CPU, us a frame. A batch has a frame of each of {found.sources} sources. Peer: {found.peer}"
+    return Table(title, head, rows)
 
 
 def efficiency(found: Efficiency) -> Table:

@@ -1,0 +1,209 @@
+"""The tracker's step in numpy: ByteTrack's two stages on motion alone.
+
+A confirmed track first takes a box that is strong enough to begin a track. Tracks that were seen in one of the last
+analysed frames may then take a weak one, and unconfirmed tracks come last (Zhang et al., "ByteTrack", ECCV 2022). Pairs
+are made from the best to the worst instead of by the Hungarian method. The best pair overlaps most and has most alike
+shapes: after a gap a track knows its size better than its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daemon.analytics import motion
+from daemon.analytics.association import Indices, Rows, iou, mutual_best, overlapping, shape_iou
+from daemon.analytics.track_step import (
+    BORN,
+    GROUP,
+    HITS,
+    ID,
+    INTEGERS,
+    MAX_MISSED,
+    MAX_TRACKS,
+    MIN_IOU,
+    MIN_SHARE,
+    MISSED,
+    SAME_OBJECT,
+    SEEN,
+    SHORT_NS,
+    Floats,
+    Integers,
+    StepInput,
+    StepOutput,
+)
+
+_MIN_IOU = np.array(MIN_IOU)
+
+
+@dataclass
+class _Tracks:
+    """The tracks of several sources side by side.
+
+    Attributes:
+        source: (n,) place of the source, in order.
+        box: (n,) place of the track's box; -1 for a track without one in this frame.
+    """
+
+    floats: Floats
+    integers: Integers
+    source: Indices
+    box: Indices
+
+    def __getitem__(self, columns: npt.NDArray[np.bool_] | Indices) -> _Tracks:
+        if columns.dtype == np.bool_:
+            columns = np.flatnonzero(columns)
+        return _Tracks(
+            self.floats.take(columns, axis=1),  # twice as fast as an index
+            self.integers.take(columns, axis=1),
+            self.source.take(columns),
+            self.box.take(columns),
+        )
+
+    def beside(self, other: _Tracks) -> _Tracks:
+        """With other tracks, which come after those of the same source."""
+        both = _Tracks(
+            np.concatenate((self.floats, other.floats), axis=1),
+            np.concatenate((self.integers, other.integers), axis=1),
+            np.concatenate((self.source, other.source)),
+            np.concatenate((self.box, other.box)),
+        )
+        return both[np.argsort(both.source, kind="stable")]
+
+
+def step(work: StepInput) -> StepOutput:
+    """Implements `Step`."""
+    return _Step(work).run()
+
+
+class _Step:
+    def __init__(self, work: StepInput) -> None:
+        self._in, self._left_out = work, 0
+        grouping, class_id = work.grouping, work.class_id
+        self._source = np.repeat(np.arange(len(work.box_counts)), work.box_counts)  # of each box
+        self._usable = work.confidence >= work.floor[self._source]
+        self._strong = work.confidence >= work.start[self._source]
+        self._strong &= self._usable
+        self._group, self._slot = grouping.group_of[class_id], grouping.slot_of[class_id]
+        self._rows = Rows(work.xyxy.T.astype(np.float64), work.box_counts)
+        self._measured = motion.measured(work.xyxy)
+
+    def run(self) -> StepOutput:
+        """Move, match, begin and end tracks."""
+        tracks = self._predicted()
+        tracks.box = self._matched(tracks)
+        self._correct(tracks)
+        seen = tracks.box >= 0
+        tracks.integers[MISSED] = np.where(seen, 0, tracks.integers[MISSED] + 1)
+        kept = seen | (tracks.integers[ID] > 0)  # an unconfirmed track ends when it is not seen
+        if not kept.all():
+            tracks = tracks[kept]
+        born = self._born(tracks)
+        if len(born):
+            tracks = tracks.beside(self._begun(born))
+        last_ids = self._give_ids(tracks)
+        counts = np.bincount(tracks.source, minlength=len(last_ids))
+        return StepOutput(tracks.floats, tracks.integers, counts, last_ids, self._columns(tracks), self._left_out)
+
+    def _predicted(self) -> _Tracks:
+        work = self._in
+        source = np.repeat(np.arange(len(work.track_counts)), work.track_counts)
+        tracks = _Tracks(work.floats, work.integers, source, np.empty(len(source), np.intp))
+        alive = work.now[source] - tracks.integers[SEEN] <= work.timeout[source]
+        if not alive.all():
+            tracks = tracks[alive]
+        motion.predict(tracks.floats, work.seconds[tracks.source], tracks.integers[MISSED] > 0)
+        return tracks
+
+    def _matched(self, tracks: _Tracks) -> Indices:
+        """The box of each track, or -1."""
+        corners = motion.corners(tracks.floats)
+        counts = np.bincount(tracks.source, minlength=len(self._in.box_counts))
+        track, box = overlapping(Rows(corners, counts), self._rows)
+        confirmed = tracks.integers[ID] > 0
+        recent = (tracks.integers[MISSED] <= MAX_MISSED) & confirmed
+        strong = self._strong[box]
+        possible = (tracks.integers[GROUP][track] == self._group[box]) & self._usable[box]
+        possible &= strong | recent[track]
+        track, box, strong = track[possible], box[possible], strong[possible]
+        overlap = iou(corners.take(track, axis=1), self._rows.corners.take(box, axis=1))
+        stage = np.where(strong, np.where(confirmed[track], 0, 2), 1)
+        unseen_ns = self._in.now[tracks.source] - tracks.integers[SEEN]
+        expected = np.maximum(np.minimum(SHORT_NS / np.maximum(unseen_ns, 1), 1.0), MIN_SHARE)
+        near = overlap >= _MIN_IOU[stage] * expected[track]
+        track, box = track[near], box[near]
+        shape = shape_iou(tracks.floats[2:4].take(track, axis=1), self._measured[2:4].take(box, axis=1))
+        order = np.argsort(2.0 * stage[near] - overlap[near] * shape, kind="stable")
+        return mutual_best(track[order], box[order], len(tracks.source), len(self._in.class_id))
+
+    def _correct(self, tracks: _Tracks) -> None:
+        columns = np.flatnonzero(tracks.box >= 0)
+        box = tracks.box[columns]
+        seen = tracks.floats[: motion.ROWS].take(columns, axis=1)
+        tracks.floats[: motion.ROWS, columns] = motion.correct(seen, self._measured.take(box, axis=1))
+        tracks.floats[motion.ROWS + self._slot[box], columns] += self._in.confidence[box]
+        tracks.integers[HITS, columns] += 1
+        tracks.integers[SEEN, columns] = self._in.now[tracks.source[columns]]
+
+    def _born(self, tracks: _Tracks) -> Indices:
+        """The boxes that begin tracks."""
+        free = self._strong.copy()
+        free[tracks.box[tracks.box >= 0]] = False
+        if self._in.grouping.width > 1 and free.any():
+            free &= ~self._doubles(free)
+        born = np.flatnonzero(free)
+        room = MAX_TRACKS - np.bincount(tracks.source, minlength=len(self._in.box_counts))
+        source = self._source[born]
+        fits = np.arange(len(born)) - np.searchsorted(source, source) < room[source]  # strongest first
+        self._left_out = int(len(born) - fits.sum())
+        return born[fits]
+
+    def _doubles(self, free: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Free boxes that are the second box of an object: two labels of a group in one place, as car and truck."""
+        one, other = overlapping(self._rows, self._rows)
+        same = free[one] & self._strong[other] & (self._group[one] == self._group[other])
+        same &= self._in.class_id[one] != self._in.class_id[other]
+        same &= ~free[other] | (other < one)  # the other is of a track, or stronger
+        one, other = one[same], other[same]
+        close = iou(self._rows.corners[:, one], self._rows.corners[:, other]) >= SAME_OBJECT
+        doubles = np.zeros(len(free), np.bool_)
+        doubles[one[close]] = True
+        return doubles
+
+    def _begun(self, born: Indices) -> _Tracks:
+        votes = np.zeros((self._in.grouping.width, len(born)))
+        votes[self._slot[born], np.arange(len(born))] = self._in.confidence[born]
+        integers = np.zeros((INTEGERS, len(born)), np.int64)
+        source = self._source[born]
+        integers[HITS] = 1
+        integers[BORN] = integers[SEEN] = self._in.now[source]
+        integers[GROUP] = self._group[born]
+        return _Tracks(np.concatenate((motion.begin(self._measured[:, born]), votes)), integers, source, born)
+
+    def _give_ids(self, tracks: _Tracks) -> Integers:
+        """Confirm tracks; the highest id of each source after that."""
+        integers, last_ids = tracks.integers, self._in.last_ids
+        ready = np.flatnonzero((integers[ID] == 0) & (integers[HITS] >= self._in.confirm[tracks.source]))
+        if not len(ready):
+            return last_ids
+        source = tracks.source[ready]
+        integers[ID, ready] = last_ids[source] + 1 + np.arange(len(ready)) - np.searchsorted(source, source)
+        return last_ids + np.bincount(source, minlength=len(last_ids))
+
+    def _columns(self, tracks: _Tracks) -> tuple[npt.NDArray[Any], ...]:
+        count = len(self._in.class_id)
+        columns = np.flatnonzero((tracks.box >= 0) & (tracks.integers[ID] > 0))
+        box, integers = tracks.box[columns], tracks.integers.take(columns, axis=1)
+        floats = tracks.floats.take(columns, axis=1)
+        ids, ages = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        class_id, xyxy = self._in.class_id.copy(), self._in.xyxy.copy()
+        velocity = np.zeros((count, 2), np.float32)
+        ids[box] = integers[ID]
+        ages[box] = self._in.now[tracks.source[columns]] - integers[BORN]
+        class_id[box] = self._in.grouping.class_of[integers[GROUP], floats[motion.ROWS :].argmax(axis=0)]
+        xyxy[box] = motion.corners(floats).T
+        velocity[box] = floats[4:6].T
+        return ids, class_id, xyxy, velocity, ages
