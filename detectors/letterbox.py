@@ -69,14 +69,14 @@ def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
     return Letterbox((width, height), left, top, inner_width, inner_height)
 
 
-def samples(source: int, target: int) -> int:
-    """Number of samples per target pixel along one axis. A sample covers two source pixels, so that none is skipped."""
-    return max(1, -(-source // (2 * target)))
+def cell_size(source: int, target: int) -> int:
+    """Pixels per cell along one axis: as many as a target pixel covers in whole. So it covers less than two cells."""
+    return max(1, source // target)
 
 
 def resample(image: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[np.float32]:
-    """Bilinear resize with half-pixel centres and clamped borders, like OpenCV's INTER_LINEAR. When shrinking by more
-    than two, a pixel is the mean of several samples.
+    """Bilinear resize with half-pixel centres and clamped borders, like OpenCV's INTER_LINEAR. When shrinking by two or
+    more, cells take the place of pixels: each is the mean of `cell_size` pixels per axis, so no pixel is skipped.
 
     Args:
         image: (h, w, 3) uint8.
@@ -84,13 +84,12 @@ def resample(image: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArr
     Returns:
         (height, width, 3) float32, unrounded, 0-255.
     """
-    down, across = samples(image.shape[0], height), samples(image.shape[1], width)
-    y0, y1, fy = _taps(image.shape[0], height * down)
-    x0, x1, fx = _taps(image.shape[1], width * across)
-    rows = image.astype(np.float32)
+    down, across = cell_size(image.shape[0], height), cell_size(image.shape[1], width)
+    rows = _means(_means(image.astype(np.float32), down, 0), across, 1)
+    y0, y1, fy = _taps(image.shape[0] / down, len(rows), height)
+    x0, x1, fx = _taps(image.shape[1] / across, rows.shape[1], width)
     rows = rows[y0] * (1 - fy)[:, None, None] + rows[y1] * fy[:, None, None]
-    fine = rows[:, x0] * (1 - fx)[:, None] + rows[:, x1] * fx[:, None]
-    return np.asarray(fine.reshape(height, down, width, across, 3).mean(axis=(1, 3)), dtype=np.float32)
+    return np.asarray(rows[:, x0] * (1 - fx)[:, None] + rows[:, x1] * fx[:, None], dtype=np.float32)
 
 
 def preprocess(image: npt.NDArray[np.uint8], spec: InputSpec) -> npt.NDArray[np.float32]:
@@ -109,8 +108,27 @@ def preprocess(image: npt.NDArray[np.uint8], spec: InputSpec) -> npt.NDArray[np.
     return np.asarray(ordered.transpose(2, 0, 1) * np.float32(spec.scale), dtype=np.float32, order="C")
 
 
-def _taps(size: int, target: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+def _means(image: npt.NDArray[np.float32], size: int, axis: int) -> npt.NDArray[np.float32]:
+    """The means of `size` pixels each along an axis; the edge is repeated to fill the last cell."""
+    if size == 1:
+        return image
+    padding = [(0, 0)] * image.ndim
+    padding[axis] = (0, -image.shape[axis] % size)
+    shape = list(image.shape)
+    shape[axis : axis + 1] = [-1, size]
+    whole = np.pad(image, padding, mode="edge").reshape(shape)
+    return np.asarray(whole.mean(axis=axis + 1), dtype=np.float32)
+
+
+def _taps(
+    size: float, cells: int, target: int
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    """The two cells around each target pixel, and the weight of the second.
+
+    Args:
+        size: of the picture, in cells.
+    """
     centres = (np.arange(target, dtype=np.float64) + 0.5) * (size / target) - 0.5
-    centres = np.clip(centres, 0, size - 1)
+    centres = np.clip(centres, 0, cells - 1)
     low = np.floor(centres).astype(np.intp)
-    return low, np.minimum(low + 1, size - 1), (centres - low).astype(np.float32)
+    return low, np.minimum(low + 1, cells - 1), (centres - low).astype(np.float32)

@@ -16,7 +16,7 @@ from detectors.accuracy_record import note
 from detectors.detections import Detections
 from detectors.heads import Head, recognise
 from detectors.labels import resolve
-from detectors.letterbox import PAD, InputSpec, Letterbox, fit, preprocess, samples
+from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size, fit, preprocess, resample
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
@@ -153,17 +153,42 @@ class CpuLane:
 
 def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
     """Resize a picture into its rectangle of `planes`, (3, height, width)."""
-    across, down = samples(bgr.shape[1], box.width), samples(bgr.shape[0], box.height)
-    for size, way in (
-        ((box.width * across, box.height * down), cv2.INTER_LINEAR),
-        ((box.width, box.height), cv2.INTER_AREA),
-    ):
-        if (bgr.shape[1], bgr.shape[0]) != size:
-            bgr = cv2.resize(bgr, size, interpolation=way)  # type: ignore[assignment]
     window = planes[:, box.top : box.top + box.height, box.left : box.left + box.width]
-    blue, green, red = cv2.split(bgr)
+    blue, green, red = cv2.split(_resized(bgr, box.width, box.height))
     for plane, channel in zip(window, (red, green, blue) if spec.rgb else (blue, green, red)):
         np.multiply(channel, np.float32(spec.scale), out=plane, casting="same_kind")
+
+
+def _resized(bgr: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[Any]:
+    """See `resample`; most results are rounded."""
+    across, down = cell_size(bgr.shape[1], width), cell_size(bgr.shape[0], height)
+    factors = width * across / bgr.shape[1], height * down / bgr.shape[0]
+    right, below = -bgr.shape[1] % across, -bgr.shape[0] % down
+    if right or below:
+        cells = (bgr.shape[1] + right) // across, (bgr.shape[0] + below) // down
+        if (round(cells[0] * factors[0]), round(cells[1] * factors[1])) == cells:
+            return resample(bgr, width, height)  # OpenCV copies where the size stays the same, whatever the factors
+        bgr = np.asarray(cv2.copyMakeBorder(bgr, 0, below, 0, right, cv2.BORDER_REPLICATE), np.uint8)
+    bgr = _means(bgr, across, down)
+    if factors == (1.0, 1.0):
+        return bgr
+    # A partial cell makes the result larger than it should be, at most.
+    between = cv2.resize(bgr, None, fx=factors[0], fy=factors[1], interpolation=cv2.INTER_LINEAR)
+    return np.asarray(between[:height, :width], np.uint8)
+
+
+def _means(bgr: npt.NDArray[np.uint8], across: int, down: int) -> npt.NDArray[np.uint8]:
+    """The means of whole cells. OpenCV has fast code for halving, and for the mean around each pixel of 3x3 or 5x5."""
+    size = bgr.shape[1] // across, bgr.shape[0] // down
+    while across % 2 == 0 and down % 2 == 0:
+        across, down = across // 2, down // 2
+        bgr = np.asarray(cv2.resize(bgr, (size[0] * across, size[1] * down), interpolation=cv2.INTER_AREA), np.uint8)
+    if across == down == 1:
+        return bgr
+    if across == down in (3, 5):
+        around = cv2.blur(bgr, (across, down))
+        return np.asarray(cv2.resize(around, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
+    return np.asarray(cv2.resize(bgr, size, interpolation=cv2.INTER_AREA), np.uint8)
 
 
 def _session(options: Options) -> ort.InferenceSession:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from detectors.heads import nms, recognise
-from detectors.letterbox import InputSpec, fit, preprocess, resample
+from detectors.letterbox import InputSpec, cell_size, fit, preprocess, resample
 from detectors.matching import iou_matrix
 from detectors.port import DetectorError, PostprocessParams
 
@@ -141,11 +141,27 @@ def test_no_pixel_is_skipped(width: int, height: int, to_width: int, to_height: 
     assert resample(picture, to_width, to_height).max() > 0
 
 
-def test_a_pixel_is_the_mean_of_its_area() -> None:
-    """Shrunk by four, each pixel takes two samples between pixels per axis: the mean of all sixteen."""
-    picture = np.random.default_rng(0).integers(0, 256, (8, 12, 3), dtype=np.uint8)
-    wanted = picture.reshape(2, 4, 3, 4, 3).mean(axis=(1, 3))
-    np.testing.assert_allclose(resample(picture, 3, 2), wanted, rtol=1e-6)
+@pytest.mark.parametrize(("across", "down"), [(2, 2), (3, 3), (4, 4), (6, 6), (3, 2), (1, 5)])
+def test_at_whole_ratios_a_pixel_is_the_mean_of_its_area(across: int, down: int) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (4 * down, 5 * across, 3), dtype=np.uint8)
+    wanted = picture.reshape(4, down, 5, across, 3).mean(axis=(1, 3))
+    np.testing.assert_allclose(resample(picture, 5, 4), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cell", [2, 3])
+def test_cells_take_the_place_of_pixels(cell: int) -> None:
+    """Two pictures become the same: one of blocks of a cell each, and one of a pixel per block."""
+    small = np.random.default_rng(0).integers(0, 256, (9, 12, 3), dtype=np.uint8)
+    large = small.repeat(cell, axis=0).repeat(cell, axis=1)
+    np.testing.assert_allclose(resample(large, 10, 8), resample(small, 10, 8), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "size"),
+    [(3840, 640, 6), (1920, 640, 3), (1919, 640, 2), (1280, 640, 2), (1279, 640, 1), (300, 640, 1)],
+)
+def test_a_cell_has_as_many_pixels_as_a_target_pixel_covers_in_whole(source: int, target: int, size: int) -> None:
+    assert cell_size(source, target) == size
 
 
 def test_preprocess_pads_and_orders_channels_by_family() -> None:

@@ -57,7 +57,7 @@ def test_resized_nv12_agrees_with_bgr(runner: CpuRunner) -> None:
 
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
-def test_shrunk_nv12_is_the_mean_of_each_area(runner: CpuRunner, turns: int) -> None:
+def test_shrunk_nv12_is_read_from_cells(runner: CpuRunner, turns: int) -> None:
     """Within a twentieth of a grey level on noise."""
     assert check_shrunk_nv12(runner, turns) < 0.05
 

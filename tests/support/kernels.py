@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from detectors.detections import Detections, plausible
 from detectors.heads import MOST_CANDIDATES, recognise
-from detectors.letterbox import InputSpec, Letterbox, fit, preprocess
+from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from detectors.trt.memory_plan import CAPACITY
@@ -225,7 +225,7 @@ def _at(array: npt.NDArray[Any]) -> ctypes.c_void_p:
 
 # --- properties of every runner ----------------------------------------------------------------------------
 
-SIZES = ((640, 360), (1, 1), (333, 777), (1920, 1080), (96, 96), (3000, 2))
+SIZES = ((640, 360), (1, 1), (333, 777), (1920, 1080), (96, 96), (3000, 2), (250, 190))
 
 
 def check_bgr(runner: Runner, spec: InputSpec, *, half: bool) -> float:
@@ -316,38 +316,54 @@ def check_small_nv12(runner: Runner) -> float:
 
 
 def check_shrunk_nv12(runner: Runner, turns: int) -> float:
-    """A picture of noise that shrinks by five, turned: the mean of what each pixel covers, of luma and of chroma. The
-    largest difference in grey levels."""
-    size = (90, 160) if turns % 2 else (160, 90)
-    picture = noise_nv12(size, bt709=True, full_range=True, turns=turns)
-    chroma = picture.chroma.astype(np.float64)
-    columns, rows = size[0] // 5, size[1] // 5
-    luma = _mean_over(picture.luma.astype(np.float64), _centres(rows, 5), _centres(columns, 5), 5)
-    # Chroma has half of the samples: on the left of two columns, and between two rows.
-    across, down = _centres(columns, 5) / 2, (_centres(rows, 5) + 0.5) / 2 - 0.5
-    u, v = (_mean_over(chroma[:, part::2], down, across, 2.5) for part in (0, 1))
-    wanted = _bgr(luma, u - 128, v - 128, picture)
-    spec = InputSpec(picture.size[0] // 5, picture.size[1] // 5, rgb=False, scale=1.0)
-    (given,) = runner.preprocess([picture], spec)
-    return float(np.abs(given.transpose(1, 2, 0) - wanted).max())
+    """Turned pictures of noise that shrink, read from cells of luma and chroma; the largest difference in grey levels.
+
+    They shrink by two, three and five, so that each pixel is one cell of luma; by a bit more, with partial cells; by
+    other cells down than across; and so that the last place is beyond the last cell of chroma.
+    """
+    worst = 0.0
+    whole = (((64, 36), (32, 18)), ((96, 54), (32, 18)), ((160, 90), (32, 18)))
+    between = (((77, 43), (32, 18)), ((109, 61), (32, 18)), ((160, 3), (32, 1)), ((136, 68), (32, 16)))
+    for (width, height), (across, down) in (*whole, *between):
+        size = (height, width) if turns % 2 else (width, height)
+        picture = noise_nv12(size, bt709=True, full_range=True, turns=turns)
+        counts = (down, across) if turns % 2 else (across, down)
+        columns, rows = (_Axis.of(side, count) for side, count in zip(size, counts))
+        luma = _read(picture.luma, rows, columns)
+        u, v = (_read(picture.chroma[:, part::2], rows.chroma(0.5), columns.chroma(0.0)) for part in (0, 1))
+        wanted = _bgr(luma, u - 128, v - 128, picture)
+        (given,) = runner.preprocess([picture], InputSpec(across, down, rgb=False, scale=1.0))
+        worst = max(worst, float(np.abs(given.transpose(1, 2, 0) - wanted).max()))
+    return worst
 
 
-def _centres(count: int, size: int) -> npt.NDArray[np.float64]:
-    """Of so many pixels that cover `size` samples each, in samples."""
-    return (np.arange(count, dtype=np.float64) + 0.5) * size - 0.5
+@dataclass(frozen=True)
+class _Axis:
+    """Where a plane is read along an axis, in samples, and the size of its cells."""
+
+    centres: npt.NDArray[np.float64]
+    cell: int
+
+    @classmethod
+    def of(cls, side: int, count: int) -> _Axis:
+        return cls((np.arange(count, dtype=np.float64) + 0.5) * side / count - 0.5, cell_size(side, count))
+
+    def chroma(self, after: float) -> _Axis:
+        """Args:
+        after: distance of the first sample from that of luma, in luma's samples.
+        """
+        return _Axis((self.centres - after) / 2, -(-self.cell // 2))
+
+    def read(self, plane: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Bilinear along the first axis, between the means of cells; the last one repeats the edge."""
+        whole = np.pad(plane, ((0, -len(plane) % self.cell), (0, 0)), mode="edge")
+        cells = whole.reshape(-1, self.cell, plane.shape[1]).mean(axis=1)
+        places = (self.centres + 0.5) / self.cell - 0.5
+        return np.stack([np.interp(places, np.arange(len(cells)), column) for column in cells.T], axis=1)
 
 
-def _mean_over(
-    plane: npt.NDArray[np.float64], down: npt.NDArray[np.float64], across: npt.NDArray[np.float64], size: float
-) -> npt.NDArray[np.float64]:
-    """The mean of as many places, evenly spread over what a pixel covers, as skip no sample."""
-    count = -(-size // 2)
-    spread = ((np.arange(count) + 0.5) / count - 0.5) * size
-    rows, columns = ((centres[:, None] + spread).ravel() for centres in (down, across))
-    fine = np.stack([np.interp(rows, np.arange(len(plane)), column) for column in plane.T], axis=1)
-    fine = np.stack([np.interp(columns, np.arange(plane.shape[1]), row) for row in fine])
-    whole = fine.reshape(len(down), int(count), len(across), int(count)).mean(axis=(1, 3))
-    return np.asarray(whole, np.float64)
+def _read(plane: npt.NDArray[np.uint8], rows: _Axis, columns: _Axis) -> npt.NDArray[np.float64]:
+    return np.asarray(columns.read(rows.read(plane.astype(np.float64)).T).T, np.float64)
 
 
 def random_output(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from detectors.letterbox import PAD, InputSpec, Letterbox
+from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size
 
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
@@ -18,7 +18,7 @@ PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
     + [(name, np.float32) for name in ("scale_x", "scale_y")]
-    + [(name, np.int32) for name in ("format", "bt709", "full_range", "turns")],
+    + [(name, np.int32) for name in ("cell_x", "cell_y", "format", "bt709", "full_range", "turns")],
     align=True,
 )
 CANDIDATE = np.dtype(
@@ -84,8 +84,9 @@ def nv12_picture(
 
 
 def _geometry(box: Letterbox) -> tuple[float, ...]:
-    """The fields of a PICTURE from width to scale."""
-    return (*box.source, box.left, box.top, box.width, box.height, *_scale(box))
+    """The fields of a PICTURE from width to cell."""
+    cells = cell_size(box.source[0], box.width), cell_size(box.source[1], box.height)
+    return (*box.source, box.left, box.top, box.width, box.height, *_scale(box), *cells)
 
 
 def _scale(box: Letterbox) -> tuple[float, float]:

@@ -10,6 +10,7 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     int width, height;             // of the picture, upright
     int left, top, inner_width, inner_height;  // where it lies in the input
     float scale_x, scale_y;        // of its pixels to one of the input
+    int cell_x, cell_y;            // of its pixels to a cell
     int format;                    // 0 BGR, 1 NV12
     int bt709;                     // NV12: 0 BT.601, 1 BT.709
     int full_range;                // NV12: 0 limited (16-235), 1 full
@@ -17,8 +18,8 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
 };
 
 struct Taps {
-    int low, high;
-    float weight;  // of high
+    int low;
+    float weight;  // of the one after it
 };
 
 struct Plane {
@@ -27,9 +28,10 @@ struct Plane {
     int width, height;   // samples
 };
 
-// What a pixel of the input covers: its centre and its size, in samples of a plane.
-struct Area {
-    float x, y, width, height;
+// A place in a plane, in samples, and the size of the cells there: each is the mean of so many samples.
+struct Place {
+    float x, y;
+    int across, down;
 };
 
 struct Colour {
@@ -46,60 +48,68 @@ __device__ inline unsigned short to_half(float value) {
 
 __device__ inline float clamp(float value, float low, float high) { return fminf(fmaxf(value, low), high); }
 
-__device__ inline Taps taps(float centre, int size) {
-    centre = clamp(centre, 0.0f, (float)(size - 1));
-    const int whole = (int)centre, last = size > 1 ? size - 2 : 0, low = whole < last ? whole : last;
-    return {low, low + (size > 1), centre - (float)low};
+// A place that only rounding keeps from a cell's centre is there, so its neighbour has no weight. Nor has one beyond the
+// border.
+__device__ inline Taps taps(float centre, int cells) {
+    centre = clamp(centre, 0.0f, (float)(cells - 1));
+    const float nearest = rintf(centre);
+    if (fabsf(centre - nearest) < 1.0f / 4096.0f) centre = nearest;
+    const int low = (int)centre;
+    return {low, centre - (float)low};
 }
 
 __device__ inline float blend(float a, float b, float weight) { return fmaf(b - a, weight, a); }
 
-// 1 / count. All threads of a picture have the same count, so that the usual ones cost no division.
-__device__ inline float part(int count) { return count == 1 ? 1.0f : count == 2 ? 0.5f : 1.0f / count; }
+__device__ inline int least(int a, int b) { return a < b ? a : b; }
 
-// So many places of an area are looked at along an axis: none of the source is skipped, for each place sees two samples.
-__device__ inline int places(float size) { return size > 2.0f ? (int)ceilf(size * 0.5f) : 1; }
-
+// Bilinear between the four cells around a place. Cells without weight are not read: at whole ratios one is left, in all
+// threads. The sums of samples are integers, which add without conversion.
 template <int CHANNELS>
-__device__ __forceinline__ void mean_of(const Plane& plane, const Area& area, const int across, const int down,
-                                        float (&means)[CHANNELS]) {
-    const float step_x = area.width * part(across), step_y = area.height * part(down);
-    const float first_x = area.x - 0.5f * (across - 1) * step_x, first_y = area.y - 0.5f * (down - 1) * step_y;
-    for (float& sum : means) sum = 0.0f;
-    for (int j = 0; j < down; ++j) {
-        const Taps y = taps(first_y + j * step_y, plane.height);
-        const unsigned char* above = plane.rows + (unsigned int)y.low * plane.pitch;
-        const unsigned char* below = plane.rows + (unsigned int)y.high * plane.pitch;
-        for (int i = 0; i < across; ++i) {
-            const Taps x = taps(first_x + i * step_x, plane.width);
-            for (int channel = 0; channel < CHANNELS; ++channel) {
-                const int low = x.low * CHANNELS + channel, high = x.high * CHANNELS + channel;
-                const float left = blend(above[low], below[low], y.weight);
-                const float right = blend(above[high], below[high], y.weight);
-                means[channel] += blend(left, right, x.weight);
+__device__ __forceinline__ void sample_cells(const Plane& plane, const Place& place, const int across, const int down,
+                                             float (&values)[CHANNELS]) {
+    const float part_x = 1.0f / across, part_y = 1.0f / down;
+    const Taps x = taps((place.x + 0.5f) * part_x - 0.5f, (plane.width + across - 1) / across);
+    const Taps y = taps((place.y + 0.5f) * part_y - 0.5f, (plane.height + down - 1) / down);
+    for (int j = 0; j < 2; ++j) {
+        if (j == 1 && y.weight == 0.0f) break;
+        int left[CHANNELS] = {}, right[CHANNELS] = {};
+        for (int k = 0; k < down; ++k) {
+            const int row = least((y.low + j) * down + k, plane.height - 1);
+            const unsigned char* samples = plane.rows + (unsigned int)row * plane.pitch;
+            for (int i = 0; i < across; ++i) {
+                const int low = least(x.low * across + i, plane.width - 1) * CHANNELS;
+                const int high = least((x.low + 1) * across + i, plane.width - 1) * CHANNELS;
+                for (int channel = 0; channel < CHANNELS; ++channel) {
+                    left[channel] += samples[low + channel];
+                    if (x.weight != 0.0f) right[channel] += samples[high + channel];
+                }
             }
         }
+        for (int channel = 0; channel < CHANNELS; ++channel) {
+            const float row = blend((float)left[channel], (float)right[channel], x.weight) * (part_x * part_y);
+            values[channel] = j == 0 ? row : blend(values[channel], row, y.weight);
+        }
     }
-    const float share = part(across) * part(down);
-    for (float& sum : means) sum *= share;
 }
 
-// The mean of each channel of an interleaved plane over an area. The compiler unrolls the usual numbers of places.
+// Each channel of an interleaved plane at a place. The compiler unrolls the usual sizes of cells, which need no division.
+// To unroll three for several channels takes registers from all.
 template <int CHANNELS>
-__device__ inline void mean(const Plane& plane, const Area& area, float (&means)[CHANNELS]) {
-    const int across = places(area.width), down = places(area.height);
-    if (across == 2 && down == 2)
-        mean_of(plane, area, 2, 2, means);
-    else if (across == 1 && down == 1)
-        mean_of(plane, area, 1, 1, means);
+__device__ inline void sample(const Plane& plane, const Place& place, float (&values)[CHANNELS]) {
+    if (place.across == 2 && place.down == 2)
+        sample_cells(plane, place, 2, 2, values);
+    else if (place.across == 1 && place.down == 1)
+        sample_cells(plane, place, 1, 1, values);
+    else if (CHANNELS == 1 && place.across == 3 && place.down == 3)
+        sample_cells(plane, place, 3, 3, values);
     else
-        mean_of(plane, area, across, down, means);
+        sample_cells(plane, place, place.across, place.down, values);
 }
 
-__device__ inline Colour bgr(const Picture& p, const Area& area) {
-    float means[3];
-    mean<3>({p.plane0, (unsigned int)p.pitch, p.width, p.height}, area, means);
-    return {means[0], means[1], means[2]};
+__device__ inline Colour bgr(const Picture& p, const Place& place) {
+    float values[3];
+    sample<3>({p.plane0, (unsigned int)p.pitch, p.width, p.height}, place, values);
+    return {values[0], values[1], values[2]};
 }
 
 struct Point {
@@ -116,17 +126,17 @@ __device__ inline Point turned(const Picture& p, float x, float y) {
 }
 
 // Chroma lies between its two rows and on the left of its two columns, as MPEG has it. It has half of the samples, so
-// that it takes fewer places; it becomes colour once, which is most of the work.
-__device__ inline Colour nv12(const Picture& p, const Area& upright) {
+// its cells have half of the size; it becomes colour once, which is most of the work.
+__device__ inline Colour nv12(const Picture& p, const Place& upright) {
     const Point at = turned(p, upright.x, upright.y);
     const unsigned int pitch = p.pitch;
     const bool lies = p.turns & 1;
     const int width = lies ? p.height : p.width, height = lies ? p.width : p.height;
-    const float across = lies ? upright.height : upright.width, down = lies ? upright.width : upright.height;
+    const int across = lies ? upright.down : upright.across, down = lies ? upright.across : upright.down;
     float y[1], uv[2];
-    mean<1>({p.plane0, pitch, width, height}, {at.x, at.y, across, down}, y);
-    mean<2>({p.plane1, pitch, (width + 1) / 2, (height + 1) / 2},
-            {at.x * 0.5f, (at.y + 0.5f) * 0.5f - 0.5f, across * 0.5f, down * 0.5f}, uv);
+    sample<1>({p.plane0, pitch, width, height}, {at.x, at.y, across, down}, y);
+    sample<2>({p.plane1, pitch, (width + 1) / 2, (height + 1) / 2},
+              {at.x * 0.5f, (at.y + 0.5f) * 0.5f - 0.5f, (across + 1) / 2, (down + 1) / 2}, uv);
     float luma = y[0], u = uv[0] - 128.0f, v = uv[1] - 128.0f;
     if (!p.full_range) {
         luma = (luma - 16.0f) * (255.0f / 219.0f);
@@ -144,15 +154,15 @@ __device__ inline Colour nv12(const Picture& p, const Area& upright) {
 __device__ inline Colour pixel(const Picture& p, int x, int y, float pad) {
     const int inner_x = x - p.left, inner_y = y - p.top;
     if (inner_x < 0 || inner_y < 0 || inner_x >= p.inner_width || inner_y >= p.inner_height) return {pad, pad, pad};
-    const Area area = {(inner_x + 0.5f) * p.scale_x - 0.5f, (inner_y + 0.5f) * p.scale_y - 0.5f, p.scale_x, p.scale_y};
-    return p.format ? nv12(p, area) : bgr(p, area);
+    const Place place = {(inner_x + 0.5f) * p.scale_x - 0.5f, (inner_y + 0.5f) * p.scale_y - 0.5f, p.cell_x, p.cell_y};
+    return p.format ? nv12(p, place) : bgr(p, place);
 }
 
 // A picture as it is, upright, as rows of BGR. Grid: x and y over the picture.
 extern "C" __global__ void to_bgr(Picture picture, unsigned char* rows) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
     if (x >= picture.width || y >= picture.height) return;
-    const Colour colour = nv12(picture, {(float)x, (float)y, 1.0f, 1.0f});
+    const Colour colour = nv12(picture, {(float)x, (float)y, 1, 1});
     unsigned char* out = rows + 3 * ((long long)y * picture.width + x);
     out[0] = (unsigned char)(colour.blue + 0.5f);
     out[1] = (unsigned char)(colour.green + 0.5f);
