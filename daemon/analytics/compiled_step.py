@@ -30,11 +30,12 @@ from daemon.analytics.track_step import (
 )
 
 _ROWS = motion.ROWS
-_compiled = njit(nogil=True, cache=True, error_model="numpy")
+# The lock is held: a call takes 0.1 ms for a batch, and to get the lock back can take longer.
+_compiled = njit(cache=True, error_model="numpy")
 
 
 def step(work: StepInput) -> StepOutput:
-    """Implements `Step`; the lock of the interpreter is free meanwhile."""
+    """Implements `Step`."""
     grouping = work.grouping
     floats, integers, counts, last_ids, *columns, left_out = _step(
         work.floats, work.integers, work.track_counts, work.last_ids, work.now, work.seconds, work.timeout,

@@ -107,7 +107,7 @@ class SourceRules:
                 track.states = [
                     track.states[kept[index]] if index in kept else None for index in range(len(self._evaluators))
                 ]
-                track.square_radius = -1.0
+                track.square_radius = track.completed_square_radius = -1.0
             self._crowds = [one for one in self._evaluators if isinstance(one, ZoneEvaluator) and one.config.crowd]
             self._has_schedules = any(active.schedule for active in self._active)
             self._weights = [evaluator.weight for evaluator in self._evaluators]
@@ -198,8 +198,11 @@ class SourceRules:
                 continue
             track.class_id = class_id
             before, track.box = track.box, track.completed(box, scene.width, scene.height, now)
-            if is_near and now < track.rules_due and track.is_plain:
+            x2 = track.box[0] + track.box[2] - track.x2
+            y = high * track.box[1] + low * track.box[3] - track.y
+            if now < track.rules_due and 0.25 * x2 * x2 + y * y < track.completed_square_radius:
                 track.due = min(track.rules_due, track.refresh_due)
+                track.square_radius = track.completed_square_radius if track.is_plain else -1.0
             else:
                 self._step(track, before, scene)
             track.stamp = stamp
@@ -238,8 +241,8 @@ class SourceRules:
             due = state.due if state.due < due else due
         track.x2, track.y = x0 + x1, y0 + height * self._weight
         track.rules_due, track.due = due, min(due, track.refresh_due)
-        is_open = radius > 0 and track.is_plain and self._one_anchor
-        track.square_radius = radius * radius if is_open else -1.0
+        track.completed_square_radius = radius * radius if radius > 0 and self._one_anchor else -1.0
+        track.square_radius = track.completed_square_radius if track.is_plain else -1.0
 
     def _start(self, track: Track, scene: Scene) -> None:
         """Let rules that do not know the track yet look at it for the first time."""
@@ -272,7 +275,7 @@ class SourceRules:
                 if not active.value:
                     self._end_rule(number, "inactive")
                 for track in self._tracks.values():
-                    track.square_radius = -1.0
+                    track.square_radius = track.completed_square_radius = -1.0
 
     def _end_rule(self, number: int, reason: EndReason) -> None:
         """End the states of one rule."""

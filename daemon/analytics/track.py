@@ -24,7 +24,9 @@ class Track:
     box: in the newest frame that shows the track, completed.
     stamp: that frame.
     x2, y: twice the horizontal centre, and the height of the anchor, where all rules looked at the track.
-    square_radius: while the square of the anchor's distance to that place is less, no rule needs to look.
+    square_radius: while the square of the anchor's distance to that place is less, no rule needs to look. Negative
+        while the box must be completed to know the anchor.
+    completed_square_radius: likewise, for the anchor of the completed box.
     rules_due: time at which a rule looks in any case, ns.
     due: that time, or an earlier one at which the size must be looked at.
     refresh_due: time at which the size must be looked at.
@@ -34,8 +36,9 @@ class Track:
     """
 
     __slots__ = (
-        "_hidden_since", "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "due", "id",
-        "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp", "states", "x2", "y",
+        "_hidden_since", "_steady_height", "_steady_top", "_steady_width", "box", "class_id",
+        "completed_square_radius", "due", "id", "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius",
+        "stamp", "states", "x2", "y",
     )  # fmt: skip
 
     def __init__(self, id: int, rules: int) -> None:
@@ -43,7 +46,7 @@ class Track:
         self.box: Box = (0.0, 0.0, 0.0, 0.0)
         self.stamp: Stamp
         self.x2 = self.y = 0.0
-        self.square_radius = -1.0
+        self.square_radius = self.completed_square_radius = -1.0
         self.due = self.rules_due = self.refresh_due = 0
         self.states: list[Any] = [None] * rules
         self.is_cut, self.is_plain = False, True
@@ -67,7 +70,7 @@ class Track:
         self._steady_width *= across
         self._steady_height *= down
         self._steady_top *= down
-        self.square_radius = -1.0
+        self.square_radius = self.completed_square_radius = -1.0
 
     def completed(self, box: Box, width: int, height: int, now: int) -> Box:
         """The box with its size before a part of it was hidden.

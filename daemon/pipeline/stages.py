@@ -114,7 +114,8 @@ class BoxFilter:
             kept = kept[self.classes[kept.class_id]]
         if self.confidence is not None:
             strong = kept.confidence >= self.confidence
-            kept = kept[strong if kept.tracks is None else strong | (kept.tracks.id > 0)]
+            rows = (strong if kept.tracks is None else strong | (kept.tracks.id > 0)).nonzero()[0]
+            kept = kept.take(rows) if len(rows) < len(strong) else kept
         return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
 
 
