@@ -8,6 +8,7 @@ DIR of --originals comes from `tests.support.mutants.originals`, which needs ffm
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -27,6 +28,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--at-once", type=int, default=50)
     args = parser.parse_args()
+    if not args.originals and not shutil.which("ffmpeg"):
+        parser.error("ffmpeg, which makes the originals, is missing: install it, or give --originals DIR")
     model: dict[str, object] = {
         "path": str(args.model.resolve()),
         "backend": "trt",
