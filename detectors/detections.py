@@ -32,7 +32,7 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
         """The rows selected by a boolean mask (n,), by indices, or by a slice."""
         return Tracks(self.id[keep], self.class_id[keep], self.xyxy[keep], self.velocity[keep], self.age[keep])
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Tracks:
+    def select(self, rows: npt.NDArray[np.intp]) -> Tracks:
         """Rows by their numbers, faster than by an index."""
         return Tracks(
             self.id.take(rows), self.class_id.take(rows), self.xyxy.take(rows, 0), self.velocity.take(rows, 0),
@@ -82,9 +82,9 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         """The same boxes with their tracks."""
         return Detections(self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks)
 
-    def take(self, rows: npt.NDArray[np.intp]) -> Detections:
+    def select(self, rows: npt.NDArray[np.intp]) -> Detections:
         """Rows by their numbers, faster than by an index."""
-        tracks = None if self.tracks is None else self.tracks.take(rows)
+        tracks = None if self.tracks is None else self.tracks.select(rows)
         return Detections(
             self.xyxy.take(rows, 0), self.confidence.take(rows), self.class_id.take(rows), self.left_out, self.checked,
             tracks,

@@ -115,7 +115,7 @@ class BoxFilter:
         if self.confidence is not None:
             strong = kept.confidence >= self.confidence
             rows = (strong if kept.tracks is None else strong | (kept.tracks.id > 0)).nonzero()[0]
-            kept = kept.take(rows) if len(rows) < len(strong) else kept
+            kept = kept.select(rows) if len(rows) < len(strong) else kept
         return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
 
 

@@ -16,5 +16,5 @@ def test_the_cost_of_tracking_by_objects(tmp_path: Path, capsys: pytest.CaptureF
     assert invoke(["bench", "part", "analytics", *sizes, "--json", str(file)]) == 0
     figures = json.loads(file.read_text())
     assert [row["objects"] for row in figures["tracking"]] == [1, 30]
-    assert all(0 < row["compiled"] and 0 < row["numpy"] for row in figures["tracking"])
+    assert all(row["compiled"] > 0 and row["numpy"] > 0 for row in figures["tracking"])
     assert "a frame of each of 3 sources" in " ".join(capsys.readouterr().out.split())
