@@ -11,7 +11,7 @@ import onnx
 
 from calibration.graph import Graph
 from calibration.quantize import session_of, with_outputs
-from detectors.heads import Floats
+from detectors.heads.layout import Floats
 
 
 @dataclass(frozen=True)

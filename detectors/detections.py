@@ -40,6 +40,30 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
         )  # fmt: skip
 
 
+class Masks(msgspec.Struct, frozen=True, eq=False):
+    """Masks of instances, packed to bits, one of each box.
+
+    Attributes:
+        bits: (n, height, ceil(width / 8)) uint8, the first column in the highest bit; see `numpy.packbits`.
+        width: columns.
+        origin: x and y in source pixels of the upper left corner of the first bit.
+        scale: source pixels for a bit, horizontally and vertically.
+    """
+
+    bits: npt.NDArray[np.uint8]
+    width: int
+    origin: tuple[float, float]
+    scale: tuple[float, float]
+
+    def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Masks:
+        """The rows selected by a boolean mask (n,), by indices, or by a slice."""
+        return Masks(self.bits[keep], self.width, self.origin, self.scale)
+
+    def unpacked(self) -> npt.NDArray[np.bool_]:
+        """(n, height, width)."""
+        return np.unpackbits(self.bits, axis=2, count=self.width).astype(np.bool_)
+
+
 class Detections(msgspec.Struct, frozen=True, eq=False):
     """Boxes of one picture, strongest first.
 
@@ -50,6 +74,10 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         left_out: number of candidates above the limit of NMS; the weakest are left out.
         checked: all boxes are known to be `plausible`.
         tracks: of the boxes, if the source is tracked.
+        keypoints: (n, k, 3) float32, x and y in source pixels and confidence, of models that find them.
+        obb: (n, 5) float32, of models that find boxes at an angle: centre x and y, width and height in source pixels,
+            angle in radians, clockwise from the x axis to the width. `xyxy` is the hull in the picture.
+        masks: of models that find them.
 
     Raises:
         ValueError: wrong shape or dtype.
@@ -61,6 +89,9 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     left_out: int = 0
     checked: bool = False
     tracks: Tracks | None = None
+    keypoints: npt.NDArray[np.float32] | None = None
+    obb: npt.NDArray[np.float32] | None = None
+    masks: Masks | None = None
 
     def __post_init__(self) -> None:
         xyxy, confidence, class_id, count = self.xyxy, self.confidence, self.class_id, len(self.confidence)
@@ -80,7 +111,10 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
 
     def with_tracks(self, tracks: Tracks) -> Detections:
         """The same boxes with their tracks."""
-        return Detections(self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks)
+        return Detections(
+            self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks, self.keypoints, self.obb,
+            self.masks,
+        )  # fmt: skip
 
     def select(self, rows: npt.NDArray[np.intp]) -> Detections:
         """Rows by their numbers, faster than by an index."""
@@ -94,7 +128,15 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         """The rows selected by a boolean mask (n,), by indices, or by a slice."""
         tracks = None if self.tracks is None else self.tracks[keep]
         return Detections(
-            self.xyxy[keep], self.confidence[keep], self.class_id[keep], self.left_out, self.checked, tracks
+            self.xyxy[keep],
+            self.confidence[keep],
+            self.class_id[keep],
+            self.left_out,
+            self.checked,
+            tracks,
+            None if self.keypoints is None else self.keypoints[keep],
+            None if self.obb is None else self.obb[keep],
+            None if self.masks is None else self.masks[keep],
         )
 
 

@@ -14,7 +14,7 @@ from detectors.port import BackendUnavailableError, Detector, Options, cache_fol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detectors.heads import Floats
+    from detectors.heads.layout import Floats
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
     from detectors.trt.layers import Layer

@@ -6,6 +6,7 @@ Pure numpy; the reference for every backend: a faster preprocess must sample lik
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +14,52 @@ import numpy.typing as npt
 PAD = 114  # the grey of YOLO's training
 
 
+Fit = Literal["letterbox", "corner", "stretch", "cover"]
+_Each = tuple[float, float, float]  # for each channel
+
+
+class _Normalisation(TypedDict):
+    scale: _Each
+    bias: _Each
+
+
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET: _Normalisation = {
+    "scale": cast("_Each", tuple(1 / (255 * deviation) for deviation in _DEVIATION)),
+    "bias": cast("_Each", tuple(-mean / deviation for mean, deviation in zip(_MEAN, _DEVIATION))),
+}
+"""Mean and standard deviation of ImageNet's pictures, RGB."""
+
+
 @dataclass(frozen=True)
 class InputSpec:
-    """The input of a model's family.
+    """The input of a model's family: pixels times `scale` plus `bias`.
 
     Attributes:
         width, height: pixels.
-        centred: padding on both sides (YOLOv5, v8); otherwise the picture lies top-left (YOLOX).
+        fit: letterbox: the whole picture, padded on both sides. corner: likewise, but the picture lies top-left.
+            stretch: the whole picture, without its aspect ratio. cover: the middle of the picture, without padding.
         rgb: channel order RGB; otherwise BGR.
-        scale: factor on the 0-255 values (1/255 or 1).
+        scale, bias: of each channel, in the model's order, on values of 0 to 255.
+        crop: share of the shorter side that cover shows.
     """
 
     width: int
     height: int
-    centred: bool = True
+    fit: Fit = "letterbox"
     rgb: bool = True
-    scale: float = 1.0 / 255.0
+    scale: _Each = (1 / 255, 1 / 255, 1 / 255)
+    bias: _Each = (0.0, 0.0, 0.0)
+    crop: float = 1.0
+
+    @property
+    def padding(self) -> npt.NDArray[np.float32]:
+        """The value of padding in each channel, (3,)."""
+        return self.normalised(np.full(3, PAD, np.float32))
+
+    def normalised(self, pixels: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Pixels (..., 3) of 0 to 255, in the model's order of channels, as the model reads them."""
+        return np.asarray(pixels * np.array(self.scale, np.float32) + np.array(self.bias, np.float32), np.float32)
 
 
 @dataclass(frozen=True)
@@ -56,14 +87,47 @@ class Letterbox:
         return clipped
 
 
-def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
-    """The largest rectangle with the picture's aspect ratio in the model's input, at least 1x1.
+    def window(self, spec: InputSpec) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+        """Rows and columns of the input that show the picture, and those of the resized picture that are shown."""
+        top, left = max(self.top, 0), max(self.left, 0)
+        bottom, right = min(self.top + self.height, spec.height), min(self.left + self.width, spec.width)
+        rows, columns = slice(top, bottom), slice(left, right)
+        return (rows, columns), (
+            slice(top - self.top, bottom - self.top),
+            slice(left - self.left, right - self.left),
+        )
 
-    Sizes are rounded; odd padding goes to the right and bottom, as in ultralytics' LetterBox.
+    def points_to_source(self, points: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Map key points, (n, k, 2 or 3) with x and y in input pixels first, to (n, k, 3) in source pixels, clipped to
+        the picture. The third value is the confidence: 1 where the model gives none."""
+        width, height = self.source
+        scale = np.array([width / self.width, height / self.height], np.float32)
+        shift = np.array([self.left, self.top], np.float32)
+        mapped = np.ones((*points.shape[:2], 3), np.float32)
+        mapped[..., :2] = np.clip((points[..., :2] - shift) * scale, 0, np.array([width, height], np.float32))
+        mapped[..., 2:] = points[..., 2:]
+        return mapped
+
+    def rotated_to_source(self, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Map rotated boxes, (n, 5) centre, width, height and angle, to source pixels. They are not clipped."""
+        scale = np.array([self.source[0] / self.width, self.source[1] / self.height] * 2 + [1], np.float32)
+        return np.asarray((boxes - np.array([self.left, self.top, 0, 0, 0], np.float32)) * scale, np.float32)
+
+
+def fit(width: int, height: int, spec: InputSpec) -> Letterbox:
+    """The place of a picture in the model's input: with its aspect ratio, unless it is stretched; at least 1x1.
+
+    Sizes are rounded; odd padding goes to the right and bottom, as in ultralytics' LetterBox. A picture that covers the
+    input has a rectangle larger than it.
     """
-    ratio = min(spec.width / width, spec.height / height)
+    if spec.fit == "stretch":
+        return Letterbox((width, height), 0, 0, spec.width, spec.height)
+    if spec.fit == "cover":
+        ratio = max(spec.width / width, spec.height / height) / spec.crop
+    else:
+        ratio = min(spec.width / width, spec.height / height)
     inner_width, inner_height = max(1, round(width * ratio)), max(1, round(height * ratio))
-    if not spec.centred:
+    if spec.fit == "corner":
         return Letterbox((width, height), 0, 0, inner_width, inner_height)
     left, top = (spec.width - inner_width) // 2, (spec.height - inner_height) // 2
     return Letterbox((width, height), left, top, inner_width, inner_height)
@@ -103,9 +167,10 @@ def preprocess(image: npt.NDArray[np.uint8], spec: InputSpec) -> npt.NDArray[np.
     """
     box = fit(image.shape[1], image.shape[0], spec)
     canvas = np.full((spec.height, spec.width, 3), PAD, dtype=np.float32)
-    canvas[box.top : box.top + box.height, box.left : box.left + box.width] = resample(image, box.width, box.height)
+    window, part = box.window(spec)
+    canvas[window] = resample(image, box.width, box.height)[part]
     ordered = canvas[..., ::-1] if spec.rgb else canvas
-    return np.asarray(ordered.transpose(2, 0, 1) * np.float32(spec.scale), dtype=np.float32, order="C")
+    return np.asarray(spec.normalised(ordered).transpose(2, 0, 1), dtype=np.float32, order="C")
 
 
 def _means(image: npt.NDArray[np.float32], size: int, axis: int) -> npt.NDArray[np.float32]:

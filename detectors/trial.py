@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from detectors.heads import Floats, Head
+from detectors.heads.layout import Head, Outputs
 from detectors.letterbox import PAD, InputSpec
 from detectors.port import DetectorError, HostImage
 
@@ -18,11 +18,11 @@ _TOLERANCE = 1e-3  # of scores, for FP16 rounding
 _POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
 
 
-def check(run: Callable[[HostImage], Floats], head: Head, precision: str) -> None:
+def check(run: Callable[[HostImage], Outputs], head: Head, precision: str) -> None:
     """Run a model on a grey and on a noise picture.
 
     Args:
-        run: returns the raw output of one picture, without the batch dimension.
+        run: returns the raw outputs of one picture, without the batch dimension.
         precision: of the arithmetic.
 
     Raises:
@@ -30,7 +30,7 @@ def check(run: Callable[[HostImage], Floats], head: Head, precision: str) -> Non
     """
     for name, picture in _pictures(head.spec):
         raw = run(picture)
-        if not np.isfinite(raw).all():
+        if not all(np.isfinite(values).all() for values in raw.values()):
             remedy = ": set model.precision: fp32" if precision == "fp16" else ": check that the file is complete"
             raise DetectorError(f"the model computes NaN or infinity for {name} in {precision}{remedy}")
         scores = head.scores(raw)
@@ -38,7 +38,7 @@ def check(run: Callable[[HostImage], Floats], head: Head, precision: str) -> Non
         if low < -_TOLERANCE or high > 1 + _TOLERANCE:
             raise DetectorError(
                 f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
-                f"range from 0 to 1: {_likely(raw, head)}; Lookout runs detection models only"
+                f"range from 0 to 1: {_likely(raw, head)}"
             )
 
 
@@ -48,10 +48,11 @@ def _pictures(spec: InputSpec) -> Iterator[tuple[str, HostImage]]:
     yield "noise", HostImage(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
 
 
-def _likely(raw: Floats, head: Head) -> str:
-    """The likely kind of a model with such an output."""
+def _likely(outputs: Outputs, head: Head) -> str:
+    """The likely kind of a model with such outputs."""
+    (raw, *_) = outputs.values()
     if head.name == "yolov8" and len(raw) == _POSE:
-        return "56 rows indicate a pose model"
+        return "56 rows indicate a pose model without metadata: export it with ultralytics"
     if head.name == "yolov8" and len(raw) > 5 and raw[4:-1].min() >= 0 and raw[4:-1].max() <= 1:
-        return "a last row without scores indicates rotated boxes"
+        return "a last row without scores indicates rotated boxes without metadata: export it with ultralytics"
     return "it is probably a model of another task, or its scores are not activated"

@@ -18,7 +18,7 @@ from calibration import comparison
 from calibration.comparison import TensorDifference
 from daemon.sources.scene import Scene
 from detectors.factory import engine_tensors, open_detector
-from detectors.heads import Floats
+from detectors.heads.layout import Floats
 from detectors.model import read
 from detectors.port import DetectorError, HostImage, Options, Prepares
 

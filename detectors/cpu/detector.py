@@ -14,7 +14,8 @@ import onnxruntime as ort
 from detectors import trial
 from detectors.accuracy_record import note
 from detectors.detections import Detections
-from detectors.heads import Head, recognise
+from detectors.heads.layout import Head, ModelFacts, Outputs
+from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size, fit, preprocess, resample
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
@@ -36,26 +37,27 @@ class CpuDetector:
         digest = sha256(content)
         session = _session(options)
         self._session: ort.InferenceSession | None = session
-        inputs, outputs = session.get_inputs(), session.get_outputs()
-        if len(inputs) != 1 or inputs[0].type not in _DTYPES or len(inputs[0].shape) != 4:
-            seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
-            raise DetectorError(f"{options.path}: needs one float input of (batch, 3, height, width), but has {seen}")
-        self.input = inputs[0].name
-        self.dtype: np.dtype[Any] = _DTYPES[inputs[0].type]
-        self.fixed_batch = inputs[0].shape[0] if isinstance(inputs[0].shape[0], int) else None
+        image = self._image_input(session.get_inputs())
+        self.input, self._constants = image.name, dict[str, npt.NDArray[np.int64]]()
+        self.dtype: np.dtype[Any] = _DTYPES[image.type]
+        self.fixed_batch = image.shape[0] if isinstance(image.shape[0], int) else None
+        self._outputs = [node.name for node in session.get_outputs()]
         metadata = session.get_modelmeta().custom_metadata_map
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
             raise DetectorError(f"{options.path} is {own}, and the CPU does not convert: set model.precision: auto")
-        width, height = input_size(inputs[0].shape, metadata, options)
+        width, height = input_size(image.shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
+        further = [node.name for node in session.get_inputs() if node.name != self.input]
+        self._constants = {name: np.array([width, height], np.int64) for name in further}  # until the head is known
         # A run with zeros shows the output shapes where they are symbolic, and warms the session up. A full batch, so
         # that memory does not grow under load.
         probe = self.run(np.zeros((batch, 3, height, width), self.dtype))
-        shapes = [(node.name, tuple(array.shape)) for node, array in zip(outputs, probe)]
+        shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
         try:
-            self.head: Head = recognise(shapes, (width, height), metadata, options.head)
+            self.head: Head = recognise(ModelFacts(shapes, (width, height), metadata, further), options.head)
+            self._constants = dict(self.head.constants)
             labels, notes = resolve(options.labels, metadata, self.head.classes)
             trial.check(self._raw, self.head, own)
         except DetectorError as error:
@@ -77,25 +79,37 @@ class CpuDetector:
             lanes=options.lanes,
         )
 
+    def _image_input(self, inputs: Sequence[ort.NodeArg]) -> ort.NodeArg:
+        """The input for pictures."""
+        images = [node for node in inputs if len(node.shape) == 4 and node.type in _DTYPES and node.shape[1] == 3]
+        others = [node for node in inputs if node not in images]
+        if len(images) != 1 or any(node.type != "tensor(int64)" for node in others):
+            seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
+            raise DetectorError(
+                f"{self._options.path}: needs one float input of (batch, 3, height, width), but has {seen}"
+            )
+        return images[0]
+
     def lane(self) -> CpuLane:
         cv2.setNumThreads(1)  # decoders and onnxruntime use all cores; OpenCV's threads would spin beside them
         return CpuLane(self, self._options)
 
-    def run(self, batch: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Raw outputs for (b, 3, height, width); releases the GIL while computing."""
+    def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
+        """Raw outputs by name for (b, 3, height, width); releases the GIL while computing."""
         if self._session is None:
             raise DetectorError(f"{self._options.path} is closed")
+        feeds = {name: np.repeat(row[None], len(batch), axis=0) for name, row in self._constants.items()}
         try:
-            outputs: list[npt.NDArray[Any]] = self._session.run(None, {self.input: batch})
+            outputs = self._session.run(None, {self.input: batch, **feeds})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
             raise DetectorError(f"onnxruntime failed on {self._options.path}: {_first_line(error)}") from error
-        return outputs
+        return {name: np.asarray(array, np.float32) for name, array in zip(self._outputs, outputs)}
 
-    def _raw(self, picture: HostImage) -> npt.NDArray[np.float32]:
-        """Raw output of one picture."""
+    def _raw(self, picture: HostImage) -> Outputs:
+        """Raw outputs of one picture."""
         planes = preprocess(picture.bgr, self.head.spec).astype(self.dtype)
-        (raw, *_) = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
-        return np.asarray(raw[0], np.float32)
+        outputs = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
+        return {name: array[0] for name, array in outputs.items()}
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.full((height, width, 3), 114, np.uint8))
@@ -113,7 +127,8 @@ class CpuLane:
         spec = detector.head.spec
         # Padding is written once; a slot is padded again only for a picture of another shape.
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
-        self._input: npt.NDArray[Any] = np.full(shape, PAD * spec.scale, dtype=detector.dtype)
+        self._input: npt.NDArray[Any] = np.empty(shape, detector.dtype)
+        self._input[:] = spec.padding[:, None, None]
         self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
@@ -123,8 +138,10 @@ class CpuLane:
         outputs = self._detector.run(batch)
         inferred = perf_counter_ns()
         head, wanted = self._detector.head, self._options.wanted
-        raw = outputs[0] if outputs[0].dtype == np.float32 else outputs[0].astype(np.float32)
-        results = [head.detections(raw[slot], self._boxes[slot], wanted) for slot in range(len(images))]
+        results = [
+            head.detections({name: array[slot] for name, array in outputs.items()}, self._boxes[slot], wanted)
+            for slot in range(len(images))
+        ]
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
     def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
@@ -146,7 +163,7 @@ class CpuLane:
         box = fit(bgr.shape[1], bgr.shape[0], spec)
         planes = self._input[slot]
         if self._boxes[slot] != box:
-            planes.fill(PAD * spec.scale)
+            planes[:] = spec.padding[:, None, None]
             self._boxes[slot] = box
         _write(bgr, box, spec, planes)
 

@@ -146,7 +146,7 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
     compat.monitor(trt, config, on_progress)
     precision_mode = compat.set_precision(trt, config, network, recipe.precision)
     if recipe.dynamic:
-        config.add_optimization_profile(_profile(maker, network.get_input(0).name, recipe))
+        config.add_optimization_profile(_profile(maker, network, recipe))
     timings = Path(request.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
     _load_timings(config, timings)
     plan = maker.build_serialized_network(network, config)
@@ -166,12 +166,16 @@ def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
     return bool(parser.parse((to_half(model) if in_graph else model).SerializeToString()))
 
 
-def _profile(maker: Any, name: str, recipe: Recipe) -> Any:
+def _profile(maker: Any, network: Any, recipe: Recipe) -> Any:
     """Batches from 1 to the largest; tactics are optimised for half of it."""
     width, height = recipe.input_size
     profile = maker.create_optimization_profile()
-    shapes = [(batch, 3, height, width) for batch in (1, max(1, recipe.max_batch // 2), recipe.max_batch)]
-    profile.set_shape(name, *shapes)
+    for number in range(network.num_inputs):
+        entry = network.get_input(number)
+        row = tuple(entry.shape)[1:]
+        row = (3, height, width) if len(row) == 3 else row  # noqa: PLR2004
+        batches = (1, max(1, recipe.max_batch // 2), recipe.max_batch)
+        profile.set_shape(entry.name, *((batch, *row) for batch in batches))
     return profile
 
 

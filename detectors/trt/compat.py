@@ -67,7 +67,9 @@ def set_precision(trt: Any, config: Any, network: Any, precision: Precision) -> 
     if precision == "int8":  # Q/DQ pairs select the layers and round the input
         config.set_flag(flags.INT8)
         return "INT8 in the graph, FP16 by builder flags where faster"
-    network.get_input(0).dtype = trt.float16
+    for number in range(network.num_inputs):
+        if network.get_input(number).dtype == trt.float32:
+            network.get_input(number).dtype = trt.float16
     return "FP16 by builder flag"
 
 

@@ -17,7 +17,8 @@ import structlog
 from detectors import trial
 from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
-from detectors.heads import Head, recognise
+from detectors.heads.layout import Head, ModelFacts
+from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.model import fixed_batch
 from detectors.nvrtc import compile_cubin
@@ -34,6 +35,7 @@ from detectors.trt import compat, kernels
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.lane import TrtLane
+from detectors.trt.loaded import Tensor
 from detectors.trt.memory_plan import Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.staging import H
@@ -51,6 +53,8 @@ except ImportError as error:  # a missing library
     ) from error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from detectors.trt.layers import Layer
 
 log = structlog.get_logger(__name__)
@@ -119,6 +123,8 @@ class TrtDetector:
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
         notes += fixed_batch(model.batch, requested)
+        if self.head.name not in kernels.HEADS:
+            notes.append(f"{self.head.name} is decoded on the CPU: its raw outputs are copied from the GPU")
         self.info = ModelInfo(
             name=options.path.stem,
             digest=model.digest[:12],
@@ -154,12 +160,16 @@ class TrtDetector:
         batch, spec = self.info.max_batch, self.head.spec
         with ExitStack() as undo:
             stream = undo.enter_context(closing(Stream()))
-            buffers = {self.input: self.needs.input(batch), self.output: self.needs.output(batch)}
-            for name, size in buffers.items():
+            sizes = {self.input: self.needs.input(batch)}
+            sizes |= {tensor.name: batch * tensor.bytes for tensor in self.outputs}
+            sizes |= {name: batch * row.nbytes for name, row in self.constants.items()}
+            for name, size in sizes.items():
                 buffer = undo.enter_context(closing(DeviceBuffer(size)))
                 buffer.clear(stream)
                 context.set_tensor_address(name, buffer.pointer)
             context.set_input_shape(self.input, (batch, 3, spec.height, spec.width))
+            for name, row in self.constants.items():
+                context.set_input_shape(name, (batch, *row.shape))
             context.profiler = times
             for _ in range(runs):
                 context.execute_async_v3(stream.handle)
@@ -242,17 +252,20 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        self.input, self.output = self._tensors()
-        self.output_shape = self._output_shape(model.size)
-        shape = (1, *self.output_shape)
-        self.head: Head = recognise([(self.output, shape)], model.size, model.metadata, options.head)
+        self.input, further, outputs = self._tensors()
+        self.outputs = [self._tensor(name, model.size, further) for name in outputs]
+        shapes = [(tensor.name, (1, *tensor.shape)) for tensor in self.outputs]
+        self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head)
+        self.constants = {
+            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in self.head.constants.items()
+        }
         self.needs = Needs(
             weights=self.manifest.plan_bytes,
             activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
             spec=self.head.spec,
             half=self.engine.get_tensor_dtype(self.input) == trt.float16,
-            outputs=int(np.prod(self.output_shape)),
+            outputs=sum(tensor.bytes for tensor in self.outputs),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
         )
 
@@ -264,27 +277,31 @@ class TrtDetector:
 
     # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
 
-    def _tensors(self) -> tuple[str, str]:
-        """Names of the one input and the one output."""
+    def _tensors(self) -> tuple[str, list[str], list[str]]:
+        """Names of the input for pictures, of further inputs, and of the outputs."""
         names = [self.engine.get_tensor_name(number) for number in range(self.engine.num_io_tensors)]
         inputs = [name for name in names if self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
+        pictures = [name for name in inputs if len(self.engine.get_tensor_shape(name)) == 4]  # noqa: PLR2004
         outputs = [name for name in names if name not in inputs]
-        if len(inputs) != 1 or len(outputs) != 1:
-            raise DetectorError(f"the model needs one input and one output, but has {inputs} and {outputs}")
-        for name, known in ((inputs[0], (trt.float32, trt.float16)), (outputs[0], (trt.float32,))):
-            if self.engine.get_tensor_dtype(name) not in known:
-                kind = self.engine.get_tensor_dtype(name)
+        if len(pictures) != 1 or not outputs:
+            raise DetectorError(f"the model needs one input for pictures and an output, but has {inputs} and {outputs}")
+        floats, integers = (trt.float32, trt.float16), (trt.int32, getattr(trt, "int64", trt.int32))
+        for name in names:
+            known = floats if name in pictures else integers if name in inputs else (trt.float32, *integers)
+            if (kind := self.engine.get_tensor_dtype(name)) not in known:
                 raise DetectorError(f"the model's tensor {name} has type {kind}: export it with floating-point tensors")
-        return inputs[0], outputs[0]
+        return pictures[0], [name for name in inputs if name not in pictures], outputs
 
-    def _output_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
-        """Output shape of one picture, for an input size that the file may leave dynamic."""
-        shape = tuple(self.engine.get_tensor_shape(self.output))[1:]
-        if min(shape) >= 0:
-            return shape
-        context = self.make_context()
-        context.set_input_shape(self.input, (1, 3, size[1], size[0]))
-        return tuple(context.get_tensor_shape(self.output))[1:]
+    def _tensor(self, name: str, size: tuple[int, int], further: Sequence[str]) -> Tensor:
+        """An output, for an input size that the file may leave dynamic."""
+        shape = tuple(self.engine.get_tensor_shape(name))[1:]
+        if min(shape, default=0) < 0:
+            context = self.make_context()
+            context.set_input_shape(self.input, (1, 3, size[1], size[0]))
+            for other in further:
+                context.set_input_shape(other, (1, *tuple(self.engine.get_tensor_shape(other))[1:]))
+            shape = tuple(context.get_tensor_shape(name))[1:]
+        return Tensor(name, shape, np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))))
 
     def _release(self) -> None:
         self.engine = self._runtime = None

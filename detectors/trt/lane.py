@@ -9,16 +9,17 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
-from detectors.heads import Floats
+from detectors.heads.layout import Outputs
 from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, fetched
 from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
 from detectors.trt.memory_plan import batch_sizes
-from detectors.trt.staging import Batch, Boxes, EnqueueStage, H
+from detectors.trt.staging import Batch, Boxes, EnqueueStage, H, HostRows, Results
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,31 @@ class TrtLane:
         loaded, needs = self._loaded, self._loaded.needs
         self._events = [self._own_handle(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
         self._input = self._own_handle(DeviceBuffer(needs.input(max_batch)))
-        self._raw = self._own_handle(DeviceBuffer(needs.output(max_batch)))
+        self._raw = {
+            tensor.name: self._own_handle(DeviceBuffer(max_batch * tensor.bytes)) for tensor in loaded.outputs
+        }
+        self._constants = {name: self._constant(row, max_batch) for name, row in loaded.constants.items()}
         self._activations = self._own_handle(DeviceBuffer(needs.activations))
         self._batch = Batch(max_batch, needs.frame, loaded.head.spec, loaded.copy_pool, self._own_handle)
-        self._boxes = Boxes(loaded, max_batch, self._raw, self._batch.places, self._own_handle)
+        self._results = self._make_results(max_batch)
         self._fetcher = self._own_handle(Fetcher(loaded.device, loaded.preprocess))
         self._contexts: dict[int, Any] = {}
         self._undo.callback(self._release_contexts)
+
+    def _constant(self, row: npt.NDArray[Any], max_batch: int) -> DeviceBuffer:
+        """An input that is the same for every picture."""
+        values = np.repeat(row[None], max_batch, axis=0)
+        buffer = self._own_handle(DeviceBuffer(values.nbytes))
+        buffer.upload(values, self._stream)
+        self._stream.synchronize()
+        return buffer
+
+    def _make_results(self, max_batch: int) -> Results:
+        loaded = self._loaded
+        if loaded.head.name in kernels.HEADS:
+            raw = self._raw[loaded.outputs[0].name]
+            return Boxes(loaded, max_batch, raw, self._batch.places, self._own_handle)
+        return HostRows(loaded, max_batch, self._raw, self._batch.boxes, self._own_handle)
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
         try:
@@ -97,18 +116,19 @@ class TrtLane:
             for earlier, later in ((begun, placed), (placed, inferred), (inferred, ended))
         ]
         self._fetcher.release_done()
-        return self._boxes.results(len(images)), StageTimes(*times)
+        return self._results.results(len(images)), StageTimes(*times)
 
-    def raw(self, image: Image) -> Floats:
-        """The model's output for one picture, without the batch dimension; slow, for checks of the model."""
+    def raw(self, image: Image) -> Outputs:
+        """The model's outputs for one picture, without the batch dimension; slow, for checks of the model."""
         size = self._next[1]
-        output = np.empty(self._loaded.output_shape, np.float32)
+        outputs = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self._loaded.outputs}
         self._batch.fill([image], size, self._stream)
         self._graphs[size].preprocess.launch(self._stream)
         self._graphs[size].infer.launch(self._stream)
-        self._raw.download(output, self._stream)
+        for name, values in outputs.items():
+            self._raw[name].download(values, self._stream)
         self._stream.synchronize()
-        return output
+        return {name: values.astype(np.float32) for name, values in outputs.items()}
 
     def replay(self, size: int, times: int) -> float:
         """Seconds for replays of the engine's graph alone: a lower bound for `detect`.
@@ -143,7 +163,7 @@ class TrtLane:
         """Make the graphs of one batch size."""
         self._make_context(size)
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
-        return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._boxes.launch)))
+        return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._results.launch)))
 
     def _release_contexts(self) -> None:
         self._contexts = {}
@@ -156,7 +176,9 @@ class TrtLane:
             raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
         compat.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
         taken = self._contexts[size].set_input_shape(loaded.input, (size, 3, spec.height, spec.width))
-        for name, buffer in ((loaded.input, self._input), (loaded.output, self._raw)):
+        for name, row in loaded.constants.items():
+            taken = taken and self._contexts[size].set_input_shape(name, (size, *row.shape))
+        for name, buffer in ({loaded.input: self._input} | self._constants | self._raw).items():
             taken = taken and self._contexts[size].set_tensor_address(name, buffer.pointer)
         if not taken:
             raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")

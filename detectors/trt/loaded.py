@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from detectors.cuda import Device, Module
-from detectors.heads import Head
+from detectors.heads.layout import Head
 from detectors.port import Options
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.memory_plan import Needs
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An output of an engine.
+
+    Attributes:
+        shape: without the batch.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def bytes(self) -> int:
+        """Of one picture."""
+        return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
 class Loaded(Protocol):
@@ -16,8 +39,9 @@ class Loaded(Protocol):
 
     Attributes:
         labels: number of labels of the model.
-        input, output: names of the engine's tensors.
-        output_shape: without the batch.
+        input: name of the engine's input for pictures.
+        constants: the engine's further inputs, a row each, which is the same for all pictures.
+        outputs: of the engine.
         dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
         preprocess, postprocess: kernels.
     """
@@ -31,8 +55,8 @@ class Loaded(Protocol):
     preprocess: Module
     postprocess: Module
     input: str
-    output: str
-    output_shape: tuple[int, ...]
+    constants: Mapping[str, npt.NDArray[Any]]
+    outputs: Sequence[Tensor]
     max_batch: int
     dynamic: bool
 

@@ -30,7 +30,7 @@ class Needs:
         largest: batch size the engine was built for.
         spec: of the model's input.
         half: whether the input is FP16.
-        outputs: number of output values per picture.
+        outputs: bytes of all outputs per picture.
         frame: bytes of the largest picture copied from host memory.
     """
 
@@ -47,8 +47,8 @@ class Needs:
         return batch * 3 * self.spec.width * self.spec.height * (2 if self.half else 4)
 
     def output(self, batch: int) -> int:
-        """Bytes of a lane's raw output."""
-        return batch * self.outputs * 4
+        """Bytes of a lane's raw outputs."""
+        return batch * self.outputs
 
     def rows(self, lanes: int, batch: int) -> Rows:
         """Bytes by purpose. Activations are taken as proportional to the batch size."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.detections import Detections
-from detectors.heads import MOST_CANDIDATES
+from detectors.heads.nms import MOST_CANDIDATES
 from detectors.letterbox import InputSpec, Letterbox, fit
 from detectors.port import DeviceImage, HostImage, Image
 from detectors.trt import kernels
@@ -55,6 +56,7 @@ class Batch:
         self._places = self._host.view((max_batch,), kernels.PLACEMENT, pictures)
         self._planes = self._pictures["plane0"], self._pictures["plane1"]
         self._grown = False
+        self.boxes = [_fit(1, 1, spec)] * max_batch
         self._described: list[tuple[object, ...] | None] = [None] * max_batch
         self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
 
@@ -62,7 +64,7 @@ class Batch:
         """Enqueue the copies of host pictures and of the descriptions; pictures up to `size` repeat the last one."""
         staged: list[tuple[Slot, HostImage]] = []
         for number, image in enumerate(images):
-            box = _fit(image.width, image.height, self._spec)
+            box = self.boxes[number] = _fit(image.width, image.height, self._spec)
             if isinstance(image, HostImage):
                 slot = self._slots[number]
                 if image.bgr.nbytes > slot.device.size:
@@ -109,6 +111,52 @@ class Batch:
         self._described[number] = known
 
 
+class Results(Protocol):
+    """The detections of a batch, from the model's raw outputs."""
+
+    def launch(self, size: int, stream: Stream) -> None:
+        """Enqueue the work for a batch."""
+        ...
+
+    def results(self, count: int) -> list[Detections]:
+        """The detections of each picture, once the stream has passed."""
+        ...
+
+
+class HostRows:
+    """Raw outputs of a batch in host memory, decoded by the head's reference: for heads without kernels.
+
+    Args:
+        raw: the model's outputs.
+        boxes: the place of each picture of the batch.
+    """
+
+    def __init__(
+        self, loaded: Loaded, max_batch: int, raw: Mapping[str, DeviceBuffer], boxes: Sequence[Letterbox], own: Own
+    ) -> None:
+        self._head, self._wanted, self._boxes = loaded.head, loaded.options.wanted, boxes
+        self._copies: list[tuple[int, int, int]] = []  # host and device address, bytes of a picture
+        self._views: dict[str, npt.NDArray[Any]] = {}
+        for tensor in loaded.outputs:
+            host = own(PinnedBuffer(max_batch * tensor.bytes))
+            self._copies.append((host.pointer, raw[tensor.name].pointer, tensor.bytes))
+            self._views[tensor.name] = host.view((max_batch, *tensor.shape), tensor.dtype)
+
+    def launch(self, size: int, stream: Stream) -> None:
+        for host, device, count in self._copies:
+            stream.copy(host, device, size * count)
+
+    def results(self, count: int) -> list[Detections]:
+        return [
+            self._head.detections(
+                {name: view[place].astype(np.float32) for name, view in self._views.items()},
+                self._boxes[place],
+                self._wanted,
+            )
+            for place in range(count)
+        ]
+
+
 class Boxes:
     """Decoding, thresholds and NMS on the device, and the kept boxes of a batch in host memory.
 
@@ -118,7 +166,7 @@ class Boxes:
     """
 
     def __init__(self, loaded: Loaded, max_batch: int, raw: DeviceBuffer, places: np.uint64, own: Own) -> None:
-        head, shape, wanted = loaded.head, loaded.output_shape, loaded.options.wanted
+        head, shape, wanted = loaded.head, loaded.outputs[0].shape, loaded.options.wanted
         self._module, self._collect, self._select = loaded.postprocess, f"collect_{head.name}", f"select_{head.name}"
         self._rows = shape[1] if head.name == "yolov8" else shape[0]
         scratch = [own(DeviceBuffer(max_batch * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
@@ -141,7 +189,6 @@ class Boxes:
         self._targets = np.array([(begin, *(begin + column for column in columns))], dtype=kernels.RESULTS)
 
     def launch(self, size: int, stream: Stream) -> None:
-        """Enqueue the kernels for a batch."""
         self._counts.clear(stream)
         output, limits = self._output, self._limits
         self._module.launch(self._collect, *kernels.collect_grid(self._rows, size), stream, (output, limits))
@@ -149,7 +196,7 @@ class Boxes:
         self._module.launch(self._select, *kernels.select_grid(size), stream, arguments)
 
     def results(self, count: int) -> list[Detections]:
-        """The detections of each picture, in one copy for the batch, because the next batch writes here again."""
+        """See `Results`. In one copy for the batch, because the next batch writes here again."""
         kept, left_out, implausible = (counts[:count].tolist() for counts in self._counts_of_each)
         rows = self._boxes[:count, : max(kept)].copy()
         boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)

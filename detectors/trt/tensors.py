@@ -18,7 +18,7 @@ import onnx
 import tensorrt as trt
 
 from detectors.cuda import Device, DeviceBuffer, Stream
-from detectors.heads import Floats
+from detectors.heads.layout import Floats
 from detectors.model import read
 from detectors.port import DetectorError, Options, cache_folder
 from detectors.trt import compat

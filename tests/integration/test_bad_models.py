@@ -13,7 +13,7 @@ from rich.console import Console
 
 from daemon.commands.watch import View, once
 from daemon.messages import Detections
-from detectors.heads import MOST_CANDIDATES
+from detectors.heads.nms import MOST_CANDIDATES
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
 from tests.support.models import constant_model

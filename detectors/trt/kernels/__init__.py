@@ -13,6 +13,8 @@ from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
 
+HEADS = ("yolov5", "yolov8", "yolox", "end2end")  # those that kernels decode
+
 # Structs of the same names in the .cu files; align=True gives C's layout.
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]

@@ -1,0 +1,1 @@
+"""Heads: what a model's outputs mean. Pure numpy; the reference for every backend."""

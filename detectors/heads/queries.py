@@ -1,0 +1,148 @@
+"""DETR's heads: a box and a score for each query, without NMS.
+
+| layout       | outputs                                        | input                          |
+|--------------|------------------------------------------------|--------------------------------|
+| rtdetr       | logits (b, q, c) and pred_boxes (b, q, 4)      | RGB/255, stretched             |
+| rfdetr       | labels (b, q, c + 1) and dets (b, q, 4)        | RGB, mean and std, stretched   |
+| detr-decoded | labels (b, k), boxes (b, k, 4), scores (b, k)  | RGB/255, stretched             |
+| detr-rows    | (b, k, 6) or (b, q, 4 + c)                     | RGB/255, stretched             |
+
+Boxes are cx, cy, w, h as shares of the input; of detr-decoded x1, y1, x2, y2 in pixels of a size that is a second input.
+rtdetr is what transformers exports of RT-DETR, RT-DETRv2 and D-FINE, detr-decoded what their own repositories export, and
+detr-rows RT-DETR of ultralytics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from detectors.detections import Detections
+from detectors.heads.layout import Floats, ModelFacts, Outputs, Task
+from detectors.heads.rows import Indices, corners, pick
+from detectors.letterbox import IMAGENET, InputSpec, Letterbox
+from detectors.port import PostprocessParams
+
+QueryLayout = Literal["rtdetr", "rfdetr", "detr-decoded", "detr-rows"]
+_SIZES = ("orig_target_sizes", "orig_sizes", "target_sizes")
+
+
+@dataclass(frozen=True)
+class QueryHead:
+    """Implements `Head`.
+
+    Attributes:
+        boxes, labels, scores_name: names of outputs. `labels` are logits of rtdetr and rfdetr, class ids of detr-decoded.
+    """
+
+    layout: QueryLayout
+    classes: int | None
+    spec: InputSpec
+    boxes: str
+    labels: str = ""
+    scores_name: str = ""
+    constants: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    task: Task = "detect"
+
+    @property
+    def name(self) -> str:
+        return self.layout
+
+    def detections(self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams) -> Detections:
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged model computes NaN
+            boxes, scores, classes = self._candidates(outputs, wanted)
+            keep = np.argsort(-scores, kind="stable")[: wanted.max_detections]
+            left_out = max(0, len(scores) - wanted.max_detections) if self._is_raw else 0
+            return Detections(box.to_source(boxes[keep]), scores[keep], classes[keep].astype(np.int32), left_out)
+
+    def scores(self, outputs: Outputs) -> Floats:
+        if self.layout == "detr-decoded":
+            return outputs[self.scores_name]
+        if self.layout == "detr-rows":
+            rows = outputs[self.boxes]
+            return rows[:, 4:] if self.classes else rows[:, 4]
+        return self._probabilities(outputs)
+
+    @property
+    def _is_raw(self) -> bool:
+        """Whether the model leaves the choice of boxes to its caller."""
+        return self.layout in ("rtdetr", "rfdetr") or (self.layout == "detr-rows" and self.classes is not None)
+
+    def _probabilities(self, outputs: Outputs) -> Floats:
+        logits = outputs[self.labels]
+        if self.layout == "rfdetr":
+            logits = logits[:, :-1]  # the last column is for no object
+        return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+
+    def _candidates(self, outputs: Outputs, wanted: PostprocessParams) -> tuple[Floats, Floats, Indices]:
+        """Boxes (n, 4) in input pixels, scores and classes above the threshold."""
+        size = np.array([self.spec.width, self.spec.height] * 2, np.float32)
+        boxes = outputs[self.boxes]
+        if self.layout == "detr-decoded":
+            scores = outputs[self.scores_name]
+            strong = np.flatnonzero(scores >= wanted.confidence)
+            return boxes[strong], scores[strong], outputs[self.labels][strong].astype(np.intp)
+        if self.layout == "detr-rows" and self.classes is None:
+            strong = np.flatnonzero(boxes[:, 4] >= wanted.confidence)
+            return corners(boxes[strong, :4]) * size, boxes[strong, 4], boxes[strong, 5].astype(np.intp)
+        rows, scores, classes = pick(self.scores(outputs), wanted)
+        return corners(boxes[rows, :4]) * size, scores, classes
+
+
+@dataclass(frozen=True)
+class QueryLayoutFamily:
+    """Implements `Layout`."""
+
+    name: QueryLayout
+    looks: str
+
+    def match(self, facts: ModelFacts, task: Task | None) -> QueryHead | None:
+        if task not in (None, "detect"):
+            return None
+        spec = InputSpec(*facts.size, fit="stretch")
+        if self.name == "detr-rows":
+            return self._rows(facts, spec)
+        boxes = facts.shape("pred_boxes", "dets", "boxes")
+        labels, scores = facts.shape("logits", "labels"), facts.shape("scores")
+        if not boxes or not labels or len(boxes) != 3 or boxes[2] != 4 or boxes[1] != labels[1]:
+            return None
+        name_of = {kind: name for name, _ in facts.outputs for kind in [_KINDS.get(name)] if kind}
+        if self.name == "detr-decoded":
+            inputs = [name for name in facts.inputs if name in _SIZES]
+            if len(labels) != 2 or scores != labels or len(facts.outputs) != 3 or len(inputs) != len(facts.inputs):
+                return None
+            constants = {name: np.array(facts.size, np.int64) for name in inputs}
+            return QueryHead(self.name, None, spec, name_of["boxes"], name_of["labels"], "scores", constants)
+        if len(facts.outputs) != 2 or len(labels) != 3 or facts.inputs:
+            return None
+        if (name_of["boxes"] == "dets") != (self.name == "rfdetr"):
+            return None
+        if self.name == "rfdetr":
+            spec = InputSpec(*facts.size, fit="stretch", **IMAGENET)
+            return QueryHead(self.name, labels[2] - 1, spec, name_of["boxes"], name_of["labels"])
+        return QueryHead(self.name, labels[2], spec, name_of["boxes"], name_of["labels"])
+
+    def _rows(self, facts: ModelFacts, spec: InputSpec) -> QueryHead | None:
+        """Ultralytics names the family in its metadata; the shape alone says nothing."""
+        text = facts.metadata.get("head", "") + facts.metadata.get("description", "")
+        if "rtdetr" not in text.lower() or len(facts.outputs) != 1:
+            return None
+        name, shape = facts.outputs[0]
+        if len(shape) != 3 or shape[2] < 5:
+            return None
+        return QueryHead(self.name, None if facts.metadata.get("head") else shape[2] - 4, spec, name)
+
+
+_KINDS = {"pred_boxes": "boxes", "dets": "boxes", "boxes": "boxes", "logits": "labels", "labels": "labels"}
+
+QUERY_LAYOUTS = (
+    QueryLayoutFamily("rtdetr", "logits (b, q, c) and pred_boxes (b, q, 4)"),
+    QueryLayoutFamily("rfdetr", "labels (b, q, c+1) and dets (b, q, 4)"),
+    QueryLayoutFamily("detr-decoded", "labels (b, k), boxes (b, k, 4) and scores (b, k)"),
+    QueryLayoutFamily("detr-rows", "(b, k, 6) of ultralytics' RT-DETR"),
+)

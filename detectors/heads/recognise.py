@@ -1,0 +1,60 @@
+"""Recognises a model's head by names and shapes of its outputs and by its metadata, never by the file's name."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from detectors.heads.classify import ClassifyLayout
+from detectors.heads.layout import TASKS, Head, Layout, ModelFacts, Task
+from detectors.heads.queries import QUERY_LAYOUTS
+from detectors.heads.rows import ROW_LAYOUTS
+from detectors.port import DetectorError
+
+LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
+_SIMILAR = {"segmentation": "segment", "detection": "detect", "classification": "classify", "keypoints": "pose"}
+
+
+def recognise(facts: ModelFacts, override: str = "auto") -> Head:
+    """The head of a model.
+
+    Args:
+        override: the name of a layout, or "auto".
+
+    Raises:
+        DetectorError: no head matches; the text names the outputs, the likely task and the supported layouts.
+    """
+    if override != "auto" and override not in LAYOUTS:
+        raise DetectorError(f"unknown head {override!r}: supported are auto, {', '.join(LAYOUTS)}")
+    stated = facts.metadata.get("task")
+    stated = _SIMILAR.get(stated, stated) if stated else None
+    if stated is not None and stated not in TASKS:
+        raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
+    layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
+    for layout in layouts.values():
+        head = layout.match(facts, cast("Task | None", stated))
+        if head is None:
+            continue
+        if head.task == "classify" and stated is None and override == "auto":
+            raise DetectorError(
+                f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
+                "model.head: classify if they are classes"
+            )
+        return head
+    supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
+    seen = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in facts.outputs)
+    raise DetectorError(
+        f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}"
+        f"{_likely(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
+    )
+
+
+def _likely(facts: ModelFacts) -> str:
+    """What a model with such outputs probably is."""
+    shapes = [shape for _, shape in facts.outputs]
+    if any(len(shape) == 4 and shape[2:] == facts.size[::-1] for shape in shapes):
+        return ", which looks like semantic segmentation or another picture"
+    if any(len(shape) == 4 for shape in shapes):
+        return ", which looks like feature maps or masks without their boxes"
+    if len(shapes) == 1 and len(shapes[0]) == 3:
+        return ", which looks like a detector of another layout, or of another input size"
+    return ""
