@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from detectors.letterbox import InputSpec
+from detectors.letterbox import IMAGENET, InputSpec
 from detectors.trt.kernels import FOLDER
 from tests.support.daemon import ROOT
 from tests.support.driver import compiled
 from tests.support.kernels import (
     HEADS,
     KERNELS_ON_CPU,
+    ONES,
     WANTED,
     CpuRunner,
     check_bgr,
@@ -63,6 +64,9 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "green without red": (_PRE, "+ 2.0f * kr * (1.0f - kr) * v", ""),
     "colours are not clamped": (_PRE, "clamp(green, 0.0f, 255.0f)", "green"),
     "another pad": (_PRE, "return {pad, pad, pad};", "return {pad, pad, pad + 1.0f};"),
+    "no bias": (_PRE, "colours.scale[1], colours.bias[1]", "colours.scale[1], 0.0f"),
+    "the bias of another channel": (_PRE, "colours.bias[2]", "colours.bias[0]"),
+    "the scale of another channel": (_PRE, "colours.scale[2]", "colours.scale[1]"),
     "pixels by their corners": (_PRE, "(inner_x + 0.5f) * p.scale_x - 0.5f", "inner_x * p.scale_x"),
     "the first column of a cell": (_PRE, "left[channel] += samples", "if (i == 0) left[channel] += samples"),
     "the first row of a cell": (_PRE, "left[channel] += samples", "if (k == 0) left[channel] += samples"),
@@ -148,7 +152,12 @@ def check(library: Path) -> None:
     """
     runner = CpuRunner(library)
     for spec, half in product(
-        (InputSpec(96, 96), InputSpec(64, 96, centred=False, rgb=False, scale=1.0)), (False, True)
+        (
+            InputSpec(96, 96),
+            InputSpec(64, 96, fit="corner", rgb=False, scale=ONES),
+            InputSpec(64, 96, fit="cover", **IMAGENET),
+        ),
+        (False, True),
     ):
         assert check_bgr(runner, spec, half=half) < (0.15 if half else 0.05)
     for bt709, full_range, turns in product((False, True), (False, True), range(4)):

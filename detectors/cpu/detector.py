@@ -17,7 +17,7 @@ from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
-from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size, fit, preprocess, resample
+from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess, resample
 from detectors.model import fixed_batch, input_size, quantised, read, sha256
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
@@ -170,10 +170,14 @@ class CpuLane:
 
 def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
     """Resize a picture into its rectangle of `planes`, (3, height, width)."""
-    window = planes[:, box.top : box.top + box.height, box.left : box.left + box.width]
-    blue, green, red = cv2.split(_resized(bgr, box.width, box.height))
-    for plane, channel in zip(window, (red, green, blue) if spec.rgb else (blue, green, red)):
-        np.multiply(channel, np.float32(spec.scale), out=plane, casting="same_kind")
+    (rows, columns), part = box.window(spec)
+    blue, green, red = cv2.split(_resized(bgr, box.width, box.height)[part])
+    channels = (red, green, blue) if spec.rgb else (blue, green, red)
+    for plane, channel, scale, bias in zip(planes[:, rows, columns], channels, spec.scale, spec.bias):
+        if bias:
+            plane[...] = channel * np.float32(scale) + np.float32(bias)
+        else:
+            np.multiply(channel, np.float32(scale), out=plane, casting="same_kind")
 
 
 def _resized(bgr: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[Any]:

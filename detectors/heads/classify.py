@@ -8,8 +8,7 @@ same, so a file without a task must be called a classifier (`model.head: classif
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +30,7 @@ class ClassifyHead:
     spec: InputSpec
     output: str
     task: Task = "classify"
-    constants: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    constants: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -15,8 +15,7 @@ detr-rows RT-DETR of ultralytics.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -46,7 +45,7 @@ class QueryHead:
     boxes: str
     labels: str = ""
     scores_name: str = ""
-    constants: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    constants: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
     task: Task = "detect"
 
     @property

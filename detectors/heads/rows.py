@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import pi
-from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -71,7 +70,7 @@ class RowHead:
     extras: int = 0
     points: int = 0
     protos: str | None = None
-    constants: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
+    constants: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from daemon.sources.scene import Scene
 from detectors.half import fp32_nodes, keep_in_fp32, tail, to_half
-from detectors.heads import recognise
+from detectors.heads.layout import ModelFacts
+from detectors.heads.recognise import recognise
 from detectors.letterbox import fit, preprocess
 from detectors.matching import match
 from detectors.port import DetectorError, PostprocessParams
@@ -44,11 +45,11 @@ def test_boxes_agree_with_fp32(half: onnx.ModelProto) -> None:
     for seed in range(4):
         picture = Scene(640, 360, seed=seed).draw(7)
         shape = (1, *original.run(None, {name: np.zeros((1, 3, height, width), np.float32)})[0].shape[1:])
-        head = recognise([("out", shape)], (width, height), original.get_modelmeta().custom_metadata_map)
+        head = recognise(ModelFacts([("out", shape)], (width, height), original.get_modelmeta().custom_metadata_map))
         values, box = preprocess(picture, head.spec)[None], fit(640, 360, head.spec)
         wanted = PostprocessParams(0.5)
-        full = head.detections(original.run(None, {name: values})[0][0], box, wanted)
-        less = head.detections(converted.run(None, {name: values.astype(np.float16)})[0][0], box, wanted)
+        full = head.detections({"out": original.run(None, {name: values})[0][0]}, box, wanted)
+        less = head.detections({"out": converted.run(None, {name: values.astype(np.float16)})[0][0]}, box, wanted)
         assert len(match(full.xyxy, full.class_id, less.xyxy, less.class_id, 0.99)) == len(full) == len(less)
         count += len(full)
     assert count > 8

@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from detectors.heads import nms, recognise
-from detectors.letterbox import InputSpec, cell_size, fit, preprocess, resample
+from detectors.heads.layout import ModelFacts
+from detectors.heads.nms import nms
+from detectors.heads.recognise import recognise
+from detectors.letterbox import Fit, InputSpec, cell_size, fit, preprocess, resample
 from detectors.matching import iou_matrix
 from detectors.port import DetectorError, PostprocessParams
 
@@ -31,14 +33,14 @@ CELLS = 12 * 12 + 6 * 6 + 3 * 3
     ],
 )
 def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | None) -> None:
-    head = recognise([("output0", shape)], SIZE, {})
+    head = recognise(ModelFacts([("output0", shape)], SIZE, {}))
     assert (head.name, head.classes) == (name, classes)
 
 
 @pytest.mark.parametrize(
     ("outputs", "metadata", "message"),
     [
-        ([("output0", (1, 1000))], {}, "output0 1x1000"),
+        ([("output0", (1, 1000))], {}, "model.head: classify"),
         ([("a", (1, 84, CELLS)), ("protos", (1, 32, 16, 16))], {}, "protos"),
         ([("output0", (1, 84, 77))], {}, r"yolov8 \(b, 4\+c, n\)"),
         ([("output0", (1, 56, CELLS))], {"task": "pose"}, "pose"),
@@ -48,15 +50,15 @@ def test_an_unknown_head_names_outputs_and_supported_layouts(
     outputs: list[tuple[str, tuple[int, ...]]], metadata: dict[str, str], message: str
 ) -> None:
     with pytest.raises(DetectorError, match=message):
-        recognise(outputs, SIZE, metadata)
+        recognise(ModelFacts(outputs, SIZE, metadata))
 
 
 def test_an_override_must_exist_and_match() -> None:
-    assert recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov8").name == "yolov8"
+    assert recognise(ModelFacts([("o", (1, 84, CELLS))], SIZE, {}), "yolov8").name == "yolov8"
     with pytest.raises(DetectorError, match="not recognised"):
-        recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov5")
-    with pytest.raises(DetectorError, match="supported are auto, yolov5"):
-        recognise([("o", (1, 84, CELLS))], SIZE, {}, "yolov99")
+        recognise(ModelFacts([("o", (1, 84, CELLS))], SIZE, {}), "yolov5")
+    with pytest.raises(DetectorError, match="supported are auto, rtdetr"):
+        recognise(ModelFacts([("o", (1, 84, CELLS))], SIZE, {}), "yolov99")
 
 
 def _same_box_in_every_layout() -> dict[str, np.ndarray]:
@@ -76,9 +78,9 @@ def _same_box_in_every_layout() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
     output = _same_box_in_every_layout()[name]
-    head = recognise([("o", (1, *output.shape))], SIZE, {})
+    head = recognise(ModelFacts([("o", (1, *output.shape))], SIZE, {}))
     assert head.name == name
-    found = head.detections(output, fit(*SIZE, head.spec), PostprocessParams(0.25, 0.5, 10, multi_label))
+    found = head.detections({"o": output}, fit(*SIZE, head.spec), PostprocessParams(0.25, 0.5, 10, multi_label))
     np.testing.assert_allclose(found.xyxy, [[12, 24, 28, 32]], rtol=1e-5)
     np.testing.assert_allclose(found.confidence, [0.72], rtol=1e-5)
     assert found.class_id.tolist() == [1]
@@ -112,13 +114,13 @@ def test_nms_agrees_with_its_definition(corners: np.ndarray, seed: int, iou: flo
 
 
 @pytest.mark.parametrize("size", [(1, 1), (640, 360), (360, 640), (1920, 1080), (7680, 4320), (3000, 1)])
-@pytest.mark.parametrize("centred", [True, False])
-def test_letterbox_round_trip(size: tuple[int, int], centred: bool) -> None:
+@pytest.mark.parametrize("fitting", ["letterbox", "corner"])
+def test_letterbox_round_trip(size: tuple[int, int], fitting: Fit) -> None:
     """Corners of the picture map back to its corners; no box lies outside."""
-    box = fit(*size, InputSpec(320, 320, centred=centred))
+    box = fit(*size, InputSpec(320, 320, fit=fitting))
     assert 0 < box.width <= 320
     assert 0 < box.height <= 320
-    assert (box.left, box.top) == ((320 - box.width) // 2, (320 - box.height) // 2) or not centred
+    assert (box.left, box.top) == ((320 - box.width) // 2, (320 - box.height) // 2) or fitting == "corner"
     inner = np.array([[box.left, box.top, box.left + box.width, box.top + box.height]], np.float32)
     np.testing.assert_allclose(box.to_source(inner), [[0, 0, *size]], rtol=1e-6)
     outside = box.to_source(np.array([[-50, -50, 400, 400]], np.float32))
@@ -170,6 +172,6 @@ def test_preprocess_pads_and_orders_channels_by_family() -> None:
     yolo = preprocess(image, InputSpec(64, 64))
     assert yolo[:, 0, 0] == pytest.approx([114 / 255] * 3)
     assert yolo[:, 32, 32] == pytest.approx([0, 0, 1])
-    yolox = preprocess(image, InputSpec(64, 64, centred=False, rgb=False, scale=1.0))
+    yolox = preprocess(image, InputSpec(64, 64, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0)))
     assert yolox[:, 0, 0] == pytest.approx([255, 0, 0])
     assert yolox[:, 63, 0] == pytest.approx([114] * 3)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from detectors import nvrtc
-from detectors.letterbox import InputSpec, fit
+from detectors.letterbox import IMAGENET, InputSpec, fit
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
     HEADS,
+    ONES,
     WANTED,
     CpuRunner,
     Task,
@@ -33,7 +34,14 @@ def runner() -> CpuRunner:
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(
-    "spec", [InputSpec(320, 320), InputSpec(160, 96), InputSpec(416, 416, centred=False, rgb=False, scale=1.0)]
+    "spec",
+    [
+        InputSpec(320, 320),
+        InputSpec(160, 96),
+        InputSpec(416, 416, fit="corner", rgb=False, scale=ONES),
+        InputSpec(128, 96, fit="stretch", **IMAGENET),
+        InputSpec(96, 112, fit="cover", crop=0.875, **IMAGENET),
+    ],
 )
 def test_preprocess_agrees_with_the_reference(runner: CpuRunner, spec: InputSpec, half: bool) -> None:
     """Several sizes in one launch; within a twentieth of a grey level on noise, or within FP16's resolution."""

@@ -9,7 +9,8 @@ import pytest
 
 from detectors import trial
 from detectors.cpu.detector import CpuDetector
-from detectors.heads import Floats, recognise
+from detectors.heads.layout import Floats, ModelFacts, Outputs
+from detectors.heads.recognise import recognise
 from detectors.port import DetectorError, HostImage, Options
 from tests.support.models import toy_model
 
@@ -17,8 +18,8 @@ _SIZE, _CELLS = (96, 96), 12 * 12 + 6 * 6 + 3 * 3
 
 
 def _shown(raw: Floats, precision: str = "fp32") -> None:
-    head = recognise([("output", (1, *raw.shape))], _SIZE, {})
-    trial.check(lambda _: raw, head, precision)
+    head = recognise(ModelFacts([("output", (1, *raw.shape))], _SIZE, {}))
+    trial.check(lambda _: {"output": raw}, head, precision)
 
 
 def _rows(count: int) -> Floats:
@@ -68,11 +69,11 @@ def test_nan_and_infinity_are_refused_with_a_remedy(value: float, precision: str
 def test_the_trial_includes_noise() -> None:
     """Some models overflow on noise only."""
     seen: list[HostImage] = []
-    head = recognise([("output", (1, 84, _CELLS))], _SIZE, {})
+    head = recognise(ModelFacts([("output", (1, 84, _CELLS))], _SIZE, {}))
 
-    def run(picture: HostImage) -> Floats:
+    def run(picture: HostImage) -> Outputs:
         seen.append(picture)
-        return _rows(84) if len(seen) == 1 else np.full((84, _CELLS), np.inf, np.float32)
+        return {"output": _rows(84) if len(seen) == 1 else np.full((84, _CELLS), np.inf, np.float32)}
 
     with pytest.raises(DetectorError, match="for noise"):
         trial.check(run, head, "fp32")

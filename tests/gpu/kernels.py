@@ -18,13 +18,15 @@ import numpy.typing as npt
 
 from detectors.cuda import Device, DeviceBuffer, Event, Module, PinnedBuffer, Stream
 from detectors.detections import Detections
-from detectors.heads import recognise
-from detectors.letterbox import InputSpec, fit
+from detectors.heads.layout import ModelFacts
+from detectors.heads.recognise import recognise
+from detectors.letterbox import IMAGENET, InputSpec, fit
 from detectors.nvrtc import compile_cubin
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
     HEADS,
+    ONES,
     WANTED,
     Image,
     Nv12,
@@ -179,13 +181,19 @@ def main() -> int:
 
 
 def _specs() -> tuple[InputSpec, ...]:
-    return InputSpec(320, 320), InputSpec(160, 96), InputSpec(416, 416, centred=False, rgb=False, scale=1.0)
+    return (
+        InputSpec(320, 320),
+        InputSpec(160, 96),
+        InputSpec(416, 416, fit="corner", rgb=False, scale=ONES),
+        InputSpec(128, 96, fit="stretch", **IMAGENET),
+        InputSpec(96, 112, fit="cover", crop=0.875, **IMAGENET),
+    )
 
 
 def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
     """Replay one batch as a graph: results are bit-identical although atomics assign slots in any order."""
     raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
-    spec = recognise([("out", raw.shape)], (640, 640), {}).spec
+    spec = recognise(ModelFacts([("out", raw.shape)], (640, 640), {})).spec
     wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
     run, found, kept, *_ = runner.prepare_postprocess(Task(raw, "yolov8", classes, spec, boxes, wanted), stack)
     stream = Stream()

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, plausible
-from detectors.heads import MOST_CANDIDATES, recognise
+from detectors.heads.layout import ModelFacts
+from detectors.heads.nms import MOST_CANDIDATES
+from detectors.heads.recognise import recognise
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
@@ -23,6 +25,7 @@ from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
 
 HEADS = ("yolov5", "yolov8", "yolox", "end2end")
+ONES = (1.0, 1.0, 1.0)
 KERNELS_ON_CPU = Path(__file__).with_name("kernels_on_cpu.cpp")
 _GUARD = 4096
 Pictures = npt.NDArray[np.void]
@@ -132,10 +135,9 @@ class CpuRunner:
         pictures = np.array([_host_picture(image, spec) for image in images], dtype=kernels.PICTURE)
         out = _Guarded((len(images), 3, spec.height, spec.width), np.float16 if half else np.float32, np.nan)
         grid, block = map(_index, kernels.preprocess_grid(spec, len(images)))
-        width, height, rgb, scale, pad = kernels.preprocess_constants(spec)
-        scale_c, pad_c = ctypes.c_float(scale), ctypes.c_float(pad)
+        width, height, rgb, colours = kernels.preprocess_constants(spec)
         run = self._library.run_preprocess
-        run(_at(grid), _at(block), _at(pictures), _at(out.array), int(half), width, height, rgb, scale_c, pad_c)
+        run(_at(grid), _at(block), _at(pictures), _at(out.array), int(half), width, height, rgb, _at(colours))
         return out.checked()
 
     def to_bgr(self, picture: Nv12) -> npt.NDArray[np.uint8]:
@@ -234,7 +236,7 @@ def check_bgr(runner: Runner, spec: InputSpec, *, half: bool) -> float:
     images = [rng.integers(0, 256, (height, width, 3), dtype=np.uint8) for width, height in SIZES]
     given = runner.preprocess(images, spec, half=half).astype(np.float32)
     wanted = np.stack([preprocess(image, spec) for image in images])
-    return float(np.abs(given - wanted).max() / spec.scale)
+    return float(np.abs(given - wanted).max() / max(spec.scale))
 
 
 def nv12_of(bgr: npt.NDArray[np.uint8], *, bt709: bool, full_range: bool) -> Nv12:
@@ -297,7 +299,7 @@ def check_nv12(runner: Runner, *, bt709: bool, full_range: bool, turns: int = 0)
         wanted = bgr_of(picture)
         rows = runner.to_bgr(picture)
         worst = max(worst, float(np.abs(rows - wanted).max()) - 0.5)  # which rounding costs
-        spec = InputSpec(*picture.size, rgb=False, scale=1.0)
+        spec = InputSpec(*picture.size, rgb=False, scale=ONES)
         (given,) = runner.preprocess([picture], spec)
         worst = max(worst, float(np.abs(given.transpose(1, 2, 0) - wanted).max()))
     return worst
@@ -309,7 +311,7 @@ def check_small_nv12(runner: Runner) -> float:
     y, x = np.mgrid[0:90, 0:160]
     rows = np.stack((x[::2, ::2], 255 - y[::2, ::2] * 2), axis=2).reshape(45, 160).astype(np.uint8)
     picture = Nv12((y + x // 2 + 40).astype(np.uint8), rows, bt709=True, full_range=False)
-    spec = InputSpec(96, 96, rgb=False, scale=1.0)
+    spec = InputSpec(96, 96, rgb=False, scale=ONES)
     (given,) = runner.preprocess([picture], spec)
     wanted = preprocess(np.round(bgr_of(picture)).astype(np.uint8), spec)
     return float(np.abs(given - wanted).mean())
@@ -332,7 +334,7 @@ def check_shrunk_nv12(runner: Runner, turns: int) -> float:
         luma = _read(picture.luma, rows, columns)
         u, v = (_read(picture.chroma[:, part::2], rows.chroma(0.5), columns.chroma(0.0)) for part in (0, 1))
         wanted = _bgr(luma, u - 128, v - 128, picture)
-        (given,) = runner.preprocess([picture], InputSpec(across, down, rgb=False, scale=1.0))
+        (given,) = runner.preprocess([picture], InputSpec(across, down, rgb=False, scale=ONES))
         worst = max(worst, float(np.abs(given.transpose(1, 2, 0) - wanted).max()))
     return worst
 
@@ -401,19 +403,19 @@ def _spoilt(rows: npt.NDArray[np.float32], rng: np.random.Generator, columns: in
 
 
 def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed: int = 0, **more: Any) -> int:
-    """A random batch against heads.py: the same boxes in the same order; how many there were.
+    """A random batch against detectors.heads: the same boxes in the same order; how many there were.
 
     Args:
         more: of the task; and the `size` and `strides` of the output.
     """
     size, strides = more.pop("size", 160), more.pop("strides", (8, 16, 32))
     raw, classes = random_output(np.random.default_rng(seed), head, 3, size, strides)
-    reference = recognise([("out", raw.shape)], (size, size), {}, head)
+    reference = recognise(ModelFacts([("out", raw.shape)], (size, size), {}), head)
     boxes = [fit(*shape, reference.spec) for shape in ((640, 360), (100, 300), (160, 160))]
     task = Task(raw, head, classes, reference.spec, boxes, wanted, **more)
     total = 0
     for given, output, box in zip(runner.postprocess(task), raw, boxes):
-        expected = reference.detections(output, box, wanted, task.most)
+        expected = reference.detections({"out": output}, box, wanted, task.most)
         np.testing.assert_array_equal(given.class_id, expected.class_id)
         np.testing.assert_allclose(given.confidence, expected.confidence, rtol=1e-6)
         np.testing.assert_allclose(given.xyxy, expected.xyxy, rtol=1e-5, atol=1e-3)

@@ -2,12 +2,12 @@
 #include "kernels_on_cpu.h"
 
 extern "C" void run_preprocess(const Index *grid, const Index *block, const Picture *pictures, void *input, int half,
-                               int width, int height, int rgb, float scale, float pad) {
+                               int width, int height, int rgb, const Colours *colours) {
     launch(*grid, *block, [&] {
         if (half)
-            preprocess_f16(pictures, static_cast<unsigned short *>(input), width, height, rgb, scale, pad);
+            preprocess_f16(pictures, static_cast<unsigned short *>(input), width, height, rgb, *colours);
         else
-            preprocess_f32(pictures, static_cast<float *>(input), width, height, rgb, scale, pad);
+            preprocess_f32(pictures, static_cast<float *>(input), width, height, rgb, *colours);
     });
 }
 

@@ -23,6 +23,7 @@ PICTURE = np.dtype(
     + [(name, np.int32) for name in ("cell_x", "cell_y", "format", "bt709", "full_range", "turns")],
     align=True,
 )
+COLOURS = np.dtype([("scale", np.float32, 3), ("bias", np.float32, 3), ("pad", np.float32)], align=True)
 CANDIDATE = np.dtype(
     [(name, np.float32) for name in ("x1", "y1", "x2", "y2", "score")] + [("class_id", np.int32)], align=True
 )
@@ -68,9 +69,9 @@ def picture_grid(width: int, height: int) -> tuple[Size3, Size3]:
     return (-(-width // _TILE[0]), -(-height // _TILE[1]), 1), (*_TILE, 1)
 
 
-def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, float, float]:
-    """The last arguments of the preprocess kernels: width, height, rgb, scale, pad."""
-    return spec.width, spec.height, int(spec.rgb), float(spec.scale), float(PAD)
+def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, npt.NDArray[np.void]]:
+    """The last arguments of the preprocess kernels: width, height, rgb, colours."""
+    return spec.width, spec.height, int(spec.rgb), np.array([(spec.scale, spec.bias, PAD)], COLOURS)
 
 
 def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[float, ...]:

@@ -17,6 +17,11 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     int turns;                     // NV12: quarter turns clockwise that make the planes upright
 };
 
+struct Colours {                   // numpy: detectors.trt.kernels.COLOURS
+    float scale[3], bias[3];       // of each channel of the input
+    float pad;                     // grey of the padding
+};
+
 struct Taps {
     int low;
     float weight;  // of the one after it
@@ -171,16 +176,16 @@ extern "C" __global__ void to_bgr(Picture picture, unsigned char* rows) {
 
 // Grid: x and y over the input, z over the batch.
 #define LOOKOUT_PREPROCESS(NAME, TYPE, CONVERT)                                                                          \
-    extern "C" __global__ void NAME(const Picture* pictures, TYPE* input, int width, int height, int rgb, float scale,   \
-                                    float pad) {                                                                         \
+    extern "C" __global__ void NAME(const Picture* pictures, TYPE* input, int width, int height, int rgb,                \
+                                    Colours colours) {                                                                   \
         const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;                  \
         if (x >= width || y >= height) return;                                                                           \
-        const Colour colour = pixel(pictures[blockIdx.z], x, y, pad);                                                    \
+        const Colour colour = pixel(pictures[blockIdx.z], x, y, colours.pad);                                            \
         const long long plane = (long long)width * height;                                                               \
         TYPE* out = input + blockIdx.z * 3 * plane + (long long)y * width + x;                                           \
-        out[0] = CONVERT((rgb ? colour.red : colour.blue) * scale);                                                      \
-        out[plane] = CONVERT(colour.green * scale);                                                                      \
-        out[2 * plane] = CONVERT((rgb ? colour.blue : colour.red) * scale);                                              \
+        out[0] = CONVERT(fmaf(rgb ? colour.red : colour.blue, colours.scale[0], colours.bias[0]));                       \
+        out[plane] = CONVERT(fmaf(colour.green, colours.scale[1], colours.bias[1]));                                     \
+        out[2 * plane] = CONVERT(fmaf(rgb ? colour.blue : colour.red, colours.scale[2], colours.bias[2]));               \
     }
 
 LOOKOUT_PREPROCESS(preprocess_f32, float, )
