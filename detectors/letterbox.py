@@ -105,7 +105,7 @@ class Letterbox:
         shift = np.array([self.left, self.top], np.float32)
         mapped = np.ones((*points.shape[:2], 3), np.float32)
         mapped[..., :2] = np.clip((points[..., :2] - shift) * scale, 0, np.array([width, height], np.float32))
-        mapped[..., 2:] = points[..., 2:]
+        mapped[..., 2 : points.shape[2]] = points[..., 2:]
         return mapped
 
     def rotated_to_source(self, boxes: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

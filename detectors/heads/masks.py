@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from detectors.detections import Masks
 from detectors.heads.layout import Floats
@@ -31,3 +32,27 @@ def masks_of(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpe
     scale = spec.width / width * place.source[0] / place.width, spec.height / height * place.source[1] / place.height
     origin = -place.left * place.source[0] / place.width, -place.top * place.source[1] / place.height
     return Masks(np.packbits(inside, axis=2), width, origin, scale)
+
+
+def filled(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpec) -> npt.NDArray[np.bool_]:
+    """Whether each box has a mask that is not empty, at the input's resolution: (n,). As in ultralytics, an object
+    without a mask is none."""
+    full = np.zeros(len(boxes), np.bool_)
+    for number, (left, top, right, bottom) in enumerate(boxes):
+        columns = np.arange(max(0, np.ceil(left)), min(spec.width, np.ceil(right)), dtype=np.float32)
+        rows = np.arange(max(0, np.ceil(top)), min(spec.height, np.ceil(bottom)), dtype=np.float32)
+        if len(columns) and len(rows):
+            x0, x1, across = _between(columns, spec.width, protos.shape[2])
+            y0, y1, down = _between(rows, spec.height, protos.shape[1])
+            # Of the prototypes, the part around the box.
+            part = np.tensordot(coefficients[number], protos[:, y0[0] : y1[-1] + 1, x0[0] : x1[-1] + 1], 1)
+            tall = part[y0 - y0[0]] * (1 - down)[:, None] + part[y1 - y0[0]] * down[:, None]
+            full[number] = (tall[:, x0 - x0[0]] * (1 - across) + tall[:, x1 - x0[0]] * across > 0).any()
+    return full
+
+
+def _between(pixels: Floats, size: int, cells: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], Floats]:
+    """The two cells around each pixel, and the weight of the second."""
+    centres = np.clip((pixels + np.float32(0.5)) * np.float32(cells / size) - np.float32(0.5), 0, None)
+    low = centres.astype(np.intp)
+    return low, np.minimum(low + 1, cells - 1), np.asarray(centres - low, np.float32)

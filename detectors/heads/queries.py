@@ -3,7 +3,7 @@
 | layout       | outputs                                        | input                          |
 |--------------|------------------------------------------------|--------------------------------|
 | rtdetr       | logits (b, q, c) and pred_boxes (b, q, 4)      | RGB/255, stretched             |
-| rfdetr       | labels (b, q, c + 1) and dets (b, q, 4)        | RGB, mean and std, stretched   |
+| rfdetr       | labels (b, q, c) and     dets (b, q, 4)        | RGB, mean and std, stretched   |
 | detr-decoded | labels (b, k), boxes (b, k, 4), scores (b, k)  | RGB/255, stretched             |
 | detr-rows    | (b, k, 6) or (b, q, 4 + c)                     | RGB/255, stretched             |
 
@@ -73,10 +73,7 @@ class QueryHead:
         return self.layout in ("rtdetr", "rfdetr") or (self.layout == "detr-rows" and self.classes is not None)
 
     def _probabilities(self, outputs: Outputs) -> Floats:
-        logits = outputs[self.labels]
-        if self.layout == "rfdetr":
-            logits = logits[:, :-1]  # the last column is for no object
-        return np.asarray(1 / (1 + np.exp(-logits)), np.float32)
+        return np.asarray(1 / (1 + np.exp(-outputs[self.labels])), np.float32)
 
     def _candidates(self, outputs: Outputs, wanted: PostprocessParams) -> tuple[Floats, Floats, Indices]:
         """Boxes (n, 4) in input pixels, scores and classes above the threshold."""
@@ -89,7 +86,13 @@ class QueryHead:
         if self.layout == "detr-rows" and self.classes is None:
             strong = np.flatnonzero(boxes[:, 4] >= wanted.confidence)
             return corners(boxes[strong, :4]) * size, boxes[strong, 4], boxes[strong, 5].astype(np.intp)
-        rows, scores, classes = pick(self.scores(outputs), wanted)
+        scores = self.scores(outputs)
+        if self.layout in ("rtdetr", "rfdetr"):  # a query may give several classes; as many boxes as queries
+            best = np.argsort(-scores, axis=None, kind="stable")[: len(scores)]
+            best = best[scores.flat[best] >= wanted.confidence]
+            rows, classes = np.divmod(best, scores.shape[1])
+            return corners(boxes[rows, :4]) * size, scores[rows, classes], classes
+        rows, scores, classes = pick(scores, wanted)
         return corners(boxes[rows, :4]) * size, scores, classes
 
 
@@ -123,7 +126,7 @@ class QueryLayoutFamily:
             return None
         if self.name == "rfdetr":
             spec = InputSpec(*facts.size, fit="stretch", **IMAGENET)
-            return QueryHead(self.name, labels[2] - 1, spec, name_of["boxes"], name_of["labels"])
+            return QueryHead(self.name, labels[2], spec, name_of["boxes"], name_of["labels"])
         return QueryHead(self.name, labels[2], spec, name_of["boxes"], name_of["labels"])
 
     def _rows(self, facts: ModelFacts, spec: InputSpec) -> QueryHead | None:
@@ -141,7 +144,7 @@ _KINDS = {"pred_boxes": "boxes", "dets": "boxes", "boxes": "boxes", "logits": "l
 
 QUERY_LAYOUTS = (
     QueryLayoutFamily("rtdetr", "logits (b, q, c) and pred_boxes (b, q, 4)"),
-    QueryLayoutFamily("rfdetr", "labels (b, q, c+1) and dets (b, q, 4)"),
+    QueryLayoutFamily("rfdetr", "labels (b, q, c) and dets (b, q, 4)"),
     QueryLayoutFamily("detr-decoded", "labels (b, k), boxes (b, k, 4) and scores (b, k)"),
     QueryLayoutFamily("detr-rows", "(b, k, 6) of ultralytics' RT-DETR"),
 )

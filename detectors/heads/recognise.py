@@ -42,8 +42,9 @@ def recognise(facts: ModelFacts, override: str = "auto") -> Head:
         return head
     supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
     seen = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in facts.outputs)
+    task = f" and the task is {stated}" if stated else ""
     raise DetectorError(
-        f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}"
+        f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{task}"
         f"{_likely(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
     )
 

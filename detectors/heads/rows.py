@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from detectors.detections import Detections, nothing
 from detectors.heads.layout import Floats, ModelFacts, Outputs, Shape, Task
-from detectors.heads.masks import masks_of
+from detectors.heads.masks import filled, masks_of
 from detectors.heads.nms import MOST_CANDIDATES, nms, rotated_nms
 from detectors.letterbox import InputSpec, Letterbox
 from detectors.port import PostprocessParams
@@ -96,6 +96,9 @@ class RowHead:
             if self.task == "obb":
                 turned = box.rotated_to_source(np.concatenate((boxes, extras), axis=1))
                 return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
+            if self.protos:
+                keep = filled(extras, outputs[self.protos], boxes, self.spec)
+                boxes, extras, columns = boxes[keep], extras[keep], (columns[0][keep], columns[1][keep], columns[2])
             xyxy = box.to_source(boxes)
             if self.task == "pose":
                 return Detections(xyxy, *columns, keypoints=box.points_to_source(extras.reshape(len(rows), self.points, -1)))

@@ -41,7 +41,7 @@ def test_recognised_by_shape(shape: tuple[int, ...], name: str, classes: int | N
     ("outputs", "metadata", "message"),
     [
         ([("output0", (1, 1000))], {}, "model.head: classify"),
-        ([("a", (1, 84, CELLS)), ("protos", (1, 32, 16, 16))], {}, "protos"),
+        ([("a", (1, 84, 77)), ("protos", (1, 32, 16, 16))], {}, "protos"),
         ([("output0", (1, 84, 77))], {}, r"yolov8 \(b, 4\+c, n\)"),
         ([("output0", (1, 56, CELLS))], {"task": "pose"}, "pose"),
     ],

@@ -43,6 +43,7 @@ class Session:
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.inputs: list[str] = [node.name for node in self._session.get_inputs()]
+        self.outputs: list[str] = [node.name for node in self._session.get_outputs()]
 
     def run(self, *given: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         outputs: list[npt.NDArray[Any]] = self._session.run(None, dict(zip(self.inputs, given)))
