@@ -95,6 +95,7 @@ class RowHead:
             columns = (found.scores[keep], found.classes[keep].astype(np.int32), max(0, len(found.scores) - max_candidates))
             if self.task == "obb":
                 turned = box.rotated_to_source(np.concatenate((boxes, extras), axis=1))
+                turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
                 return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
             if self.protos:
                 keep = filled(extras, outputs[self.protos], boxes, self.spec)
