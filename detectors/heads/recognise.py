@@ -29,6 +29,9 @@ def recognise(facts: ModelFacts, override: str = "auto") -> Head:
     stated = _SIMILAR.get(stated, stated) if stated else None
     if stated is not None and stated not in TASKS:
         raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
+    for name, shape in facts.outputs:
+        if 0 in shape:
+            raise DetectorError(f"the model's output {name} {'x'.join(map(str, shape))} is empty")
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
     for layout in layouts.values():
         head = layout.match(facts, cast("Task | None", stated))
