@@ -86,7 +86,6 @@ class Letterbox:
         clipped: npt.NDArray[np.float32] = np.clip((boxes - shift) * scale, np.float32(0), limit)
         return clipped
 
-
     def window(self, spec: InputSpec) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
         """Rows and columns of the input that show the picture, and those of the resized picture that are shown."""
         top, left = max(self.top, 0), max(self.left, 0)

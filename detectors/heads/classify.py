@@ -64,7 +64,7 @@ class ClassifyLayout:
         if len(facts.outputs) != 1 or facts.inputs or task not in (None, "classify"):
             return None
         name, shape = facts.outputs[0]
-        if len(shape) not in (2, 4) or shape[2:] not in ((), (1, 1)) or shape[1] < 2:  # noqa: PLR2004
+        if len(shape) not in (2, 4) or shape[2:] not in ((), (1, 1)) or shape[1] < 2:
             return None
         own = {} if task else {"crop": 0.875, **IMAGENET}
         return ClassifyHead(shape[1], InputSpec(*facts.size, fit="cover", **own), name)

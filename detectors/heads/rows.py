@@ -92,7 +92,11 @@ class RowHead:
             keep = self._selected(raw, found, wanted, max_candidates)
             boxes, rows = found.boxes[keep], found.rows[keep]
             extras = self._extras(raw, rows)
-            columns = (found.scores[keep], found.classes[keep].astype(np.int32), max(0, len(found.scores) - max_candidates))
+            columns = (
+                found.scores[keep],
+                found.classes[keep].astype(np.int32),
+                max(0, len(found.scores) - max_candidates),
+            )
             if self.task == "obb":
                 turned = box.rotated_to_source(np.concatenate((boxes, extras), axis=1))
                 turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
@@ -102,7 +106,9 @@ class RowHead:
                 boxes, extras, columns = boxes[keep], extras[keep], (columns[0][keep], columns[1][keep], columns[2])
             xyxy = box.to_source(boxes)
             if self.task == "pose":
-                return Detections(xyxy, *columns, keypoints=box.points_to_source(extras.reshape(len(rows), self.points, -1)))
+                return Detections(
+                    xyxy, *columns, keypoints=box.points_to_source(extras.reshape(len(rows), self.points, -1))
+                )
             if self.protos:
                 return Detections(xyxy, *columns, masks=masks_of(extras, outputs[self.protos], boxes, self.spec, box))
             return Detections(xyxy, *columns)
@@ -167,8 +173,10 @@ class RowLayoutFamily:
                 return None
         elif classes < 1:
             return None
-        spec = InputSpec(*facts.size) if self.name != "yolox" else InputSpec(
-            *facts.size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0)
+        spec = (
+            InputSpec(*facts.size)
+            if self.name != "yolox"
+            else InputSpec(*facts.size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
         )
         points = _key_points(facts.metadata)[0] if task == "pose" else 0
         return RowHead(self.name, task, classes or None, spec, output, extras, points, protos[0] if protos else None)
@@ -263,7 +271,9 @@ def corners(boxes: Floats) -> Floats:
 def hulls(boxes: Floats, size: tuple[int, int]) -> Floats:
     """The upright boxes (n, 4) around rotated ones (n, 5), clipped to the picture."""
     cos, sin = np.abs(np.cos(boxes[:, 4])), np.abs(np.sin(boxes[:, 4]))
-    half = np.stack((boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos), axis=1) * np.float32(0.5)
+    half = np.stack(
+        (boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos), axis=1
+    ) * np.float32(0.5)
     limit = np.array(size * 2, np.float32)
     return np.clip(np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1), np.float32(0), limit)
 

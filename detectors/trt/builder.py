@@ -173,7 +173,7 @@ def _profile(maker: Any, network: Any, recipe: Recipe) -> Any:
     for number in range(network.num_inputs):
         entry = network.get_input(number)
         row = tuple(entry.shape)[1:]
-        row = (3, height, width) if len(row) == 3 else row  # noqa: PLR2004
+        row = (3, height, width) if len(row) == 3 else row
         batches = (1, max(1, recipe.max_batch // 2), recipe.max_batch)
         profile.set_shape(entry.name, *((batch, *row) for batch in batches))
     return profile

@@ -257,7 +257,8 @@ class TrtDetector:
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in self.outputs]
         self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head)
         self.constants = {
-            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in self.head.constants.items()
+            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name)))
+            for name, row in self.head.constants.items()
         }
         self.needs = Needs(
             weights=self.manifest.plan_bytes,
@@ -281,7 +282,7 @@ class TrtDetector:
         """Names of the input for pictures, of further inputs, and of the outputs."""
         names = [self.engine.get_tensor_name(number) for number in range(self.engine.num_io_tensors)]
         inputs = [name for name in names if self.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
-        pictures = [name for name in inputs if len(self.engine.get_tensor_shape(name)) == 4]  # noqa: PLR2004
+        pictures = [name for name in inputs if len(self.engine.get_tensor_shape(name)) == 4]
         outputs = [name for name in names if name not in inputs]
         if len(pictures) != 1 or not outputs:
             raise DetectorError(f"the model needs one input for pictures and an output, but has {inputs} and {outputs}")

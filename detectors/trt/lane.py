@@ -65,9 +65,7 @@ class TrtLane:
         loaded, needs = self._loaded, self._loaded.needs
         self._events = [self._own_handle(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
         self._input = self._own_handle(DeviceBuffer(needs.input(max_batch)))
-        self._raw = {
-            tensor.name: self._own_handle(DeviceBuffer(max_batch * tensor.bytes)) for tensor in loaded.outputs
-        }
+        self._raw = {tensor.name: self._own_handle(DeviceBuffer(max_batch * tensor.bytes)) for tensor in loaded.outputs}
         self._constants = {name: self._constant(row, max_batch) for name, row in loaded.constants.items()}
         self._activations = self._own_handle(DeviceBuffer(needs.activations))
         self._batch = Batch(max_batch, needs.frame, loaded.head.spec, loaded.copy_pool, self._own_handle)
@@ -163,7 +161,9 @@ class TrtLane:
         """Make the graphs of one batch size."""
         self._make_context(size)
         self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
-        return _Graphs(*(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._results.launch)))
+        return _Graphs(
+            *(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._results.launch))
+        )
 
     def _release_contexts(self) -> None:
         self._contexts = {}

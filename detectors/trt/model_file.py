@@ -28,15 +28,17 @@ class ModelFile:
         try:
             model = onnx.load_model_from_string(content)
             inputs = [node for node in model.graph.input if node.name not in {w.name for w in model.graph.initializer}]
-            pictures = [node for node in inputs if len(node.type.tensor_type.shape.dim) == 4]  # noqa: PLR2004
-            dims = [dim.dim_value or dim.dim_param or "?" for dim in pictures[0].type.tensor_type.shape.dim] if pictures else []
+            pictures = [node for node in inputs if len(node.type.tensor_type.shape.dim) == 4]
+            dims = (
+                [dim.dim_value or dim.dim_param or "?" for dim in pictures[0].type.tensor_type.shape.dim]
+                if pictures
+                else []
+            )
         except Exception as error:  # protobuf's exceptions have no common base
             raise DetectorError(f"{options.path} is not a complete ONNX model") from error
         if len(pictures) != 1:
             seen = ", ".join(node.name for node in inputs)
-            raise DetectorError(
-                f"{options.path}: needs one input of (batch, 3, height, width), but has {seen}"
-            )
+            raise DetectorError(f"{options.path}: needs one input of (batch, 3, height, width), but has {seen}")
         self.digest = sha256(content)
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
         self.integers = quantised(content, self.metadata)

@@ -46,7 +46,7 @@ def test_a_head_finds_what_its_framework_finds(name: str) -> None:
             rows = expected.rows[expected.rows[:, 0] < MASKED][:, 0] == number
             _compare_masks(found.masks.unpacked(), expected.masks[rows])
         compared += len(found)
-    assert compared > 100  # noqa: PLR2004
+    assert compared > 100
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -116,20 +116,20 @@ def _compare(found: Detections, rows: Floats, expected: Expected, size: tuple[in
     first = columns.index("x1")
     boxes = np.clip(rows[:, first : first + 4], 0, np.array(size * 2))
     for row in range(len(rows)):
-        same = (found.class_id == classes[row]) & (np.abs(found.confidence - scores[row]) < 1e-3)  # noqa: PLR2004
+        same = (found.class_id == classes[row]) & (np.abs(found.confidence - scores[row]) < 1e-3)
         off = np.abs(found.xyxy - boxes[row]).max(axis=1)
         own = int(np.where(same, off, np.inf).argmin())
         assert same[own]
-        assert off[own] < 0.25 or _iou(found.xyxy[own], boxes[row]) >= 0.99  # noqa: PLR2004
+        assert off[own] < 0.25 or _iou(found.xyxy[own], boxes[row]) >= 0.99
         if found.keypoints is not None:
             points = rows[row, first + 6 :].reshape(found.keypoints.shape[1], -1)
             np.testing.assert_allclose(found.keypoints[own, :, :2], points[:, :2], atol=0.5)
-            if points.shape[1] > 2:  # noqa: PLR2004
+            if points.shape[1] > 2:
                 np.testing.assert_allclose(found.keypoints[own, :, 2], points[:, 2], atol=0.02)
         if found.obb is not None:
             turned = _corners(rows[row, [columns.index(name) for name in ("cx", "cy", "w", "h", "angle")]])
             nearest = [_apart(_corners(box), turned) for box in found.obb[same]]  # hulls of two boxes may be the same
-            assert min(nearest) < 0.5  # noqa: PLR2004
+            assert min(nearest) < 0.5
 
 
 def _apart(one: Floats, other: Floats) -> float:
@@ -157,7 +157,7 @@ def _compare_masks(found: npt.NDArray[np.bool_], wanted: npt.NDArray[np.bool_]) 
     assert found.shape == wanted.shape
     for one, other in zip(found, wanted):
         union = (one | other).sum()
-        assert union == 0 or (one & other).sum() / union >= 0.98  # noqa: PLR2004
+        assert union == 0 or (one & other).sum() / union >= 0.98
 
 
 def test_all_pictures_are_those_of_the_results() -> None:
