@@ -1,4 +1,4 @@
-"""What heads are made of: the facts of a model that identify its head, and the rows of its raw output."""
+"""The parts of heads: the facts of a model that identify its head, and the protocols of heads and layouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TASKS: tuple[Task, ...] = ("detect", "pose", "obb", "segment", "classify")
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a file says about itself.
+    """The facts that a file states about itself.
 
     Attributes:
         outputs: name and full shape, batch included, of each output.

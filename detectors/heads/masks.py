@@ -13,8 +13,8 @@ from detectors.letterbox import InputSpec, Letterbox
 def masks_of(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpec, place: Letterbox) -> Masks:
     """The masks of boxes, at the resolution of the prototypes.
 
-    A pixel belongs to the mask where the sum of the prototypes, times the coefficients, is positive, and its corner lies
-    in the box.
+    A pixel belongs to the mask where the sum of the prototypes, times the coefficients, is positive, and its corner
+    lies in the box.
 
     Args:
         coefficients: (n, p).

@@ -3,13 +3,13 @@
 | layout       | outputs                                        | input                          |
 |--------------|------------------------------------------------|--------------------------------|
 | rtdetr       | logits (b, q, c) and pred_boxes (b, q, 4)      | RGB/255, stretched             |
-| rfdetr       | labels (b, q, c) and     dets (b, q, 4)        | RGB, mean and std, stretched   |
+| rfdetr       | labels (b, q, c) and dets (b, q, 4)            | RGB, mean and std, stretched   |
 | detr-decoded | labels (b, k), boxes (b, k, 4), scores (b, k)  | RGB/255, stretched             |
 | detr-rows    | (b, k, 6) or (b, q, 4 + c)                     | RGB/255, stretched             |
 
-Boxes are cx, cy, w, h as shares of the input; of detr-decoded x1, y1, x2, y2 in pixels of a size that is a second input.
-rtdetr is what transformers exports of RT-DETR, RT-DETRv2 and D-FINE, detr-decoded what their own repositories export, and
-detr-rows RT-DETR of ultralytics.
+Boxes are cx, cy, w, h as shares of the input; of detr-decoded x1, y1, x2, y2 in pixels of a size, a second input.
+rtdetr is what transformers exports of RT-DETR, RT-DETRv2 and D-FINE, detr-decoded what their own repositories export,
+and detr-rows RT-DETR of ultralytics.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class QueryHead:
     """Implements `Head`.
 
     Attributes:
-        boxes, labels, scores_name: names of outputs. `labels` are logits of rtdetr and rfdetr, class ids of detr-decoded.
+        boxes, labels, scores_name: names of outputs. `labels` are logits, or class ids of detr-decoded.
     """
 
     layout: QueryLayout
@@ -103,7 +103,7 @@ class QueryLayoutFamily:
     name: QueryLayout
     looks: str
 
-    def match(self, facts: ModelFacts, task: Task | None) -> QueryHead | None:
+    def match(self, facts: ModelFacts, task: Task | None) -> QueryHead | None:  # noqa: PLR0911
         if task not in (None, "detect"):
             return None
         spec = InputSpec(*facts.size, fit="stretch")

@@ -53,7 +53,7 @@ def recognise(facts: ModelFacts, override: str = "auto") -> Head:
 
 
 def _likely(facts: ModelFacts) -> str:
-    """What a model with such outputs probably is."""
+    """The likely kind of a model with such outputs."""
     shapes = [shape for _, shape in facts.outputs]
     if any(len(shape) == 4 and shape[2:] == facts.size[::-1] for shape in shapes):
         return ", which looks like semantic segmentation or another picture"

@@ -7,8 +7,8 @@
 | end2end | (b, k, 6 + e)         | x1, y1, x2, y2 in pixels, confidence, class, extras   | RGB/255, centred |
 | yolox   | (b, n, 5 + c)         | offsets to the grid, objectness, classes              | BGR, top-left    |
 
-n is the number of grid cells, c the number of classes. The extras of a task are its key points (pose), an angle (obb) or
-the coefficients of a mask (segment). Boxes of obb are cx, cy, w, h in every layout.
+n is the number of grid cells, c the number of classes. The extras of a task are its key points (pose), an angle (obb)
+or the coefficients of a mask (segment). Boxes of obb are cx, cy, w, h in every layout.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class RowLayoutFamily:
         if (task == "segment") != (protos is not None) or (self.name == "yolox" and task != "detect"):
             return None
         columns = self._columns(shape, facts.size)
-        extras = _extras_of(task, facts, columns, protos[1] if protos else None)
+        extras = _extras_of(task, facts, protos[1] if protos else None)
         if columns is None or extras is None:
             return None
         classes = columns - extras
@@ -193,7 +193,7 @@ class RowLayoutFamily:
         return shape[2] - 5 if shape[1] in cells else None
 
 
-def _extras_of(task: Task, facts: ModelFacts, columns: int | None, protos: Shape | None) -> int | None:
+def _extras_of(task: Task, facts: ModelFacts, protos: Shape | None) -> int | None:
     if task == "detect":
         return 0
     if task == "obb":
