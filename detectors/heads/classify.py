@@ -1,8 +1,8 @@
 """Classifiers: a score for each class of the whole picture, (b, c).
 
 Files of ultralytics give probabilities, for a square from the middle of the picture. Other files give logits, as those
-of torchvision do: 224 of 256 pixels from the middle, with ImageNet's mean and standard deviation. An embedding looks the
-same, so a file without a task must be called a classifier (`model.head: classify`).
+of torchvision do: 224 of 256 pixels from the middle, with ImageNet's mean and standard deviation. An embedding looks
+the same, so a file without a task must be called a classifier (`model.head: classify`).
 """
 
 from __future__ import annotations
