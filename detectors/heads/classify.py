@@ -8,7 +8,7 @@ the same, so a file without a task must be called a classifier (`model.head: cla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -66,5 +66,5 @@ class ClassifyLayout:
         name, shape = facts.outputs[0]
         if len(shape) not in (2, 4) or shape[2:] not in ((), (1, 1)) or shape[1] < 2:
             return None
-        own = {} if task else {"crop": 0.875, **IMAGENET}
-        return ClassifyHead(shape[1], InputSpec(*facts.size, fit="cover", **own), name)
+        own = InputSpec(*facts.size, fit="cover")
+        return ClassifyHead(shape[1], own if task else replace(own, crop=0.875, **IMAGENET), name)

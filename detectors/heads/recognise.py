@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from detectors.heads.classify import ClassifyLayout
 from detectors.heads.layout import TASKS, Head, Layout, ModelFacts, Task
 from detectors.heads.queries import QUERY_LAYOUTS
@@ -34,7 +32,7 @@ def recognise(facts: ModelFacts, override: str = "auto") -> Head:
             raise DetectorError(f"the model's output {name} {'x'.join(map(str, shape))} is empty")
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
     for layout in layouts.values():
-        head = layout.match(facts, cast("Task | None", stated))
+        head = layout.match(facts, stated)
         if head is None:
             continue
         if head.task == "classify" and stated is None and override == "auto":

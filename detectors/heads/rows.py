@@ -102,8 +102,8 @@ class RowHead:
                 turned[:, 2:4] = np.abs(turned[:, 2:4])  # a negative side is the same rectangle
                 return Detections(hulls(turned, box.source), *columns, obb=regular(turned))
             if self.protos:
-                keep = filled(extras, outputs[self.protos], boxes, self.spec)
-                boxes, extras, columns = boxes[keep], extras[keep], (columns[0][keep], columns[1][keep], columns[2])
+                full = filled(extras, outputs[self.protos], boxes, self.spec)
+                boxes, extras, columns = boxes[full], extras[full], (columns[0][full], columns[1][full], columns[2])
             xyxy = box.to_source(boxes)
             if self.task == "pose":
                 return Detections(
@@ -143,8 +143,8 @@ class RowHead:
     def _extras(self, raw: Floats, rows: Indices) -> Floats:
         """(n, extras) of rows."""
         if self.layout == "yolov8":
-            return raw[len(raw) - self.extras :, rows].T
-        return raw[rows, raw.shape[1] - self.extras :]
+            return np.asarray(raw[len(raw) - self.extras :, rows].T)
+        return np.asarray(raw[rows, raw.shape[1] - self.extras :])
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,8 @@ def hulls(boxes: Floats, size: tuple[int, int]) -> Floats:
         (boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos), axis=1
     ) * np.float32(0.5)
     limit = np.array(size * 2, np.float32)
-    return np.clip(np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1), np.float32(0), limit)
+    around = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
+    return np.asarray(np.clip(around, np.float32(0), limit), np.float32)
 
 
 def regular(boxes: Floats) -> Floats:

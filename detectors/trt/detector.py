@@ -53,7 +53,9 @@ except ImportError as error:  # a missing library
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
 
     from detectors.trt.layers import Layer
 
@@ -253,10 +255,10 @@ class TrtDetector:
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
         self.input, further, outputs = self._tensors()
-        self.outputs = [self._tensor(name, model.size, further) for name in outputs]
+        self.outputs: Sequence[Tensor] = [self._tensor(name, model.size, further) for name in outputs]
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in self.outputs]
         self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head)
-        self.constants = {
+        self.constants: Mapping[str, npt.NDArray[Any]] = {
             name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name)))
             for name, row in self.head.constants.items()
         }

@@ -25,7 +25,7 @@ def _model(
     """A file whose outputs are random constants."""
     rng, nodes = np.random.default_rng(0), []
     for name, shape in outputs:
-        value = numpy_helper.from_array(np.asarray(rng.normal(0, 3, shape), np.float32))
+        value = numpy_helper.from_array(np.asarray(rng.normal(0, 3, [int(side) for side in shape]), np.float32))
         nodes.append(helper.make_node("Constant", [], [name], value=value))
     graph = helper.make_graph(
         nodes,
