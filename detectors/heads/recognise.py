@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detectors.heads.classify import ClassifyLayout
-from detectors.heads.layout import TASKS, Head, Layout, ModelFacts, Task
+from detectors.heads.layout import TASKS, Head, Layout, ModelFacts
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
 from detectors.port import DetectorError
