@@ -122,6 +122,9 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         return Detections(
             self.xyxy.take(rows, 0), self.confidence.take(rows), self.class_id.take(rows), self.left_out, self.checked,
             tracks,
+            None if self.keypoints is None else self.keypoints.take(rows, 0),
+            None if self.obb is None else self.obb.take(rows, 0),
+            None if self.masks is None else self.masks[rows],
         )  # fmt: skip
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:

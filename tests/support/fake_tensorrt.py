@@ -15,6 +15,7 @@ import sys
 import traceback
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from math import prod
 from typing import Any
@@ -93,7 +94,7 @@ class LayerInformationFormat(Enum):
     JSON = 1
 
 
-float32, float16, int32 = DataType.FLOAT, DataType.HALF, DataType.INT32
+float32, float16, int32, int64 = DataType.FLOAT, DataType.HALF, DataType.INT32, DataType.INT64
 _DTYPES: dict[DataType, np.dtype[Any]] = {
     DataType.FLOAT: np.dtype(np.float32),
     DataType.HALF: np.dtype(np.float16),
@@ -134,8 +135,9 @@ class IProfiler:
 
 
 class Tensor:
-    def __init__(self, name: str, dtype: DataType) -> None:
+    def __init__(self, name: str, dtype: DataType, shape: Sequence[int | str]) -> None:
         self.name, self.dtype = name, dtype
+        self.shape = tuple(size if isinstance(size, int) else -1 for size in shape)
 
 
 class INetworkDefinition:
@@ -149,7 +151,11 @@ class INetworkDefinition:
     def take(self, content: bytes) -> None:
         session = ort.InferenceSession(content, providers=["CPUExecutionProvider"])
         self.model = content
-        self._inputs = [Tensor(node.name, _OF_ORT[node.type]) for node in session.get_inputs()]
+        self._inputs = [Tensor(node.name, _OF_ORT[node.type], node.shape) for node in session.get_inputs()]
+
+    @property
+    def num_inputs(self) -> int:
+        return len(self._inputs)
 
     def get_input(self, index: int) -> Tensor:
         return self._inputs[index]
