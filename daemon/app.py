@@ -41,6 +41,7 @@ from daemon.pipeline.lane import Observer, Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
@@ -149,7 +150,8 @@ class App:
             self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
         self._zeromq = ZeroMqSink(config.publisher, self._clock)
-        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, instance, self._runtime)
+        masks = MaskEncoder(config.publisher.masks, config.publisher.max_masks, self.ledger)
+        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, masks, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
         self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):

@@ -31,6 +31,7 @@ Pace = Literal["realtime", "fast"]
 Decode = Literal["auto", "nvdec", "cpu"]
 Role = Literal["view", "operate"]
 AdmissionMode = Literal["off", "degrade", "refuse"]
+MaskForm = Literal["polygon", "rle", "off"]
 Turn = Literal[0, 90, 180, 270]  # degrees clockwise
 
 
@@ -223,6 +224,8 @@ class PublisherConfig(Section, frozen=True):
     encoding: Encoding = "json"
     high_water_mark: Count = 1000
     outbox: Count = 1024
+    masks: MaskForm = "polygon"
+    max_masks: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     max_subscribers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
     wait_for_subscriber_s: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
     allow_plaintext: bool = False
@@ -339,10 +342,9 @@ def parse(text: str) -> Config:
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
         raw["admission"] = "off"
-    if isinstance(raw.get("gpu"), dict) and raw["gpu"].get("mps") is False:
-        raw["gpu"]["mps"] = "off"
-    if isinstance(raw.get("events"), dict) and raw["events"].get("journal") is False:
-        raw["events"]["journal"] = "off"
+    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks")):
+        if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
+            raw[section][key] = "off"
     for where, value in strings(raw):
         if _ENVIRONMENT.search(value) and not is_secret(where, raw, Config):
             raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")

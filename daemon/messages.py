@@ -34,6 +34,23 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
     epoch: Annotated[int, msgspec.Meta(ge=0)]
 
 
+class RunLengths(msgspec.Struct, frozen=True, gc=False):
+    """A mask as a bitmap in run lengths.
+
+    Attributes:
+        size: height and width of the bitmap, bits.
+        counts: lengths of runs of zeros and ones in turn, zeros first, down each column from the left one: the
+            uncompressed order of COCO.
+        origin: x and y in source pixels of the upper left corner of the first bit.
+        scale: source pixels for a bit, horizontally and vertically.
+    """
+
+    size: tuple[int, int]
+    counts: list[Annotated[int, msgspec.Meta(ge=0)]]
+    origin: tuple[float, float]
+    scale: tuple[float, float]
+
+
 class Detection(msgspec.Struct, frozen=True, gc=False):
     """One box.
 
@@ -45,6 +62,12 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
         velocity: of the centre of the track's box, x and y, pixels a second, to 0.01; absent without a `track_id`.
         age: ns of source time since the track began; likewise.
         track_label: the track's own label, by the votes of its boxes; likewise.
+        keypoints: x and y in pixels of the source's picture, to 0.01, and confidence, to 0.0001, of each point; absent
+            if the model finds none.
+        obb: the box at an angle: centre x and y, width and height in pixels of the source's picture, to 0.01, and the
+            angle in radians, to 0.0001, clockwise from the x axis to the width; absent if the model finds none.
+        mask: rings of x and y in pixels of the source's picture, to 0.1, or run lengths, as `publisher.masks` says;
+            absent if the model finds none, and beyond `publisher.max_masks`.
     """
 
     label: str
@@ -55,6 +78,9 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
     velocity: tuple[float, float] | msgspec.UnsetType = msgspec.UNSET
     age: int | msgspec.UnsetType = msgspec.UNSET
     track_label: str | msgspec.UnsetType = msgspec.UNSET
+    keypoints: list[tuple[float, float, float]] | msgspec.UnsetType = msgspec.UNSET
+    obb: tuple[float, float, float, float, float] | msgspec.UnsetType = msgspec.UNSET
+    mask: list[list[tuple[float, float]]] | RunLengths | msgspec.UnsetType = msgspec.UNSET
 
 
 class FrameClock(msgspec.Struct, frozen=True, gc=False):

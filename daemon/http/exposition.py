@@ -103,6 +103,11 @@ class Exposition(Collector):
             value=self._ledger.untracked,
         )
         yield CounterMetricFamily(
+            "lookout_masks_left_out",
+            "Masks that exceeded publisher.max_masks, not published.",
+            value=self._ledger.masks_left_out,
+        )
+        yield CounterMetricFamily(
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
         yield from self._events()

@@ -63,11 +63,12 @@ class Ledger:
         bad_boxes: number of implausible boxes that were removed.
         left_out: number of candidates beyond the detector's limit.
         untracked: number of boxes that began no track, because their source had too many.
+        masks_left_out: number of masks beyond `publisher.max_masks`.
     """
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
-        self.bad_boxes = self.left_out = self.untracked = 0
+        self.bad_boxes = self.left_out = self.untracked = self.masks_left_out = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
         self._gone: dict[str, int] = {}  # calls of `forget_removed` since, longest removed first
@@ -101,6 +102,10 @@ class Ledger:
     def add_untracked(self, count: int) -> None:
         with self._lock:
             self.untracked += count
+
+    def add_masks_left_out(self, count: int) -> None:
+        with self._lock:
+            self.masks_left_out += count
 
     def remove(self, source: str) -> None:
         """Note that a source is removed."""

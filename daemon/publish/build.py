@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import UNSET
 
 from daemon.clock import Clock
@@ -16,6 +17,7 @@ from daemon.messages import KINDS, Counts, Detection, Event, ImageSize, Latency,
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
+from daemon.publish.masks import MaskEncoder
 from daemon.publish.subscribers import matching
 from detectors.detections import Detections, no_tracks
 
@@ -99,21 +101,21 @@ class MessageBuilder:
                 self._index.pop(topic(kind, source), None)
 
 
-def boxes_of(results: Sequence[Result]) -> Iterator[list[Detection]]:
+def boxes_of(results: Sequence[Result], masks: MaskEncoder) -> Iterator[list[Detection]]:
     """The boxes of each frame as they are on the wire. Rounding all frames at once costs half as much."""
     for served, group in groupby(
         results, key=lambda result: result.served
     ):  # results of two models may follow each other
-        yield from _rounded([result.detections for result in group], served.labels)
+        yield from _rounded([result.detections for result in group], served.labels, masks)
 
 
-def _rounded(found: Sequence[Detections], labels: tuple[str, ...]) -> Iterator[list[Detection]]:
+def _rounded(found: Sequence[Detections], labels: tuple[str, ...], masks: MaskEncoder) -> Iterator[list[Detection]]:
     corners = np.round(np.concatenate([one.xyxy for one in found]).astype(np.float64), 2).tolist()
     confidences = np.round(np.concatenate([one.confidence for one in found]).astype(np.float64), 4).tolist()
     classes = np.concatenate([one.class_id for one in found])
     names = np.array(labels, object)[classes].tolist()
     columns = names, classes.tolist(), confidences, corners
-    boxes = map(Detection, *columns, *_track_columns(found, labels))
+    boxes = map(Detection, *columns, *_more_columns(found, _track_columns(found, labels), masks))
     for one in found:
         yield list(islice(boxes, len(one.confidence)))
 
@@ -134,3 +136,38 @@ def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list
         for column, absent in zip(columns, (None, UNSET, UNSET, UNSET)):
             column[place] = absent
     return columns
+
+
+def _more_columns(found: Sequence[Detections], tracks: list[list[Any]], masks: MaskEncoder) -> list[list[Any]]:
+    """The columns of tracks, and after them those of key points, boxes at an angle and masks where a frame has them."""
+    if all([one.keypoints is None and one.obb is None and one.masks is None for one in found]):  # noqa: C419 - a list costs less
+        return tracks
+    count = sum(len(one) for one in found)
+    return [
+        *(tracks or [[absent] * count for absent in (None, UNSET, UNSET, UNSET)]),
+        [row for one in found for row in _or_unset(one, None if one.keypoints is None else _points(one.keypoints))],
+        [row for one in found for row in _or_unset(one, None if one.obb is None else _at_an_angle(one.obb))],
+        masks.column(found),
+    ]
+
+
+def _or_unset(one: Detections, rows: list[Any] | None) -> list[Any]:
+    return [UNSET] * len(one) if rows is None else rows
+
+
+def _points(keypoints: npt.NDArray[np.float32]) -> list[list[list[float]]]:
+    """Rounded; zeros for a point that is nowhere, because JSON has no NaN."""
+    points = keypoints.astype(np.float64)
+    points[~np.isfinite(points).all(axis=2)] = 0
+    points[..., :2] = np.round(points[..., :2], 2)
+    points[..., 2] = np.round(points[..., 2], 4)
+    rows: list[list[list[float]]] = points.tolist()
+    return rows
+
+
+def _at_an_angle(obb: npt.NDArray[np.float32]) -> list[list[float]]:
+    rows = obb.astype(np.float64)
+    rows[:, :4] = np.round(rows[:, :4], 2)
+    rows[:, 4] = np.round(rows[:, 4], 4)
+    rounded: list[list[float]] = rows.tolist()
+    return rounded

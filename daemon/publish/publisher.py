@@ -12,6 +12,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.publish.build import MessageBuilder, boxes_of
+from daemon.publish.masks import MaskEncoder
 from daemon.publish.port import Sink
 from daemon.redact import scrub
 from daemon.system.runtime import Runtime
@@ -29,16 +30,25 @@ class Publisher(threading.Thread):
 
     Args:
         sinks: closed by this thread when it ends.
+        masks: encodes the masks of results.
         instance: id of the daemon's run.
 
     Attributes:
         has_subscribers: set while there is a subscription.
     """
 
-    def __init__(self, sinks: Sequence[Sink], outbox: Outbox, ledger: Ledger, instance: str, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        outbox: Outbox,
+        ledger: Ledger,
+        masks: MaskEncoder,
+        instance: str,
+        runtime: Runtime,
+    ) -> None:
         super().__init__(name="publisher", daemon=True)
         self._sinks, self._outbox, self._ledger, self._instance = sinks, outbox, ledger, instance
-        self._runtime, self._clock = runtime, runtime.clock
+        self._runtime, self._clock, self._masks = runtime, runtime.clock, masks
         self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
         self._ending = Stop()
@@ -108,7 +118,7 @@ class Publisher(threading.Thread):
         if not items or now - self._looked_ns >= _NEWCOMERS_NS:
             self._looked_ns = now
             self._look_for_newcomers()
-        boxes = boxes_of([item for item in items if isinstance(item, Result)])
+        boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks)
         sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
             for item in self._outbox.sending():

@@ -16,7 +16,7 @@ from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.stages import BoxFilter, FilterStage, Stage
-from detectors.detections import Detections, no_tracks, nothing
+from detectors.detections import Detections, Masks, no_tracks, nothing
 from tests.analytics.feed import LABELS, rules_of
 
 _SOURCES = ("street", "yard", "hall")
@@ -109,6 +109,29 @@ def test_a_source_does_not_see_the_others(make: Callable[[], Stage]) -> None:
         own = [number for number, frame in enumerate(frames) if frame.source == source]
         alone = make()([frames[number] for number in own], [found[number] for number in own])
         assert _rows(alone) == _rows([together[number] for number in own])
+
+
+def test_every_box_keeps_its_columns(make: Callable[[], Stage]) -> None:
+    """Key points, angle and mask stay with the box that they were found for."""
+    frames, plain = _batch(9, 5)
+    found = []
+    for one in plain:
+        corners = one.xyxy[:, :2]
+        points = np.column_stack((corners, one.confidence)).reshape(-1, 1, 3)
+        obb = np.column_stack((one.xyxy, one.confidence)).astype(np.float32)
+        bits = one.confidence.view(np.uint8).reshape(-1, 1, 4)
+        masks = Masks(bits, 32, (1.0, 2.0), (3.0, 4.0))
+        found.append(replace(one, keypoints=points.astype(np.float32), obb=obb, masks=masks))
+    results = make()(frames, found)
+    assert sum(map(len, results)) > 0
+    for one in results:
+        assert one.keypoints is not None
+        assert one.obb is not None
+        assert one.masks is not None
+        assert np.array_equal(one.keypoints[:, 0], np.column_stack((one.xyxy[:, :2], one.confidence)))
+        assert np.array_equal(one.obb, np.column_stack((one.xyxy, one.confidence)))
+        assert np.array_equal(one.masks.bits[:, 0], one.confidence.view(np.uint8).reshape(-1, 4))
+        assert (one.masks.width, one.masks.origin, one.masks.scale) == (32, (1.0, 2.0), (3.0, 4.0))
 
 
 def test_the_last_frame_of_a_source_that_is_removed_is_filtered() -> None:

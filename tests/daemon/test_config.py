@@ -39,6 +39,8 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD + "events: {max_rows: 0}\n", "events.max_rows", "between 1 and 10000000, not 0"),
         (GOOD + "events: {max_age_days: 0}\n", "events.max_age_days", "above 0"),
         (GOOD + "events: {counts_interval_s: 0}\n", "events.counts_interval_s", "between 0.1 and 3600, not 0"),
+        (GOOD + "publisher: {masks: x}\n", "publisher.masks", "must be one of off, polygon, rle, not 'x'"),
+        (GOOD + "publisher: {max_masks: 0}\n", "publisher.max_masks", "between 1 and 10000, not 0"),
         (GOOD + "events: {file: x}\n", "events", "unknown key `file`"),
         (GOOD + "events: {snapshots: {max_mib: 5}}\n", "events.snapshots", "folder"),
         (GOOD.replace("synthetic", "synthetic, fps: 5e-324"), "sources[0].fps", "between 0.001 and 1000"),
@@ -178,6 +180,12 @@ def _same_defaults(kind: Any, shown: dict[str, object], but: tuple[str, ...]) ->
         else:
             plain = list(default) if isinstance(default, tuple) else default
             assert shown[field.name] == plain, f"{kind.__name__}.{field.name}"
+
+
+def test_a_plain_off_is_no_boolean() -> None:
+    text = GOOD + "publisher: {masks: off}\nevents: {journal: off}\ngpu: {mps: off}\nadmission: off\n"
+    parsed = config.parse(text)
+    assert (parsed.publisher.masks, parsed.events.journal, parsed.gpu.mps, parsed.admission) == ("off",) * 4
 
 
 def test_admission_and_lossless_exclude_each_other() -> None:

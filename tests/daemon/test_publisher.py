@@ -17,6 +17,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.publish.curve import new_pair
+from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from detectors import detections as found
@@ -37,7 +38,8 @@ class Bench:
         clock = SystemClock()
         runtime = runtime_of(clock, self.failures.append)
         self.sink = ZeroMqSink(config, clock)
-        self.publisher = Publisher([self.sink], self.outbox, self.ledger, "run-1", runtime)
+        masks = MaskEncoder(config.masks, config.max_masks, self.ledger)
+        self.publisher = Publisher([self.sink], self.outbox, self.ledger, masks, "run-1", runtime)
 
     def result(self, seq: int, source: str = "cam") -> Result:
         self.ledger.captured(source)

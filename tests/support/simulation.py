@@ -22,6 +22,7 @@ from daemon.pipeline.board import BoardRules, FrameBoard
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.port import Source
@@ -69,7 +70,8 @@ class Simulation:
         outbox = Outbox(_OUTBOX, self.ledger, lossless=depth is not None)
         endpoint = PublisherConfig(endpoint="tcp://127.0.0.1:*")
         runtime = runtime_of(self.clock)
-        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, "run", runtime)
+        masks = MaskEncoder("off", 1, self.ledger)
+        self._publisher = Publisher([ZeroMqSink(endpoint, self.clock)], outbox, self.ledger, masks, "run", runtime)
         board = FrameBoard(self.ids, self.ledger, self.clock, BoardRules(depth=depth, max_age_ns=10**9))
         # The start time does not matter; `service` moves the clock.
         detector = FakeDetector(Options(Path("none"), max_batch=max_batch), 1.0, self._serve)

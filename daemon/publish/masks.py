@@ -1,0 +1,77 @@
+"""Masks as they are on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+import structlog
+from msgspec import UNSET
+
+from daemon.config import MaskForm
+from daemon.messages import RunLengths
+from daemon.pipeline.ledger import Ledger
+from detectors.detections import Detections, Masks
+
+log = structlog.get_logger(__name__)
+Bitmap = npt.NDArray[np.uint8]
+
+
+class MaskEncoder:
+    """Encodes the masks of each picture, the strongest first, and counts those beyond the limit.
+
+    Args:
+        most: masks of a picture.
+        ledger: has the count.
+    """
+
+    def __init__(self, form: MaskForm, most: int, ledger: Ledger) -> None:
+        self._form, self._most, self._ledger = form, most, ledger
+
+    def column(self, found: Sequence[Detections]) -> list[Any]:
+        """The masks of all boxes; UNSET for a box without one."""
+        column: list[Any] = []
+        for one in found:
+            masks = [] if one.masks is None or self._form == "off" else self._encoded(one.masks)
+            column += masks
+            column += [UNSET] * (len(one) - len(masks))
+        return column
+
+    def _encoded(self, masks: Masks) -> list[Any]:
+        if (beyond := len(masks.bits) - self._most) > 0:
+            if self._ledger.masks_left_out == 0:
+                log.warning("a picture has more masks than publisher.max_masks: the weakest are left out")
+            self._ledger.add_masks_left_out(beyond)
+        bitmaps = np.unpackbits(masks.bits[: self._most], axis=2, count=masks.width)
+        if self._form == "rle":
+            return [run_lengths(bitmap, masks) for bitmap in bitmaps]
+        return [polygons(bitmap, masks) for bitmap in bitmaps]
+
+
+def polygons(bitmap: Bitmap, masks: Masks) -> list[list[list[float]]]:
+    """The outer rings of a mask, through the centres of its outermost bits, in source pixels to 0.1.
+
+    A part without an area has fewer than three points, and is left out.
+    """
+    rings = cv2.findContours(bitmap, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]
+    return [np.round((ring[:, 0] + 0.5) * masks.scale + masks.origin, 1).tolist() for ring in rings if len(ring) > 2]
+
+
+def run_lengths(bitmap: Bitmap, masks: Masks) -> RunLengths:
+    """The bits down each column, as COCO counts them: zeros, ones, zeros, and so on."""
+    flat = bitmap.ravel(order="F")
+    turns = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    counts: list[int] = np.diff(turns, prepend=0, append=len(flat)).tolist()
+    if len(flat) and flat[0]:
+        counts.insert(0, 0)
+    height, width = bitmap.shape
+    (x, y), (across, down) = masks.origin, masks.scale
+    return RunLengths((height, width), counts, (_plain(x, 2), _plain(y, 2)), (_plain(across, 6), _plain(down, 6)))
+
+
+def _plain(value: float, digits: int) -> float:
+    """Rounded; no number of numpy's, which msgspec does not encode."""
+    return round(float(value), digits)
