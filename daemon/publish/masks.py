@@ -24,12 +24,12 @@ class MaskEncoder:
     """Encodes the masks of each picture, the strongest first, and counts those beyond the limit.
 
     Args:
-        most: masks of a picture.
+        limit: masks of a picture.
         ledger: has the count.
     """
 
-    def __init__(self, form: MaskForm, most: int, ledger: Ledger) -> None:
-        self._form, self._most, self._ledger = form, most, ledger
+    def __init__(self, form: MaskForm, limit: int, ledger: Ledger) -> None:
+        self._form, self._limit, self._ledger = form, limit, ledger
 
     def column(self, found: Sequence[Detections]) -> list[Any]:
         """The masks of all boxes; UNSET for a box without one."""
@@ -41,11 +41,11 @@ class MaskEncoder:
         return column
 
     def _encoded(self, masks: Masks) -> list[Any]:
-        if (beyond := len(masks.bits) - self._most) > 0:
+        if (beyond := len(masks.bits) - self._limit) > 0:
             if self._ledger.masks_left_out == 0:
                 log.warning("a picture has more masks than publisher.max_masks: the weakest are left out")
             self._ledger.add_masks_left_out(beyond)
-        bitmaps = np.unpackbits(masks.bits[: self._most], axis=2, count=masks.width)
+        bitmaps = np.unpackbits(masks.bits[: self._limit], axis=2, count=masks.width)
         if self._form == "rle":
             return [run_lengths(bitmap, masks) for bitmap in bitmaps]
         return [polygons(bitmap, masks) for bitmap in bitmaps]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from daemon.client import Subscriber
 from daemon.clock import SystemClock
 from daemon.config import CurveConfig, PublisherConfig
 from daemon.errors import ConfigError
-from daemon.messages import Detections, FrameClock, Model, Status
+from daemon.messages import Detections, FrameClock, Model, RunLengths, Status
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
@@ -73,6 +74,28 @@ def test_a_result_arrives_as_a_message(bench: Bench) -> None:
     assert detection.box == (1.23, 2.0, 3.0, 4.0)
     assert message.latency.wait == 10
     assert message.latency.total > 10
+
+
+def test_masks_arrive_as_configured() -> None:
+    bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*", encoding="msgpack", masks="rle", max_masks=1))
+    masks = found.Masks(np.array([[[0x60], [0x60]]] * 2, np.uint8), 4, (8.0, 0.0), (4.0, 4.0))
+    boxes = found.Detections(
+        np.zeros((2, 4), np.float32), np.array([0.9, 0.8], np.float32), np.zeros(2, np.int32), masks=masks
+    )
+    bench.publisher.start()
+    try:
+        with Subscriber(bench.sink.endpoint, sources=["cam"]) as subscriber:
+            assert bench.publisher.has_subscribers.wait(30)
+            bench.outbox.put([msgspec.structs.replace(bench.result(0), detections=boxes)])
+            message = subscriber.receive(30)
+    finally:
+        bench.publisher.stop(5)
+    assert isinstance(message, Detections)
+    strong, weak = message.detections
+    assert strong.mask == RunLengths((2, 4), [2, 4, 2], (8.0, 0.0), (4.0, 4.0))
+    assert weak.mask is msgspec.UNSET
+    assert bench.ledger.masks_left_out == 1
+    assert bench.failures == []
 
 
 def test_a_reason_tells_no_password(bench: Bench) -> None:
