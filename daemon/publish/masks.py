@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import cv2
@@ -17,7 +18,7 @@ from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections, Masks
 
 log = structlog.get_logger(__name__)
-Bitmap = npt.NDArray[np.uint8]
+Bits = npt.NDArray[np.uint8]
 
 
 class MaskEncoder:
@@ -48,19 +49,24 @@ class MaskEncoder:
         bitmaps = np.unpackbits(masks.bits[: self._limit], axis=2, count=masks.width)
         if self._form == "rle":
             return [run_lengths(bitmap, masks) for bitmap in bitmaps]
-        return [polygons(bitmap, masks) for bitmap in bitmaps]
+        return polygons(bitmaps, masks)
 
 
-def polygons(bitmap: Bitmap, masks: Masks) -> list[list[list[float]]]:
-    """The outer rings of a mask, through the centres of its outermost bits, in source pixels to 0.1.
+def polygons(bitmaps: Bits, masks: Masks) -> list[list[list[list[float]]]]:
+    """The outer rings of each mask, through the centres of its outermost bits, in source pixels to 0.1.
 
-    A part without an area has fewer than three points, and is left out.
+    A part without an area has fewer than three points, and is left out. Rounding all rings at once costs less.
     """
-    rings = cv2.findContours(bitmap, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0]
-    return [np.round((ring[:, 0] + 0.5) * masks.scale + masks.origin, 1).tolist() for ring in rings if len(ring) > 2]
+    rings = [
+        [ring for ring in cv2.findContours(bitmap, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)[0] if len(ring) > 2]
+        for bitmap in bitmaps
+    ]
+    flat = [np.empty((0, 1, 2), np.int32), *(ring for outline in rings for ring in outline)]
+    points = iter(np.round((np.concatenate(flat)[:, 0] + 0.5) * masks.scale + masks.origin, 1).tolist())
+    return [[list(islice(points, len(ring))) for ring in outline] for outline in rings]
 
 
-def run_lengths(bitmap: Bitmap, masks: Masks) -> RunLengths:
+def run_lengths(bitmap: Bits, masks: Masks) -> RunLengths:
     """The bits down each column, as COCO counts them: zeros, ones, zeros, and so on."""
     flat = bitmap.ravel(order="F")
     turns = np.flatnonzero(flat[1:] != flat[:-1]) + 1
