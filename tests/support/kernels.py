@@ -18,6 +18,7 @@ from detectors.detections import Detections, plausible
 from detectors.heads.layout import ModelFacts
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
+from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
@@ -411,6 +412,7 @@ def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed
     size, strides = more.pop("size", 160), more.pop("strides", (8, 16, 32))
     raw, classes = random_output(np.random.default_rng(seed), head, 3, size, strides)
     reference = recognise(ModelFacts([("out", raw.shape)], (size, size), {}), head)
+    assert isinstance(reference, RowHead)
     boxes = [fit(*shape, reference.spec) for shape in ((640, 360), (100, 300), (160, 160))]
     task = Task(raw, head, classes, reference.spec, boxes, wanted, **more)
     total = 0

@@ -18,6 +18,9 @@ from detectors.port import Precision
 @click.option("--images", type=click.Path(path_type=Path), help="Folder of the photos.")
 @click.option("--annotations", type=click.Path(path_type=Path), help="COCO ground truth, JSON.")
 @click.option("--mot", type=click.Path(path_type=Path), help="Sequences in MOTChallenge's layout, for the tracker.")
+@click.option(
+    "--classify", type=click.Path(path_type=Path), help="Pictures for a classifier: a folder for each class, or a CSV."
+)
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
@@ -35,6 +38,7 @@ def evaluate(
     images: Path | None,
     annotations: Path | None,
     mot: Path | None,
+    classify: Path | None,
     drop: str,
     labels: str | None,
     backend: str,
@@ -49,8 +53,8 @@ def evaluate(
     json_file: Path | None,
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses. With --mot: how well the tracker
-    follows pedestrians, in boxes of det.txt, or of the model over img1."""
-    from daemon.commands.report.tables import evaluation, tracking_scores, write_json
+    follows pedestrians, in boxes of det.txt, or of the model over img1. With --classify: top-1 and top-5 accuracy."""
+    from daemon.commands.report.tables import classification, evaluation, tracking_scores, write_json
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend, open_detector
@@ -61,6 +65,7 @@ def evaluate(
             raise click.UsageError("Missing option '--model'.")
         options = Options(
             model,
+            head="classify" if classify else "auto",
             labels=labels,
             wanted=PostprocessParams(threshold, iou, max_detections, multi_label=multi_label),
             precision=cast("Precision", precision),
@@ -81,10 +86,20 @@ def evaluate(
             tracking_scores(scores)
             write_json(json_file, scores)
             return 0
+        if classify is not None:
+            from calibration.classification import evaluate as run_classify
+            from calibration.classification import labelled
+
+            pairs = labelled(classify)
+            detector = opened.enter_context(closing(open_model(0.0, multi_label=False)))
+            accuracy = run_classify(detector, pairs)
+            classification(accuracy, detector.info)
+            write_json(json_file, accuracy)
+            return 0
         from calibration.coco import evaluate as run_evaluate
 
         if images is None or annotations is None:
-            raise click.UsageError("give --images and --annotations, or --mot")
+            raise click.UsageError("give --images and --annotations, or --mot, or --classify")
         threshold = 0.001 if confidence is None else confidence
         detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
         result = run_evaluate(detector, images, annotations)

@@ -17,6 +17,7 @@ from detectors.port import ModelInfo
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from calibration.classification import Classification
     from calibration.coco import Evaluation
     from daemon.commands.mot import MotScores
 
@@ -66,6 +67,17 @@ def tracking_scores(found: MotScores) -> None:
     """Print the result of `lookout evaluate --mot`."""
     rows = [(name, *map(str, (one.hota, one.idf1, one.mota, one.switches))) for name, one in found.sequences.items()]
     show(Table("Tracks", ("sequence", "HOTA", "IDF1", "MOTA", "switches"), rows))
+
+
+def classification(found: Classification, model: ModelInfo) -> None:
+    """Print the result of `lookout evaluate --classify`."""
+    worst_first = sorted(found.classes.items(), key=lambda row: row[1].top1)
+    rows = [("all", str(found.pictures), f"{found.top1:.4f}", f"{found.top5:.4f}")]
+    rows += [(name, str(one.pictures), f"{one.top1:.4f}", f"{one.top5:.4f}") for name, one in worst_first]
+    title = f"{model.name} {model.digest} on {model.backend}, {model.precision}"
+    show(Table(title, ("class, the worst first", "pictures", "top-1", "top-5"), rows))
+    if found.unreadable:
+        print_line(f"{len(found.unreadable)} files are not pictures, {found.unreadable[0]} among them")
 
 
 def evaluation(result: Evaluation, model: ModelInfo) -> None:
