@@ -117,7 +117,7 @@ def test_models_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert says in _one_line(capsys)
     models = {
         "head not recognised": _model(tmp_path / "a", ["b", 3, 64, 64], ["b", 10, 10]),
-        "task is 'pose'": _model(tmp_path / "b", ["b", 3, 64, 64], ["b", 56, 84], task="pose"),
+        "task is 'depth'": _model(tmp_path / "b", ["b", 3, 64, 64], ["b", 56, 84], task="depth"),
         "one float input": _model(tmp_path / "c", ["b", 64], ["b", 84, 84]),
         "input size is dynamic": _model(tmp_path / "d", ["b", 3, "h", "w"], ["b", 84, 84]),
         "is not a list of labels": _model(tmp_path / "e", ["b", 3, 64, 64], ["b", 84, 84], names="oops("),
