@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +12,10 @@ import numpy.typing as npt
 SMALLEST, LARGEST = 40, 400
 
 
+@lru_cache(maxsize=256)
 def picture(number: int) -> npt.NDArray[np.uint8]:
     """A picture of smooth blobs, rectangles and noise, (h, w, 3) BGR; each side has 40 to 400 pixels.
+    It is kept, so it cannot be written to.
 
     RandomState never changes between versions of numpy, and the rest is sums and products, which all machines round
     alike.
@@ -32,7 +35,9 @@ def picture(number: int) -> npt.NDArray[np.uint8]:
         right, bottom = random.randint(left + 4, width + 1), random.randint(top + 4, height + 1)
         canvas[top:bottom, left:right] = random.uniform(0, 255, 3) * 0.7 + canvas[top:bottom, left:right] * 0.3
     canvas += random.uniform(-1, 1, canvas.shape) * random.uniform(4, 14)
-    return np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
+    pixels = np.clip(np.rint(canvas), 0, 255).astype(np.uint8)
+    pixels.flags.writeable = False
+    return pixels
 
 
 def digest(pictures: Iterable[npt.NDArray[np.uint8]]) -> str:
