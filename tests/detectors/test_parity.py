@@ -20,7 +20,7 @@ from tests.frameworks.inputs import Floats
 from tests.frameworks.runtime import Session
 from tests.support.pictures import picture
 
-pytestmark = pytest.mark.slow(2)  # onnxruntime 1.20 cannot open or run three of the files
+pytestmark = pytest.mark.slow(2)  # onnxruntime 1.20 cannot run all of the files
 FOLDER = Path(__file__).parents[1] / "data" / "heads"
 FILES = sorted(path.stem for path in FOLDER.glob("*.onnx"))
 WANTED = PostprocessParams(0.25, 0.45, 300)

@@ -11,7 +11,7 @@ import pytest
 from tests.frameworks.expected import FINELY_MASKED, MASKED, PICTURES, load
 from tests.support.pictures import digest, picture
 
-pytestmark = pytest.mark.slow(2)  # onnxruntime 1.20 cannot open or run three of the files
+pytestmark = pytest.mark.slow(2)  # onnxruntime 1.20 cannot run all of the files
 HEADS = Path(__file__).resolve().parents[1] / "data/heads"
 RESULTS = sorted(HEADS.glob("*.npz"))
 
