@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +10,11 @@ import pytest
 
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
-from detectors.heads.layout import Head, ModelFacts
-from detectors.heads.recognise import recognise
 from detectors.letterbox import fit, preprocess
 from detectors.port import HostImage, Options, PostprocessParams
 from tests.frameworks.expected import MASKED, PICTURES, Expected, load
 from tests.frameworks.inputs import Floats
-from tests.frameworks.runtime import Session
+from tests.frameworks.runtime import Session, head_of, named
 from tests.support.pictures import picture
 
 pytestmark = pytest.mark.slow(2)  # onnxruntime 1.20 cannot run all of the files
@@ -30,14 +27,14 @@ WANTED = PostprocessParams(0.25, 0.45, 300)
 def test_a_head_finds_what_its_framework_finds(name: str) -> None:
     """On the input that the framework computes. Pictures where a result hangs on rounding are left out."""
     expected, session = load(FOLDER / f"{name}.npz"), Session(FOLDER / f"{name}.onnx")
-    head = _head(session, expected)
+    head = head_of(session, expected)
     compared = 0
     for number in np.flatnonzero(expected.sure):
         pixels = picture(int(number))
         height, width = pixels.shape[:2]
         planes = expected.placing.planes(pixels)[None]
         further = [np.array([[width, height]], np.int64)] if head.constants else []
-        outputs = _named(session, planes, further)
+        outputs = named(session, planes, further)
         if head.constants:  # the framework's boxes are of this size; ours are of the input
             scale = [expected.placing.width / width, expected.placing.height / height] * 2
             outputs["boxes"] = outputs["boxes"] * np.array(scale, np.float32)
@@ -54,7 +51,7 @@ def test_a_head_finds_what_its_framework_finds(name: str) -> None:
 def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> None:
     """The whole path on the CPU: its input is that of the reference but for rounding, its boxes are the head's."""
     expected, session = load(FOLDER / f"{name}.npz"), Session(FOLDER / f"{name}.onnx")
-    head, size = _head(session, expected), (expected.placing.width, expected.placing.height)
+    head, size = head_of(session, expected), (expected.placing.width, expected.placing.height)
     (tmp_path / "labels.txt").write_text("".join(f"class {number}\n" for number in range(head.classes or 5)))
     options = Options(
         FOLDER / f"{name}.onnx",
@@ -72,28 +69,13 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
         pixels = picture(number)
         planes = lane.preprocess([HostImage(pixels)]).copy()
         assert np.abs(planes[0] - preprocess(pixels, head.spec)).max() < 2 * max(head.spec.scale)
-        outputs = _named(session, planes, [row[None] for row in head.constants.values()])
+        outputs = named(session, planes, [row[None] for row in head.constants.values()])
         wanted = head.detections(outputs, fit(pixels.shape[1], pixels.shape[0], head.spec), WANTED)
         (found,), _ = lane.detect([HostImage(pixels)])
         np.testing.assert_allclose(found.xyxy, wanted.xyxy, atol=0.01)
         assert found.class_id.tolist() == wanted.class_id.tolist()
     lane.close()
     detector.close()
-
-
-def _head(session: Session, expected: Expected) -> Head:
-    size = expected.placing.width, expected.placing.height
-    planes = np.zeros((1, 3, size[1], size[0]), np.float32)
-    further = session.inputs[1:]
-    outputs = _named(session, planes, [np.array([size], np.int64)] * len(further))
-    shapes = [(output, (1, *array.shape)) for output, array in outputs.items()]
-    override = "classify" if "x1" not in expected.facts["columns"] else "auto"
-    return recognise(ModelFacts(shapes, size, session.metadata, further), override)
-
-
-def _named(session: Session, planes: Floats, further: list[npt.NDArray[Any]]) -> dict[str, Floats]:
-    names = session.outputs
-    return {name: np.asarray(array[0], np.float32) for name, array in zip(names, session.run(planes, *further))}
 
 
 def _scores(rows: Floats, expected: Expected) -> Floats:

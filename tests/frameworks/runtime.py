@@ -11,7 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from tests.frameworks.expected import PICTURES
+from detectors.heads.layout import Head, ModelFacts
+from detectors.heads.recognise import recognise
+from tests.frameworks.expected import PICTURES, Expected
 from tests.frameworks.inputs import Floats, Placing
 from tests.support.pictures import picture
 
@@ -48,6 +50,23 @@ class Session:
     def run(self, *given: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         outputs: list[npt.NDArray[Any]] = self._session.run(None, dict(zip(self.inputs, given)))
         return outputs
+
+
+def head_of(session: Session, expected: Expected) -> Head:
+    """The head of a model, from what its file says."""
+    size = expected.placing.width, expected.placing.height
+    planes = np.zeros((1, 3, size[1], size[0]), np.float32)
+    further = session.inputs[1:]
+    outputs = named(session, planes, [np.array([size], np.int64)] * len(further))
+    shapes = [(output, (1, *array.shape)) for output, array in outputs.items()]
+    override = "classify" if "x1" not in expected.facts["columns"] else "auto"
+    return recognise(ModelFacts(shapes, size, session.metadata, further), override)
+
+
+def named(session: Session, planes: Floats, further: list[npt.NDArray[Any]]) -> dict[str, Floats]:
+    """The outputs for one picture, by name."""
+    names = session.outputs
+    return {name: np.asarray(array[0], np.float32) for name, array in zip(names, session.run(planes, *further))}
 
 
 def pictures(placing: Placing) -> Iterator[tuple[npt.NDArray[np.uint8], Floats]]:
