@@ -4,7 +4,8 @@
     python -m tests.gpu --data DIR --cache DIR --out DIR --level 3 --only heads swap precisions placement
 
 DIR of --data has real models, clips and photos (`LOOKOUT_TEST_DATA`). Logs go to --out, a table comes last. The second
-line builds some eighty engines, most of them tiny, minutes each at level 3 without cached timings; it was not run completely on a GPU.
+line builds some twenty engines, minutes each at level 3 without cached timings, and sixty tiny ones; it was not run
+completely on a GPU.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import structlog
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.matching import iou_matrix
-from detectors.port import HostImage, Options, PostprocessParams
+from detectors.port import HostImage, Options, PostprocessParams, Precision
 from detectors.trt.detector import TrtDetector
 from tests.frameworks.expected import load
 from tests.frameworks.runtime import Session, head_of
@@ -102,7 +102,7 @@ def main() -> int:
                 agreement = _compare(name, precision, args)
                 good = precision != "fp32" or (agreement.boxes and agreement.found >= _REQUIRED * agreement.boxes)
                 result = f"{agreement}{'' if good else ' (!)'}"
-            except Exception:
+            except Exception:  # noqa: BLE001 - the other models are compared
                 traceback.print_exc()
                 good, result = False, f"failed: {traceback.format_exc().strip().splitlines()[-1][:120]} (!)"
             met &= bool(good)
@@ -113,7 +113,7 @@ def main() -> int:
     return int(not met)
 
 
-def _compare(name: str, precision: str, args: argparse.Namespace) -> Agreement:
+def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agreement:
     path, expected = _FOLDER / f"{name}.onnx", load(_FOLDER / f"{name}.npz")
     session = Session(path)
     head = head_of(session, expected)
@@ -127,14 +127,18 @@ def _compare(name: str, precision: str, args: argparse.Namespace) -> Agreement:
     )
     there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.level, cache=args.cache)
     agreement = Agreement()
-    with closing(CpuDetector(here)) as cpu, closing(TrtDetector(there)) as gpu:
-        with closing(cpu.lane()) as one, closing(gpu.lane()) as other:
-            size = gpu.info.max_batch
-            for begin in range(0, _PICTURES, size):
-                images = [HostImage(picture(number)) for number in range(begin, begin + size)]
-                found, _ = other.detect(images)
-                for image, seen in zip(images, found):
-                    agreement.add(one.detect([image])[0][0], seen)
+    with (
+        closing(CpuDetector(here)) as cpu,
+        closing(TrtDetector(there)) as gpu,
+        closing(cpu.lane()) as one,
+        closing(gpu.lane()) as other,
+    ):
+        size = gpu.info.max_batch
+        for begin in range(0, _PICTURES, size):
+            images = [HostImage(picture(number)) for number in range(begin, begin + size)]
+            found, _ = other.detect(images)
+            for image, seen in zip(images, found):
+                agreement.add(one.detect([image])[0][0], seen)
     return agreement
 
 
