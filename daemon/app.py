@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import structlog
@@ -19,6 +19,8 @@ from daemon.analytics.journal import Journal, journal_path
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
+from daemon.classification.opening import OpenClassifier, open_classifiers
+from daemon.classification.second_stage import SecondStage, WithAttributes
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.control.admission import UNKNOWN_FPS, Admission
@@ -26,7 +28,13 @@ from daemon.control.capacity import measure_detector
 from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
-from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
+from daemon.control.plan import (
+    PROCESS_BYTES,
+    classifier_options,
+    decoder_backend_of,
+    options_of,
+    planned_processes,
+)
 from daemon.control.reload import Change, defaults_of
 from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
@@ -55,12 +63,13 @@ from daemon.system.mps import Mps
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
-from detectors.factory import gpus, open_detector, passed_over
+from detectors.factory import gpus, open_classifier, open_detector, passed_over
 from detectors.port import Detector, DetectorError, HostImage, ModelInfo
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
     from daemon.http.server import HttpServer
+    from detectors.factory import Backend
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -69,7 +78,7 @@ CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its reco
 _POLL_S = 0.05
 
 # Deadlines of the steps of `stop`, as shares of its time limit.
-_SOURCES_END, _LANES_END, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.75, 0.8, 0.85
+_SOURCES_END, _LANES_END, _CLASSIFIED, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.7, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
 FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
@@ -82,6 +91,7 @@ class App:
         stop: ends the daemon when it is set; the constructor stops waiting then, too.
         limits: time limits of all waits.
         open_detector: opens the model; replaced by tests.
+        open_classifier: opens the model of a classifier; replaced by tests.
         make_source: makes a source; replaced by tests and benchmarks. Capture processes get it pickled.
         find_hardware: finds the GPU's decoder; replaced by tests.
         open_probe: opens the probe of the GPUs; replaced by tests.
@@ -110,6 +120,7 @@ class App:
         clock: Clock | None = None,
         limits: Limits | None = None,
         open_detector: OpenDetector = open_detector,
+        open_classifier: OpenClassifier = open_classifier,
         make_source: MakeSource = make_source,
         find_hardware: FindHardware = decoder_backend_of,
         open_probe: OpenProbe = open_gpu_probe,
@@ -130,6 +141,7 @@ class App:
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self._http: HttpServer | None = None
         self._mps: Mps | None = None
+        self._open_classifier = open_classifier
         with ExitStack() as undo:
             self._build(undo, open_detector, make_source, find_hardware, sinks)
             undo.pop_all()
@@ -164,8 +176,12 @@ class App:
         undo.callback(closing.close)
         board = self._make_board(detector.info)
         self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
-        analytics.check(config, detector.info.labels)
-        pipeline = Pipeline(board, self._outbox, self.ledger, self._runtime, self._observers(), analytics)
+        self.second = self._open_second_stage(undo, detector.info)
+        stages = WithAttributes(analytics, self.second)
+        stages.check(config, detector.info.labels)
+        followers = [self.second] if config.classifiers else []
+        parts = (board, self._outbox, self.ledger, self._runtime)
+        pipeline = Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -243,6 +259,7 @@ class App:
         self._log_model()
         self.health.watchdog.start()
         self._lanes.start(self._stop)
+        self.second.start()
         self.publisher.start()
         for store in self._stores:
             store.start()
@@ -309,6 +326,10 @@ class App:
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
         self._board.abandon()
+        self.second.stop()
+        for classifier in self.second.classifiers:
+            if classifier.is_alive():
+                classifier.join(left(_CLASSIFIED))
         self.events.flush()
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
@@ -345,6 +366,7 @@ class App:
         if not self._lanes.join(self._limits.close):
             log.warning("the detector is left open: a lane is still inside it")
         rest: list[Callable[[], object]] = [self.sources.close]
+        rest += [row.close for row in self.second.classifiers if not row.is_alive()]
         if not self.sources.threads:
             rest.append(self.sources.decoder_pool.close)
         if self._mps:
@@ -367,7 +389,8 @@ class App:
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 
     def _log_overdue_threads(self) -> None:
-        parts = (*self.sources.threads, *self._lanes.threads, self.publisher, self.monitor, self.changes, *self._stores)
+        ours = (self.publisher, self.monitor, self.changes, *self._stores, *self.second.classifiers)
+        parts = (*self.sources.threads, *self._lanes.threads, *ours)
         overdue = [thread.name for thread in parts if thread.is_alive()]
         if overdue:
             log.warning("left behind: still blocked after the time to stop", threads=overdue)
@@ -400,6 +423,18 @@ class App:
             limit,
             lambda: DetectorError(f"model {model.path} did not open within {limit:g} s; see model.open_timeout_s"),
         )
+
+    def _open_second_stage(self, undo: ExitStack, model: ModelInfo) -> SecondStage:
+        """Open the classifiers, on the backend of the model."""
+        config, backend = self._config, cast("Backend", model.backend)
+        jobs = [(row.name, classifier_options(config, row)) for row in config.classifiers]
+        opened = self._in_time(
+            undo, "opening classifiers", lambda: open_classifiers(self._open_classifier, backend, jobs)
+        )
+        second = SecondStage(config, opened, self.health.degrade, self._runtime)
+        for classifier in second.classifiers:
+            undo.callback(classifier.close)
+        return second
 
     def _log_model(self) -> None:
         info = self.model
@@ -452,6 +487,7 @@ class App:
             ProcessProbe(lambda: self.pids),
             GpuReader(lambda: self._open_probe(lambda: self.pids), self._clock),
             instance,
+            self.second.metrics,
         )
         return Monitor(
             self._config.monitor,
@@ -522,6 +558,7 @@ class App:
             report=lambda: self.monitor.last,
             refused=lambda: access.refused,
             events=self.events,
+            classifiers=self.second.metrics,
         )
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None

@@ -73,6 +73,25 @@ class TrackingConfig(Section, frozen=True):
     groups: list[list[str]] = []
 
 
+class ClassifierConfig(Section, frozen=True, kw_only=True):
+    name: SourceId
+    path: Path
+    labels: str | None = None
+    wanted: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(name="for")
+    fit: Literal["stretch", "letterbox", "cover"] = "stretch"
+    min_px: Pixels = 48
+    pad: Unit = 0.1
+    attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 5
+    agree: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.6
+    threshold: Unit = 0.8
+    area_growth: Annotated[float, msgspec.Meta(ge=0.01, le=100)] | None = 0.2
+    every_s: Seconds | None = None
+    max_batch: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16
+    max_pending: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
+    threads: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 1
+    precision: Precision = "auto"
+
+
 class SourceTracking(Section, frozen=True):
     """A source's own settings; None for those of `tracking`."""
 
@@ -294,6 +313,7 @@ class Config(Section, frozen=True):
     reconnect: ReconnectConfig = ReconnectConfig()
     board: BoardConfig = BoardConfig()
     tracking: TrackingConfig = TrackingConfig()
+    classifiers: list[ClassifierConfig] = []
     publisher: PublisherConfig = PublisherConfig()
     monitor: MonitorConfig = MonitorConfig()
     events: EventsConfig = EventsConfig()
@@ -384,6 +404,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     if config.admission != "off" and config.board.mode == "lossless":
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_groups(config.tracking)
+    _check_classifiers(config)
     _check_publisher(config.publisher)
     if not config.events.journal:
         raise ConfigError("events.journal: is empty: write auto, off, or the name of a file")
@@ -398,6 +419,20 @@ def _check_groups(tracking: TrackingConfig) -> None:
             if label in seen:
                 raise ConfigError(f"tracking.groups[{index}]: {label!r} is named twice; a label has one group")
             seen.add(label)
+
+
+def _check_classifiers(config: Config) -> None:
+    names: set[str] = set()
+    for index, row in enumerate(config.classifiers):
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", row.name):
+            raise ConfigError(
+                f"classifiers[{index}].name: {row.name!r} may hold letters, digits, '_', '.' and '-' only"
+            )
+        if row.name in names:
+            raise ConfigError(f"classifiers[{index}].name: {row.name!r} is used twice; each classifier needs its own")
+        names.add(row.name)
+    if names and config.active and all(config.tracking_of(source) is None for source in config.active):
+        raise ConfigError("classifiers: attributes belong to tracks, and no source is tracked; set tracking.enabled")
 
 
 def _check_source(source: SourceConfig, where: str) -> None:
@@ -472,9 +507,9 @@ def _anchor(config: Config, folder: Path) -> Config:
     def at(path: Path | None) -> Path | None:
         return None if path is None else _absolute(folder, path)
 
-    labels = config.model.labels
-    if labels not in (None, "coco"):
-        labels = str(_absolute(folder, Path(str(labels))))
+    def labels_at(labels: str | None) -> str | None:
+        return labels if labels in (None, "coco") else str(_absolute(folder, Path(str(labels))))
+
     events = config.events
     if events.journal not in ("auto", "off"):
         events = msgspec.structs.replace(events, journal=str(_absolute(folder, Path(events.journal))))
@@ -490,8 +525,15 @@ def _anchor(config: Config, folder: Path) -> Config:
     return msgspec.structs.replace(
         config,
         model=msgspec.structs.replace(
-            config.model, path=_absolute(folder, config.model.path), labels=labels, cache=at(config.model.cache)
+            config.model,
+            path=_absolute(folder, config.model.path),
+            labels=labels_at(config.model.labels),
+            cache=at(config.model.cache),
         ),
+        classifiers=[
+            msgspec.structs.replace(row, path=_absolute(folder, row.path), labels=labels_at(row.labels))
+            for row in config.classifiers
+        ],
         sources=[source.anchored(folder) for source in config.sources],
         publisher=publisher,
         monitor=msgspec.structs.replace(config.monitor, frames_file=at(config.monitor.frames_file)),

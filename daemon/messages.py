@@ -51,6 +51,24 @@ class RunLengths(msgspec.Struct, frozen=True, gc=False):
     scale: tuple[float, float]
 
 
+class Attribute(msgspec.Struct, frozen=True, gc=False):
+    """The result of a classifier for one track.
+
+    Attributes:
+        value: a label of the classifier; null while no look was sure enough.
+        confidence: mean of the looks that gave this value, 0-1, to 0.0001; null without a value.
+        votes: number of those looks, among the latest `attempts`.
+        settled: enough looks agree; a settled value changes only when enough looks agree on another one.
+        at_seq: `seq` of the latest frame that the classifier looked at.
+    """
+
+    value: str | None
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None
+    votes: Annotated[int, msgspec.Meta(ge=0)]
+    settled: bool
+    at_seq: int
+
+
 class Detection(msgspec.Struct, frozen=True, gc=False):
     """One box.
 
@@ -68,6 +86,7 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
             angle in radians, to 0.0001, clockwise from the x axis to the width; absent if the model finds none.
         mask: rings of x and y in pixels of the source's picture, to 0.1, or run lengths, as `publisher.masks` says;
             absent if the model finds none, and beyond `publisher.max_masks`.
+        attributes: of the track, by name of the classifier; absent before a classifier has looked at it.
     """
 
     label: str
@@ -81,6 +100,7 @@ class Detection(msgspec.Struct, frozen=True, gc=False):
     keypoints: list[tuple[float, float, float]] | msgspec.UnsetType = msgspec.UNSET
     obb: tuple[float, float, float, float, float] | msgspec.UnsetType = msgspec.UNSET
     mask: list[list[tuple[float, float]]] | RunLengths | msgspec.UnsetType = msgspec.UNSET
+    attributes: dict[str, Attribute] | msgspec.UnsetType = msgspec.UNSET
 
 
 class FrameClock(msgspec.Struct, frozen=True, gc=False):
@@ -412,11 +432,42 @@ class PublisherMetrics(msgspec.Struct, frozen=True):
     subscriptions: int
 
 
+class LooksDropped(msgspec.Struct, frozen=True):
+    """Looks of a classifier that were not done, by cause, since the start.
+
+    Attributes:
+        busy: too many were waiting, or their pictures found no room.
+        failed: the classifier failed.
+        removed: the source was removed before the look was done.
+        shutdown: still waiting when the daemon stopped.
+    """
+
+    busy: int = 0
+    failed: int = 0
+    removed: int = 0
+    shutdown: int = 0
+
+
+class ClassifierMetrics(msgspec.Struct, frozen=True):
+    """The looks of one classifier at boxes, since the start: asked = done + dropped + pending.
+
+    Attributes:
+        failure: why it looks at nothing more; null while it works.
+    """
+
+    asked: int
+    done: int
+    dropped: LooksDropped
+    pending: int
+    failure: str | None = None
+
+
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """The daemon's own figures, every `monitor.interval_s`.
 
     Attributes:
         fps: published frames a second over the interval, all sources.
+        classifiers: by name.
         gpus: null where there is none to ask, and `gpus_reason` says why.
     """
 
@@ -433,6 +484,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     gpus: list[GpuMetrics] | None
     gpus_reason: str | None
     publisher: PublisherMetrics
+    classifiers: dict[str, ClassifierMetrics] = {}
 
 
 Message = Detections | Status | Event | Counts | Metrics

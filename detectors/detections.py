@@ -78,6 +78,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         obb: (n, 5) float32, of models that find boxes at an angle: centre x and y, width and height in source pixels,
             angle in radians, clockwise from the x axis to the width. `xyxy` is the hull in the picture.
         masks: of models that find them.
+        attributes: (n,) object, what classifiers say about each box, by name; None where nothing is known.
 
     Raises:
         ValueError: wrong shape or dtype.
@@ -92,6 +93,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     keypoints: npt.NDArray[np.float32] | None = None
     obb: npt.NDArray[np.float32] | None = None
     masks: Masks | None = None
+    attributes: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
         xyxy, confidence, class_id, count = self.xyxy, self.confidence, self.class_id, len(self.confidence)
@@ -113,7 +115,14 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         """The same boxes with their tracks."""
         return Detections(
             self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks, self.keypoints, self.obb,
-            self.masks,
+            self.masks, self.attributes,
+        )  # fmt: skip
+
+    def with_attributes(self, attributes: npt.NDArray[np.object_]) -> Detections:
+        """The same boxes with what classifiers say about them."""
+        return Detections(
+            self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, self.tracks, self.keypoints,
+            self.obb, self.masks, attributes,
         )  # fmt: skip
 
     def select(self, rows: npt.NDArray[np.intp]) -> Detections:
@@ -125,6 +134,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
             None if self.keypoints is None else self.keypoints.take(rows, 0),
             None if self.obb is None else self.obb.take(rows, 0),
             None if self.masks is None else self.masks[rows],
+            None if self.attributes is None else self.attributes.take(rows),
         )  # fmt: skip
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
@@ -140,6 +150,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
             None if self.keypoints is None else self.keypoints[keep],
             None if self.obb is None else self.obb[keep],
             None if self.masks is None else self.masks[keep],
+            None if self.attributes is None else self.attributes[keep],
         )
 
 

@@ -10,13 +10,14 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
+from detectors.letterbox import Fit
 
 
 class DetectorError(Exception):
@@ -152,6 +153,7 @@ class Options:
         memory_limit: bytes of GPU memory that may be used; None for all free memory. The backend reduces lanes or
             batches to stay within it, and says so in `ModelInfo.notes`.
         frame_size: width and height of the largest picture with reserved memory; a larger one allocates more.
+        fit: how a classifier's input shows a picture; None for the way of its family. Other models ignore it.
     """
 
     path: Path
@@ -168,6 +170,7 @@ class Options:
     device: int = 0
     memory_limit: int | None = None
     frame_size: tuple[int, int] = (1920, 1080)
+    fit: Fit | None = None
 
 
 @dataclass(frozen=True)
@@ -238,6 +241,43 @@ class Lane(Protocol):
         ...
 
 
+class Part(NamedTuple):
+    """A part of a picture.
+
+    Attributes:
+        box: left, top, right and bottom in pixels of the upright picture, inside it, not empty.
+    """
+
+    image: Image
+    box: tuple[int, int, int, int]
+
+
+class Cutter(Protocol):
+    """Copies parts out of pictures that others release soon, so that a second model can look at them later.
+
+    Any thread may call it, with pictures that stay unchanged during the call.
+    """
+
+    def cut(self, parts: Sequence[Part]) -> list[Image | None]:
+        """A copy of each part, for lanes of the same detector; None where there is no room. It does not wait for a
+        device: pictures there are kept leased until they are copied.
+
+        A copy is valid while it is referenced and the cutter is open.
+
+        Raises:
+            DetectorError: the backend failed.
+        """
+        ...
+
+    def release_done(self) -> None:
+        """Release the pictures that are copied; called now and then, because nothing else does while no part comes."""
+        ...
+
+    def close(self) -> None:
+        """Release all copies; idempotent."""
+        ...
+
+
 @runtime_checkable
 class Prepares(Protocol):
     """A lane with access to its preprocessed input."""
@@ -261,4 +301,16 @@ class Detector(Protocol):
 
     def close(self) -> None:
         """Release the model; close its lanes first."""
+        ...
+
+
+class SecondDetector(Detector, Protocol):
+    """An opened model that looks at parts of pictures."""
+
+    def cutter(self, room: int) -> Cutter:
+        """A cutter for its lanes' pictures. Close it after the lanes, and before the detector.
+
+        Args:
+            room: number of parts that may wait at once.
+        """
         ...

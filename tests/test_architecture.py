@@ -40,6 +40,7 @@ LAYERS = (
     ("sources",),
     ("pipeline",),
     ("analytics",),
+    ("classification",),
     ("capture",),
     ("publish",),
     ("monitoring",),

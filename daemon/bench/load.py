@@ -15,6 +15,7 @@ from daemon.config import (
     AdmissionMode,
     AvConfig,
     BoardConfig,
+    ClassifierConfig,
     Config,
     Decode,
     GpuConfig,
@@ -39,6 +40,7 @@ from detectors.port import Precision
 
 _DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0
+_LEAST_PX = 16  # of a box that a classifier looks at: recordings may be small
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Load:
     encoding: Encoding = "json"
     admission: AdmissionMode = "off"
     analytics: bool = False
+    classifier: Path | None = None
+    classify: tuple[str, ...] = ()
     device: int = 0
 
     @property
@@ -132,7 +136,8 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 for number in range(load.sources)
                 for clip in [load.clips[number % len(load.clips)]]
             ],
-            tracking=TrackingConfig(enabled=load.analytics),
+            tracking=TrackingConfig(enabled=load.analytics or load.classifier is not None),
+            classifiers=_classifiers(load),
             lanes=load.lanes,
             admission=load.admission,
             reconnect=reconnect or ReconnectConfig(),
@@ -146,6 +151,13 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
             monitor=MonitorConfig(interval_s=60),
         )
     )
+
+
+def _classifiers(load: Load) -> list[ClassifierConfig]:
+    """The second stage, with its defaults."""
+    if load.classifier is None:
+        return []
+    return [ClassifierConfig(name="classifier", path=load.classifier, wanted=list(load.classify), min_px=_LEAST_PX)]
 
 
 class PhasedSources:

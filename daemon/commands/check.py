@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,11 +18,13 @@ from rich.table import Table
 from daemon.analytics.journal import try_journal
 from daemon.analytics.stages import AnalyticsStages
 from daemon.appended_file import AppendedFile
+from daemon.classification.opening import open_classifiers
+from daemon.classification.second_stage import check_wanted
 from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
 from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
-from daemon.control.plan import PROCESS_BYTES, decoder_backend_of, options_of, planned_processes
+from daemon.control.plan import PROCESS_BYTES, classifier_options, decoder_backend_of, options_of, planned_processes
 from daemon.control.reload import defaults_of
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
@@ -34,8 +37,11 @@ from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardware
 from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
-from detectors.factory import availability, gpus, open_detector
+from detectors.factory import availability, gpus, open_classifier, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo
+
+if TYPE_CHECKING:
+    from detectors.factory import Backend
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
@@ -78,6 +84,7 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
         detector = _check_model(config, console)
         if detector:
             stack.callback(detector.close)
+            problems += _check_classifiers(config, detector.info, console)
         backend = (
             decoder_backend_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
         )
@@ -241,6 +248,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         for source in config.active:
             filter_of(source, detector.info.labels, defaults_of(config))
         AnalyticsStages.check(config, detector.info.labels)
+        check_wanted(config, detector.info.labels)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)
@@ -261,6 +269,25 @@ def _check_model(config: Config, console: Console) -> Detector | None:
     if info.memory:
         console.print(_memory_table(info, config))
     return detector
+
+
+def _check_classifiers(config: Config, model: ModelInfo, console: Console) -> list[str]:
+    """Open each classifier once; returns the reasons of those that cannot be used, which are printed."""
+    problems = []
+    for row in config.classifiers:
+        try:
+            opened = open_classifiers(
+                open_classifier, cast("Backend", model.backend), [(row.name, classifier_options(config, row))]
+            )
+        except DetectorError as error:
+            problems.append(str(error))
+            console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
+            continue
+        info = opened[0].info
+        opened[0].close()
+        line = f"classifier {row.name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
+        console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
+    return problems
 
 
 def _memory_table(info: ModelInfo, config: Config) -> Table:

@@ -18,6 +18,7 @@ from rich.text import Text
 from daemon.client import Subscriber
 from daemon.commands.events import line_of
 from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Status
+from daemon.pipeline.drawing import settled
 from daemon.redact import printable
 
 _WINDOW_S = 5.0
@@ -133,10 +134,11 @@ def _summary(found: Sequence[Detection]) -> str:
 
 
 def _named(found: Detection) -> str:
-    """A label; with a track its id, the track's label and the confidence."""
+    """A label; with a track its id, the track's label, the confidence and the settled attributes."""
     if found.track_id is None:
         return found.label
-    return f"#{found.track_id} {found.track_label or found.label} {found.confidence:.2f}"
+    name = f"#{found.track_id} {found.track_label or found.label} {found.confidence:.2f}"
+    return " ".join((name, *(settled(found.attributes) if found.attributes else ())))
 
 
 def _recent(arrivals: deque[tuple[float, int]]) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daemon.config import AvConfig, Config, SourceConfig
+from daemon.config import AvConfig, ClassifierConfig, Config, SourceConfig
 from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
@@ -39,6 +39,25 @@ def options_of(config: Config) -> Options:
         device=config.gpu.device,
         memory_limit=_detectors_memory(config),
         frame_size=config.gpu.frame_size,
+    )
+
+
+def classifier_options(config: Config, row: ClassifierConfig) -> Options:
+    """The options of a classifier. It is opened as one, whatever else its file may look like."""
+    width, height = config.gpu.frame_size
+    return Options(
+        path=row.path,
+        head="classify",
+        labels=row.labels,
+        wanted=PostprocessParams(confidence=0.0),
+        max_batch=row.max_batch,
+        threads=row.threads,
+        precision=row.precision,
+        builder_level=config.model.builder_level,
+        cache=config.model.cache,
+        device=config.gpu.device,
+        frame_size=(max(1, width // 2), max(1, height // 2)),
+        fit=row.fit,
     )
 
 

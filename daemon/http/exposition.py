@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from daemon import __version__
 from daemon.analytics.events import EventPublisher
 from daemon.control.sources import SourceManager
-from daemon.messages import Metrics, PublisherMetrics
+from daemon.messages import ClassifierMetrics, LooksDropped, Metrics, PublisherMetrics
 from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
 from detectors.port import ModelInfo
 
@@ -62,6 +62,7 @@ class Figures:
     Attributes:
         report: the monitor's last, None before the first.
         refused: HTTP requests without a valid token since the start.
+        classifiers: the accounts of classifiers, by name.
     """
 
     model: Callable[[], ModelInfo]
@@ -69,6 +70,7 @@ class Figures:
     report: Callable[[], Metrics | None]
     refused: Callable[[], int]
     events: EventPublisher
+    classifiers: Callable[[], dict[str, ClassifierMetrics]]
 
 
 class Exposition(Collector):
@@ -111,6 +113,7 @@ class Exposition(Collector):
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
         yield from self._events()
+        yield from _looks(self._figures.classifiers())
         yield from self._build()
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
@@ -172,6 +175,23 @@ class Exposition(Collector):
         serving = InfoMetricFamily("lookout_model", "The model in use.")
         serving.add_metric([], info)
         yield from (build, serving)
+
+
+def _looks(classifiers: dict[str, ClassifierMetrics]) -> Iterator[Metric]:
+    asked = CounterMetricFamily("lookout_looks_asked", "Looks that classifiers were asked for.", labels=["classifier"])
+    done = CounterMetricFamily("lookout_looks_done", "Looks with a result.", labels=["classifier"])
+    dropped = CounterMetricFamily("lookout_looks_dropped", "Looks without a result.", labels=["classifier", "cause"])
+    pending = GaugeMetricFamily("lookout_looks_pending", "Looks that wait or are under way.", labels=["classifier"])
+    up = GaugeMetricFamily("lookout_classifier_up", "0 if the classifier has failed.", labels=["classifier"])
+    for name, row in classifiers.items():
+        asked.add_metric([name], row.asked)
+        done.add_metric([name], row.done)
+        pending.add_metric([name], row.pending)
+        up.add_metric([name], row.failure is None)
+        for cause in LooksDropped.__struct_fields__:
+            dropped.add_metric([name, cause], getattr(row.dropped, cause))
+    if classifiers:
+        yield from (asked, done, dropped, pending, up)
 
 
 def _process(metrics: Metrics) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ class Health:
         failure: reason of the first failure, None without one.
         exit_code: for the failure.
         is_ready: started and not stopping.
+        degraded: reasons by part, of parts that have failed and that detection goes on without.
     """
 
     def __init__(self, stuck_after_s: float, clock: Clock, stop: Stop) -> None:
@@ -29,6 +30,11 @@ class Health:
         self.failure: str | None = None
         self.exit_code = PART_FAILED
         self.is_ready = False
+        self.degraded: dict[str, str] = {}
+
+    def degrade(self, part: str, reason: str) -> None:
+        """Report that a part has failed, and that detection goes on without it."""
+        self.degraded[part] = reason
 
     def fail(self, reason: str) -> None:
         """Report that a part cannot go on."""
@@ -46,5 +52,6 @@ class Health:
         return [*stuck, *([self.failure] if self.failure else [])]
 
     def warnings(self) -> list[str]:
-        """Other parts that are stuck; detection goes on without them."""
-        return [str(row) for row in self.watchdog.stuck_parts() if not row.vital]
+        """Other parts that are stuck or have failed; detection goes on without them."""
+        stuck = [str(row) for row in self.watchdog.stuck_parts() if not row.vital]
+        return [*stuck, *(f"{part} has failed: {reason}" for part, reason in [*self.degraded.items()])]

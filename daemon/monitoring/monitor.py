@@ -15,7 +15,7 @@ import structlog
 from daemon.appended_file import AppendedFile
 from daemon.config import MonitorConfig
 from daemon.errors import ConfigError
-from daemon.messages import Metrics, SourceMetrics, State, topic
+from daemon.messages import ClassifierMetrics, Metrics, SourceMetrics, State, topic
 from daemon.monitoring.probes import GpuReader, ProcessProbe
 from daemon.pipeline.ledger import CAUSES, ROW, STAGES, Ledger, Rows, percentiles, percentiles_of_each
 from daemon.pipeline.outbox import Outbox, Report
@@ -58,6 +58,7 @@ class Subject:
     Attributes:
         process: covers all processes of the daemon.
         instance: id of the daemon's run.
+        classifiers: the accounts of classifiers, by name.
     """
 
     ledger: Ledger
@@ -67,6 +68,7 @@ class Subject:
     process: ProcessProbe
     gpu: GpuReader
     instance: str
+    classifiers: Callable[[], dict[str, ClassifierMetrics]] = dict
 
 
 class Monitor(threading.Thread):
@@ -210,6 +212,7 @@ class Monitor(threading.Thread):
             gpus=self._subject.gpu.read(),
             gpus_reason=self._subject.gpu.reason,
             publisher=self._subject.publisher.metrics(),
+            classifiers=self._subject.classifiers(),
         )
 
     def _drain(self) -> None:

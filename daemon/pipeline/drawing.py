@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import cv2
 import numpy as np
 import numpy.typing as npt
 
+from daemon.messages import Attribute
 from detectors.detections import Detections, Masks
 
 _QUALITY = 85
@@ -25,22 +28,30 @@ def jpeg(picture: Picture) -> bytes:
 
 
 def with_boxes(picture: Picture, found: Detections, labels: tuple[str, ...]) -> Picture:
-    """A copy with each detection, its label and its confidence; with masks, angles and key points, if it has them."""
+    """A copy with each detection, its label, its confidence and its settled attributes; with masks, angles and key
+    points, if it has them."""
     drawn = np.array(picture)
     thick = _thickness(picture)
     if found.masks is not None:
         _fill(drawn, found.masks)
-    rows = zip(found.xyxy.round().astype(int).tolist(), found.confidence.tolist(), found.class_id.tolist())
-    for (x0, y0, x1, y1), confidence, class_id in rows:
+    known = [None] * len(found) if found.attributes is None else found.attributes.tolist()
+    rows = zip(found.xyxy.round().astype(int).tolist(), found.confidence.tolist(), found.class_id.tolist(), known)
+    for (x0, y0, x1, y1), confidence, class_id, attributes in rows:
         if found.obb is None:
             cv2.rectangle(drawn, (x0, y0), (x1, y1), _BOX_COLOUR, thick)
-        text = f"{labels[class_id] if class_id < len(labels) else class_id} {confidence:.2f}"
+        name = labels[class_id] if class_id < len(labels) else class_id
+        text = " ".join((f"{name} {confidence:.2f}", *settled(attributes or {})))
         _label(drawn, text, x0, y0, thick)
     if found.obb is not None:
         cv2.polylines(drawn, _corners(found.obb), True, _BOX_COLOUR, thick)
     if found.keypoints is not None:
         _dots(drawn, found.keypoints, 2 * thick)
     return drawn
+
+
+def settled(attributes: Mapping[str, Attribute]) -> list[str]:
+    """The values that are settled, in order."""
+    return [attribute.value for attribute in attributes.values() if attribute.settled and attribute.value is not None]
 
 
 def _fill(drawn: Picture, masks: Masks) -> None:

@@ -37,6 +37,12 @@ class Observer(Protocol):
     def on_result(self, frame: Frame, found: Detections, lane: Lane, labels: tuple[str, ...]) -> None: ...
 
 
+class Follower(Protocol):
+    """Sees each batch after its results are handed over, and before its pictures are released. Lanes call it."""
+
+    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None: ...
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """The parts that a lane takes from and hands over to.
@@ -44,6 +50,7 @@ class Pipeline:
     Attributes:
         observers: called with each frame, its detections, the lane and the labels, before the result is handed over.
         analytics: makes the stages around the filter.
+        followers: called with each batch, after its results are handed over.
     """
 
     board: FrameBoard
@@ -52,6 +59,7 @@ class Pipeline:
     runtime: Runtime
     observers: Sequence[Observer] = ()
     analytics: Analytics = field(default_factory=NoAnalytics)
+    followers: Sequence[Follower] = ()
 
 
 class LaneThread(threading.Thread):
@@ -138,7 +146,11 @@ class LaneThread(threading.Thread):
             board.release(batch)  # for the lanes of another model
             raise
         self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
-        board.release(batch)
+        try:
+            for follower in self._to.followers:
+                follower.on_batch(frames, found, self._served.labels)
+        finally:
+            board.release(batch)
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
         """Remove and count implausible boxes; count candidates beyond the limit. The first of each is logged."""

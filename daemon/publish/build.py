@@ -139,16 +139,29 @@ def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list
 
 
 def _more_columns(found: Sequence[Detections], tracks: list[list[Any]], masks: MaskEncoder) -> list[list[Any]]:
-    """The columns of tracks, and after them those of key points, boxes at an angle and masks where a frame has them."""
-    if all([one.keypoints is None and one.obb is None and one.masks is None for one in found]):  # noqa: C419 - a list costs less
+    """The columns of tracks, and after them those of key points, boxes at an angle, masks and attributes where a frame
+    has them."""
+    plain = all([one.keypoints is None and one.obb is None and one.masks is None for one in found])  # noqa: C419 - a list costs less
+    known = any([one.attributes is not None for one in found])  # noqa: C419 - likewise
+    if plain and not known:
         return tracks
     count = sum(len(one) for one in found)
+    attributes = [_attributes(found)] if known else []
+    if plain and tracks:
+        return [*tracks, *([UNSET] * count for _ in range(3)), *attributes]
     return [
         *(tracks or [[absent] * count for absent in (None, UNSET, UNSET, UNSET)]),
         [row for one in found for row in _or_unset(one, None if one.keypoints is None else _points(one.keypoints))],
         [row for one in found for row in _or_unset(one, None if one.obb is None else _at_an_angle(one.obb))],
         masks.column(found),
+        *attributes,
     ]
+
+
+def _attributes(found: Sequence[Detections]) -> list[Any]:
+    """The attributes of each box."""
+    rows = [row for one in found for row in ([None] * len(one) if one.attributes is None else one.attributes)]
+    return [UNSET if row is None else row for row in rows]
 
 
 def _or_unset(one: Detections, rows: list[Any] | None) -> list[Any]:

@@ -13,6 +13,7 @@ import onnxruntime as ort
 
 from detectors import trial
 from detectors.accuracy_record import note
+from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
@@ -56,7 +57,9 @@ class CpuDetector:
         probe = self.run(np.zeros((batch, 3, height, width), self.dtype))
         shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
         try:
-            self.head: Head = recognise(ModelFacts(shapes, (width, height), metadata, further), options.head)
+            self.head: Head = recognise(
+                ModelFacts(shapes, (width, height), metadata, further), options.head, options.fit
+            )
             self._constants = dict(self.head.constants)
             labels, notes = resolve(options.labels, metadata, self.head.classes)
             trial.check(self._raw, self.head, own)
@@ -110,6 +113,9 @@ class CpuDetector:
         planes = preprocess(picture.bgr, self.head.spec).astype(self.dtype)
         outputs = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
         return {name: array[0] for name, array in outputs.items()}
+
+    def cutter(self, room: int) -> HostCutter:  # noqa: ARG002 - each part has memory of its own
+        return HostCutter()
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.full((height, width, 3), 114, np.uint8))

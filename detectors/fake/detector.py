@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
@@ -24,11 +25,22 @@ class FakeDetector:
     def __init__(self, options: Options, service_s: float = 0.0, sleep: Callable[[float], None] = time.sleep) -> None:
         self._options, self._service_s, self._sleep = options, service_s, sleep
         self.info = ModelInfo(
-            "fake", "0" * 12, "none", "fake", "none", (1, 1), LABELS, options.max_batch, lanes=options.lanes
+            name="fake",
+            digest="0" * 12,
+            precision="none",
+            backend="fake",
+            head="none" if options.head == "auto" else options.head,
+            input_size=(1, 1),
+            labels=LABELS,
+            max_batch=options.max_batch,
+            lanes=options.lanes,
         )
 
     def lane(self) -> FakeLane:
         return FakeLane(self._options.wanted.confidence, self._service_s, self._sleep)
+
+    def cutter(self, room: int) -> HostCutter:  # noqa: ARG002 - each part has memory of its own
+        return HostCutter()
 
     def sample(self, width: int, height: int) -> HostImage:
         return HostImage(np.full((height, width, 3), 114, np.uint8))

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from detectors.heads.classify import ClassifyLayout
+from dataclasses import replace
+
+from detectors.heads.classify import ClassifyHead, ClassifyLayout
 from detectors.heads.layout import TASKS, Head, Layout, ModelFacts
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
+from detectors.letterbox import Fit
 from detectors.port import DetectorError
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
 _SIMILAR = {"segmentation": "segment", "detection": "detect", "classification": "classify", "keypoints": "pose"}
 
 
-def recognise(facts: ModelFacts, override: str = "auto") -> Head:
+def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None) -> Head:
     """The head of a model.
 
     Args:
         override: the name of a layout, or "auto".
+        fit: see `detectors.port.Options`.
 
     Raises:
         DetectorError: no head matches; the text names the outputs, the likely task and the supported layouts.
@@ -40,6 +44,8 @@ def recognise(facts: ModelFacts, override: str = "auto") -> Head:
                 f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
                 "model.head: classify if they are classes"
             )
+        if fit is not None and isinstance(head, ClassifyHead):
+            return replace(head, spec=replace(head.spec, fit=fit, crop=1.0))
         return head
     supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
     seen = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in facts.outputs)

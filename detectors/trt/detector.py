@@ -257,7 +257,7 @@ class TrtDetector:
         self.input, further, outputs = self._tensors()
         self.outputs: Sequence[Tensor] = [self._tensor(name, model.size, further) for name in outputs]
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in self.outputs]
-        self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head)
+        self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head, options.fit)
         self.constants: Mapping[str, npt.NDArray[Any]] = {
             name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name)))
             for name, row in self.head.constants.items()

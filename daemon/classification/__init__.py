@@ -1,0 +1,1 @@
+"""The second stage: classifiers that look at the boxes of tracked objects."""

@@ -1,0 +1,238 @@
+"""The second stage as lanes see it: it adds attributes to detections, and asks for looks at boxes."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from daemon.classification.classifier import Classifier
+from daemon.classification.looks import Look
+from daemon.classification.track_attributes import SourceAttributes, TrackAttributes
+from daemon.classification.votes import Ballot, VotingRules, rules_of
+from daemon.config import ClassifierConfig, Config
+from daemon.errors import ConfigError
+from daemon.messages import ClassifierMetrics
+from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.stages import Analytics, Stage
+from daemon.system.runtime import Runtime
+from detectors.detections import Detections
+from detectors.port import DetectorError, Part, SecondDetector
+
+_INTERVAL_NS = 100_000_000  # of source time, between two examined frames
+_AFTER_END_NS = 1_000_000_000  # for which the attributes of a lost track are kept
+Box = tuple[float, float, float, float]
+
+
+class SecondStage:
+    """All classifiers, and the attributes of all tracks. Implements `daemon.pipeline.lane.Follower`.
+
+    Args:
+        detectors: the opened model of each classifier of the configuration, in order.
+        on_failure: called with the part and the reason when a classifier fails.
+
+    Attributes:
+        classifiers: one thread each.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        detectors: Sequence[SecondDetector],
+        on_failure: Callable[[str, str], None],
+        runtime: Runtime,
+    ) -> None:
+        self._configs = config.classifiers
+        self._rules = [rules_of(row) for row in config.classifiers]
+        self._states: dict[str, SourceAttributes] = {}
+        self._lock = threading.Lock()  # of shown attributes
+        self.classifiers = [
+            Classifier(row.name, detector, row.max_pending, partial(self._on_look, row.name), on_failure, runtime)
+            for row, detector in zip(config.classifiers, detectors)
+        ]
+        self.configure(config)
+
+    def configure(self, config: Config) -> None:
+        """Put the tracking of a configuration into effect. Classifiers stay as they are."""
+        tracked = ((source.id, config.tracking_of(source)) for source in config.active)
+        patience = {id: round(own.timeout_s * 1e9) + _AFTER_END_NS for id, own in tracked if own}
+        self._patience_ns = patience
+        for source, state in [*self._states.items()]:
+            if source in patience:
+                state.patience_ns = patience[source]
+            else:
+                self.forget(source)
+
+    def forget(self, source: str) -> None:
+        """Remove a source. Looks at its boxes that are not done are counted as removed."""
+        self._states.pop(source, None)
+        for classifier in self.classifiers:
+            classifier.queue.forget(source)
+
+    def start(self) -> None:
+        for classifier in self.classifiers:
+            classifier.start()
+
+    def stop(self) -> None:
+        """Drop all looks that are not done. The threads end after the batches under way."""
+        for classifier in self.classifiers:
+            classifier.stop()
+
+    def metrics(self) -> dict[str, ClassifierMetrics]:
+        """The accounts, by name of the classifier."""
+        return {classifier.of: classifier.queue.metrics() for classifier in self.classifiers}
+
+    def add_attributes(self, frame: FrameInfo, found: Detections) -> Detections:
+        """The boxes of a frame with the attributes of their tracks."""
+        state = self._states.get(frame.source)
+        if state is None or found.tracks is None or not state.tracks:
+            return found
+        tracks = state.tracks
+        rows = [None if (track := tracks.get(id)) is None else track.shown for id in found.tracks.id.tolist()]
+        if not any(rows):
+            return found
+        column = np.empty(len(rows), object)
+        column[:] = rows
+        return found.with_attributes(column)
+
+    def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None:
+        """Copy the boxes that are to be looked at. Called by lanes."""
+        wanted = self._wanted_by_class(labels)
+        looks: list[list[Look]] = [[] for _ in self.classifiers]
+        for frame, one in zip(frames, found):
+            patience = self._patience_ns.get(frame.info.source)
+            if patience is None or one.tracks is None:
+                continue
+            state = self._states.get(frame.info.source)
+            if state is None:
+                state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, patience)
+            if state.is_due(frame.info):
+                self._examine(frame, one, state, wanted, looks)
+        for classifier, rows in zip(self.classifiers, looks):
+            _hand_over(classifier, rows)
+
+    def _wanted_by_class(self, labels: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Numbers of the classifiers for each class."""
+        return [tuple(n for n, row in enumerate(self._configs) if label in row.wanted) for label in labels]
+
+    def _examine(
+        self,
+        frame: Frame,
+        found: Detections,
+        state: SourceAttributes,
+        wanted: Sequence[tuple[int, ...]],
+        looks: list[list[Look]],
+    ) -> None:
+        """Find the boxes of a frame that are to be looked at."""
+        assert found.tracks is not None  # noqa: S101 - the caller has checked
+        ids, classes = found.tracks.id.tolist(), found.tracks.class_id.tolist()
+        for id, class_id, box in zip(ids, classes, found.xyxy.tolist()):
+            if not id or not wanted[class_id]:
+                continue
+            track = state.track(id)
+            width, height = box[2] - box[0], box[3] - box[1]
+            for number in wanted[class_id]:
+                config = self._configs[number]
+                if min(width, height) < config.min_px:
+                    continue
+                ballot = _ballot(track, number, self._rules[number])
+                if ballot.is_due(width * height, state.now_ns):
+                    ballot.ask(width * height, state.now_ns)
+                    part = Part(frame.image, padded(box, config, frame.image.width, frame.image.height))
+                    looks[number].append(Look(frame.info.source, id, frame.info.seq, ballot, part))
+
+    def _on_look(self, name: str, look: Look, label: str, confidence: float) -> None:
+        """Called by the classifier's thread."""
+        attribute = look.ballot.add(label, confidence, look.seq)
+        state = self._states.get(look.source)
+        track = state.tracks.get(look.track) if state else None
+        if track is not None:
+            with self._lock:
+                track.shown = {**(track.shown or {}), name: attribute}
+
+
+def _ballot(track: TrackAttributes, number: int, rules: VotingRules) -> Ballot:
+    found = track.ballots.get(number)
+    if found is None:
+        found = track.ballots[number] = Ballot(rules)
+    return found
+
+
+def padded(box: Sequence[float], config: ClassifierConfig, width: int, height: int) -> tuple[int, int, int, int]:
+    """The part of a picture of this size that a classifier sees of a box: whole pixels, at least one."""
+    across, down = (box[2] - box[0]) * config.pad, (box[3] - box[1]) * config.pad
+    left, top = max(0, math.floor(box[0] - across)), max(0, math.floor(box[1] - down))
+    right, bottom = min(width, math.ceil(box[2] + across)), min(height, math.ceil(box[3] + down))
+    left, top = min(left, width - 1), min(top, height - 1)
+    return left, top, max(right, left + 1), max(bottom, top + 1)
+
+
+def _hand_over(classifier: Classifier, looks: list[Look]) -> None:
+    """Copy the parts of those looks that have room, and queue them."""
+    if not looks:
+        return
+    taken = classifier.queue.offer(looks)
+    try:
+        images = classifier.cutter.cut([look.part for look in taken if look.part is not None]) if taken else []
+    except DetectorError as error:
+        classifier.fail(error)
+        return
+    finally:
+        for look in looks:
+            look.part = None  # the lane releases the picture
+    for look, image in zip(taken, images):
+        look.image = image
+    if taken:
+        classifier.queue.push(taken)
+
+
+class _AttributeStage:
+    """Implements `Stage`."""
+
+    def __init__(self, second: SecondStage) -> None:
+        self._second = second
+
+    def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
+        return [self._second.add_attributes(frame, one) for frame, one in zip(frames, found)]
+
+
+class WithAttributes:
+    """Implements `daemon.pipeline.stages.Analytics`: those of tracks, and the attributes last."""
+
+    def __init__(self, analytics: Analytics, second: SecondStage) -> None:
+        self._analytics, self._second = analytics, second
+
+    def check(self, config: Config, labels: tuple[str, ...]) -> None:
+        self._analytics.check(config, labels)
+        check_wanted(config, labels)
+
+    def configure(self, config: Config) -> None:
+        self._analytics.configure(config)
+        self._second.configure(config)
+
+    def forget(self, source: str) -> None:
+        self._analytics.forget(source)
+        self._second.forget(source)
+
+    def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+        return self._analytics.before_filter(labels)
+
+    def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
+        return [*self._analytics.after_filter(labels), _AttributeStage(self._second)]
+
+
+def check_wanted(config: Config, labels: tuple[str, ...]) -> None:
+    """Check the labels that classifiers look at against those of the first model.
+
+    Raises:
+        ConfigError: the model does not have a label.
+    """
+    for index, row in enumerate(config.classifiers):
+        for label in row.wanted:
+            if label not in labels:
+                raise ConfigError(
+                    f"classifiers[{index}].for: the model has no label {label!r}; it has {', '.join(labels)}"
+                )

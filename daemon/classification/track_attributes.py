@@ -1,0 +1,79 @@
+"""The attributes of one source's tracks, kept as long as the tracks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from daemon.analytics.source_time import elapsed_ns
+from daemon.analytics.track_step import MAX_TRACKS
+from daemon.classification.votes import Ballot
+from daemon.messages import Attribute
+from daemon.pipeline.frames import FrameInfo
+
+_SWEEP_NS = 1_000_000_000
+
+
+class TrackAttributes:
+    """Attributes:
+    ballots: of the track, by number of the classifier.
+    shown: the attributes by name; None before the first. Replaced, never changed, because messages hold it.
+    seen_ns: source time when the track was last examined.
+    """
+
+    __slots__ = ("ballots", "seen_ns", "shown")
+
+    def __init__(self) -> None:
+        self.ballots: dict[int, Ballot] = {}
+        self.shown: Mapping[str, Attribute] | None = None
+        self.seen_ns = 0
+
+
+class SourceAttributes:
+    """The tracks of one source. A source has one batch in flight, so lanes need no lock.
+
+    Args:
+        interval_ns: source time between two examined frames. Looks at neighbouring frames would see the same.
+
+    Attributes:
+        tracks: by id.
+        patience_ns: a track that is unseen for longer has ended. Ids are never used again.
+        now_ns: source time since the first frame.
+    """
+
+    def __init__(self, interval_ns: int, patience_ns: int) -> None:
+        self.tracks: dict[int, TrackAttributes] = {}
+        self.patience_ns = patience_ns
+        self.now_ns = 0
+        self._interval_ns = interval_ns
+        self._last: FrameInfo | None = None
+        self._due_ns = self._sweep_ns = 0
+
+    def is_due(self, frame: FrameInfo) -> bool:
+        """Go on to the next frame; whether it is to be examined."""
+        if self._last is not None:
+            self.now_ns += max(0, elapsed_ns(self._last, frame))
+        self._last = frame
+        if self.now_ns < self._due_ns:
+            return False
+        self._due_ns = self.now_ns + self._interval_ns
+        if self.now_ns >= self._sweep_ns:
+            self._sweep()
+        return True
+
+    def track(self, id: int) -> TrackAttributes:
+        """A track that is seen now."""
+        found = self.tracks.get(id)
+        if found is None:
+            found = self.tracks[id] = TrackAttributes()
+        found.seen_ns = self.now_ns
+        return found
+
+    def _sweep(self) -> None:
+        """Forget the tracks that have ended."""
+        self._sweep_ns = self.now_ns + _SWEEP_NS
+        oldest = self.now_ns - self.patience_ns
+        kept = {id: track for id, track in self.tracks.items() if track.seen_ns >= oldest}
+        if len(kept) > MAX_TRACKS:
+            latest = sorted(kept, key=lambda id: kept[id].seen_ns)[-MAX_TRACKS:]
+            kept = {id: kept[id] for id in latest}
+        self.tracks = kept
