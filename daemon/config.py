@@ -404,7 +404,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     if config.admission != "off" and config.board.mode == "lossless":
         raise ConfigError("admission: leaves frames out, which board.mode: lossless forbids; set one of them otherwise")
     _check_groups(config.tracking)
-    _check_classifiers(config)
+    _check_classifiers(config, may_be_empty=may_be_empty)
     _check_publisher(config.publisher)
     if not config.events.journal:
         raise ConfigError("events.journal: is empty: write auto, off, or the name of a file")
@@ -421,7 +421,7 @@ def _check_groups(tracking: TrackingConfig) -> None:
             seen.add(label)
 
 
-def _check_classifiers(config: Config) -> None:
+def _check_classifiers(config: Config, *, may_be_empty: bool) -> None:
     names: set[str] = set()
     for index, row in enumerate(config.classifiers):
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", row.name):
@@ -431,7 +431,7 @@ def _check_classifiers(config: Config) -> None:
         if row.name in names:
             raise ConfigError(f"classifiers[{index}].name: {row.name!r} is used twice; each classifier needs its own")
         names.add(row.name)
-    if names and config.active and all(config.tracking_of(source) is None for source in config.active):
+    if names and not may_be_empty and all(config.tracking_of(source) is None for source in config.active):
         raise ConfigError("classifiers: attributes belong to tracks, and no source is tracked; set tracking.enabled")
 
 

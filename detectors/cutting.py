@@ -13,7 +13,7 @@ class HostCutter:
     """See `detectors.port.Cutter`. Each copy has memory of its own, of its part alone."""
 
     def cut(self, parts: Sequence[Part]) -> list[Image | None]:
-        return [_cut(part) for part in parts]
+        return [cut_on_host(part) for part in parts]
 
     def release_done(self) -> None:
         """Pictures are copied at once."""
@@ -22,6 +22,7 @@ class HostCutter:
         """Holds nothing."""
 
 
-def _cut(part: Part) -> HostImage:
+def cut_on_host(part: Part) -> HostImage:
+    """A copy of a part of a picture in host memory."""
     left, top, right, bottom = part.box
     return HostImage(np.array(on_host(part.image).bgr[top:bottom, left:right], order="C"))

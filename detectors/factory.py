@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from detectors.port import BackendUnavailableError, Detector, DetectorError, Options, SecondDetector, cache_folder
+from detectors.port import BackendUnavailableError, Detector, Options, SecondDetector, cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,12 +90,8 @@ def open_classifier(backend: Backend, options: Options) -> SecondDetector:
     """Open a classifier on the backend of the first model.
 
     Raises:
-        DetectorError: the model cannot be used, or the backend cannot look at parts of its pictures.
+        DetectorError: the model cannot be used.
     """
-    if backend == "trt":
-        raise DetectorError(
-            "classifiers look at pictures in host memory only: set model.backend: cpu, or remove classifiers"
-        )
     return cast("SecondDetector", _open(backend, options))
 
 

@@ -115,8 +115,9 @@ class SecondStage:
             _hand_over(classifier, rows)
 
     def _wanted_by_class(self, labels: tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Numbers of the classifiers for each class."""
-        return [tuple(n for n, row in enumerate(self._configs) if label in row.wanted) for label in labels]
+        """Numbers of the working classifiers for each class."""
+        working = [(n, row) for n, row in enumerate(self._configs) if not self.classifiers[n].queue.is_closed]
+        return [tuple(n for n, row in working if label in row.wanted) for label in labels]
 
     def _examine(
         self,

@@ -32,6 +32,7 @@ from detectors.port import (
     cache_folder,
 )
 from detectors.trt import compat, kernels
+from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.lane import TrtLane
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _MAX_COPY_THREADS = 8
+_PART_BYTES = 256 << 10  # of a part that waits; one of 400x400 pixels takes so much
 _TESTED_VERSION = "8.6"  # other versions were checked against their bindings only
 
 
@@ -146,6 +148,11 @@ class TrtDetector:
     def lane(self) -> TrtLane:
         self.device.make_current()
         return TrtLane(self)
+
+    def cutter(self, room: int) -> TrtCutter:
+        self.device.make_current()
+        width, height = self.options.frame_size
+        return TrtCutter(self.device, max(room * _PART_BYTES, 4 * 2 * width * height))
 
     def make_context(self) -> Any:
         """An execution context without memory for activations; None if there is not enough memory for the rest."""
