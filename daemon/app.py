@@ -366,7 +366,7 @@ class App:
         if not self._lanes.join(self._limits.close):
             log.warning("the detector is left open: a lane is still inside it")
         rest: list[Callable[[], object]] = [self.sources.close]
-        rest += [row.close for row in self.second.classifiers if not row.is_alive()]
+        rest += [row.close for row in self.second.classifiers if row.ident is None]  # never started
         if not self.sources.threads:
             rest.append(self.sources.decoder_pool.close)
         if self._mps:

@@ -432,7 +432,7 @@ class PublisherMetrics(msgspec.Struct, frozen=True):
     subscriptions: int
 
 
-class LooksDropped(msgspec.Struct, frozen=True):
+class CropsDropped(msgspec.Struct, frozen=True):
     """Looks of a classifier that were not done, by cause, since the start.
 
     Attributes:
@@ -449,15 +449,15 @@ class LooksDropped(msgspec.Struct, frozen=True):
 
 
 class ClassifierMetrics(msgspec.Struct, frozen=True):
-    """The looks of one classifier at boxes, since the start: asked = done + dropped + pending.
+    """The looks of one classifier at boxes, since the start: requested = classified + dropped + pending.
 
     Attributes:
         failure: why it looks at nothing more; null while it works.
     """
 
-    asked: int
-    done: int
-    dropped: LooksDropped
+    requested: int
+    classified: int
+    dropped: CropsDropped
     pending: int
     failure: str | None = None
 

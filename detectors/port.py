@@ -259,10 +259,10 @@ class Cutter(Protocol):
     """
 
     def cut(self, parts: Sequence[Part]) -> list[Image | None]:
-        """A copy of each part, for lanes of the same detector; None where there is no room. It does not wait for a
-        device: pictures there are kept leased until they are copied. A part grows to whole pairs of pixels there.
+        """A copy of each part, for lanes of the same detector; None where there is no room, and after `close`.
 
-        A copy is valid while it is referenced and the cutter is open.
+        It does not wait for a device: pictures there are kept leased until they are copied. A part grows to whole pairs
+        of pixels there. A copy is valid while it is referenced and the cutter is open.
 
         Raises:
             DetectorError: the backend failed.

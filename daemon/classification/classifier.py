@@ -8,23 +8,23 @@ from contextlib import suppress
 
 import structlog
 
-from daemon.classification.looks import Look, LookQueue
+from daemon.classification.crops import Crop, CropQueue
 from daemon.system.runtime import Runtime
 from detectors.port import DetectorError, Lane, SecondDetector
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
-OnLook = Callable[[Look, str, float], None]
+OnResult = Callable[[Crop, str, float], None]
 
 
 class Classifier(threading.Thread):
-    """Owns one lane of a classifier's model.
+    """Owns a classifier's model, and one lane of it.
 
     A classifier that fails looks at nothing more. Detection goes on without it.
 
     Args:
         name: of the classifier.
-        on_look: called with each look, the strongest label and its confidence.
+        on_result: called with each look, the strongest label and its confidence.
         on_failure: called with the part and the reason.
 
     Attributes:
@@ -37,15 +37,15 @@ class Classifier(threading.Thread):
         name: str,
         detector: SecondDetector,
         room: int,
-        on_look: OnLook,
+        on_result: OnResult,
         on_failure: Callable[[str, str], None],
         runtime: Runtime,
     ) -> None:
         super().__init__(name=f"classifier-{name}", daemon=True)
         self.of = name
-        self.queue, self.cutter = LookQueue(room), detector.cutter(room)
+        self.queue, self.cutter = CropQueue(room), detector.cutter(room)
         self._detector, self._runtime = detector, runtime
-        self._on_look, self._on_failure = on_look, on_failure
+        self._on_result, self._on_failure = on_result, on_failure
 
     def stop(self) -> None:
         """Drop the looks that are not done, and end after the batch under way."""
@@ -58,30 +58,31 @@ class Classifier(threading.Thread):
                 lane = self._detector.lane()
                 while not self.queue.is_closed:
                     pulse.rest()
-                    looks = self.queue.take(self._detector.info.max_batch, _IDLE_S)
+                    crops = self.queue.get(self._detector.info.max_batch, _IDLE_S)
                     pulse.beat()
                     self.cutter.release_done()
-                    if looks:
-                        self.run_once(lane, looks)
+                    if crops:
+                        self.run_once(lane, crops)
         except Exception as error:  # noqa: BLE001 - libraries raise many kinds
             self.fail(error)
         finally:
             if lane:
-                with suppress(DetectorError):
+                with suppress(DetectorError):  # on a poisoned device the release fails, too
                     lane.close()
+            self.close()
 
-    def run_once(self, lane: Lane, looks: Sequence[Look]) -> None:
+    def run_once(self, lane: Lane, crops: Sequence[Crop]) -> None:
         """Classify one batch."""
-        images = [look.image for look in looks]
-        present = [(look, image) for look, image in zip(looks, images) if image is not None]  # others were dropped
+        images = [crop.image for crop in crops]
+        present = [(crop, image) for crop, image in zip(crops, images) if image is not None]  # others were dropped
         if not present:
             return
         results, _ = lane.detect([image for _, image in present])
         labels = self._detector.info.labels
-        for (look, _), found in zip(present, results):
-            if self.queue.finish(look):
+        for (crop, _), found in zip(present, results):
+            if self.queue.complete(crop):
                 best, sure = (int(found.class_id[0]), float(found.confidence[0])) if len(found) else (0, 0.0)
-                self._on_look(look, labels[best], sure)
+                self._on_result(crop, labels[best], sure)
 
     def fail(self, error: Exception) -> None:
         """Look at nothing more."""
@@ -93,6 +94,10 @@ class Classifier(threading.Thread):
         self._on_failure(self.name, f"{reason}; restart to try again")
 
     def close(self) -> None:
-        """Close the model, after the thread has ended."""
-        self.cutter.close()
-        self._detector.close()
+        """Close the model. The thread does it at its end, so that none is closed under its lane."""
+        try:
+            with suppress(DetectorError):
+                self.cutter.close()
+                self._detector.close()
+        except Exception:
+            log.exception("a classifier cannot be closed", classifier=self.of)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
 
 from daemon.classification.classifier import Classifier
-from daemon.classification.looks import Look
+from daemon.classification.crops import Crop
 from daemon.classification.track_attributes import SourceAttributes, TrackAttributes
 from daemon.classification.votes import Ballot, VotingRules, rules_of
 from daemon.config import ClassifierConfig, Config
@@ -50,7 +50,7 @@ class SecondStage:
         self._states: dict[str, SourceAttributes] = {}
         self._lock = threading.Lock()  # of shown attributes
         self.classifiers = [
-            Classifier(row.name, detector, row.max_pending, partial(self._on_look, row.name), on_failure, runtime)
+            Classifier(row.name, detector, row.max_pending, partial(self._on_result, row.name), on_failure, runtime)
             for row, detector in zip(config.classifiers, detectors)
         ]
         self.configure(config)
@@ -58,11 +58,11 @@ class SecondStage:
     def configure(self, config: Config) -> None:
         """Put the tracking of a configuration into effect. Classifiers stay as they are."""
         tracked = ((source.id, config.tracking_of(source)) for source in config.active)
-        patience = {id: round(own.timeout_s * 1e9) + _AFTER_END_NS for id, own in tracked if own}
-        self._patience_ns = patience
+        timeouts = {id: round(own.timeout_s * 1e9) + _AFTER_END_NS for id, own in tracked if own}
+        self._timeouts_ns = timeouts
         for source, state in [*self._states.items()]:
-            if source in patience:
-                state.patience_ns = patience[source]
+            if source in timeouts:
+                state.timeout_ns = timeouts[source]
             else:
                 self.forget(source)
 
@@ -101,18 +101,18 @@ class SecondStage:
     def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None:
         """Copy the boxes that are to be looked at. Called by lanes."""
         wanted = self._wanted_by_class(labels)
-        looks: list[list[Look]] = [[] for _ in self.classifiers]
+        crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
         for frame, one in zip(frames, found):
-            patience = self._patience_ns.get(frame.info.source)
-            if patience is None or one.tracks is None:
+            timeout_ns = self._timeouts_ns.get(frame.info.source)
+            if timeout_ns is None or one.tracks is None:
                 continue
             state = self._states.get(frame.info.source)
             if state is None:
-                state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, patience)
+                state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, timeout_ns)
             if state.is_due(frame.info):
-                self._examine(frame, one, state, wanted, looks)
-        for classifier, rows in zip(self.classifiers, looks):
-            _hand_over(classifier, rows)
+                self._examine(frame, one, state, wanted, crops)
+        for classifier, rows in zip(self.classifiers, crops):
+            _submit(classifier, rows)
 
     def _wanted_by_class(self, labels: tuple[str, ...]) -> list[tuple[int, ...]]:
         """Numbers of the working classifiers for each class."""
@@ -125,7 +125,7 @@ class SecondStage:
         found: Detections,
         state: SourceAttributes,
         wanted: Sequence[tuple[int, ...]],
-        looks: list[list[Look]],
+        crops: Sequence[dict[Crop, Part]],
     ) -> None:
         """Find the boxes of a frame that are to be looked at."""
         assert found.tracks is not None  # noqa: S101 - the caller has checked
@@ -141,15 +141,15 @@ class SecondStage:
                     continue
                 ballot = _ballot(track, number, self._rules[number])
                 if ballot.is_due(width * height, state.now_ns):
-                    ballot.ask(width * height, state.now_ns)
+                    ballot.request(width * height, state.now_ns)
                     part = Part(frame.image, padded(box, config, frame.image.width, frame.image.height))
-                    looks[number].append(Look(frame.info.source, id, frame.info.seq, ballot, part))
+                    crops[number][Crop(frame.info.source, id, frame.info.seq, ballot)] = part
 
-    def _on_look(self, name: str, look: Look, label: str, confidence: float) -> None:
+    def _on_result(self, name: str, crop: Crop, label: str, confidence: float) -> None:
         """Called by the classifier's thread."""
-        attribute = look.ballot.add(label, confidence, look.seq)
-        state = self._states.get(look.source)
-        track = state.tracks.get(look.track) if state else None
+        attribute = crop.ballot.add(label, confidence, crop.seq)
+        state = self._states.get(crop.source)
+        track = state.tracks.get(crop.track) if state else None
         if track is not None:
             with self._lock:
                 track.shown = {**(track.shown or {}), name: attribute}
@@ -171,23 +171,21 @@ def padded(box: Sequence[float], config: ClassifierConfig, width: int, height: i
     return left, top, max(right, left + 1), max(bottom, top + 1)
 
 
-def _hand_over(classifier: Classifier, looks: list[Look]) -> None:
-    """Copy the parts of those looks that have room, and queue them."""
-    if not looks:
+def _submit(classifier: Classifier, parts: Mapping[Crop, Part]) -> None:
+    """Copy those parts that have room, and queue them."""
+    if not parts:
         return
-    taken = classifier.queue.offer(looks)
+    taken = classifier.queue.reserve([*parts])
+    if not taken:
+        return
     try:
-        images = classifier.cutter.cut([look.part for look in taken if look.part is not None]) if taken else []
+        images = classifier.cutter.cut([parts[crop] for crop in taken])
     except DetectorError as error:
         classifier.fail(error)
         return
-    finally:
-        for look in looks:
-            look.part = None  # the lane releases the picture
-    for look, image in zip(taken, images):
-        look.image = image
-    if taken:
-        classifier.queue.push(taken)
+    for crop, image in zip(taken, images):
+        crop.image = image
+    classifier.queue.put(taken)
 
 
 class _AttributeStage:

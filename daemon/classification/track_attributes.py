@@ -36,13 +36,13 @@ class SourceAttributes:
 
     Attributes:
         tracks: by id.
-        patience_ns: a track that is unseen for longer has ended. Ids are never used again.
+        timeout_ns: a track that is unseen for longer has ended. Ids are never used again.
         now_ns: source time since the first frame.
     """
 
-    def __init__(self, interval_ns: int, patience_ns: int) -> None:
+    def __init__(self, interval_ns: int, timeout_ns: int) -> None:
         self.tracks: dict[int, TrackAttributes] = {}
-        self.patience_ns = patience_ns
+        self.timeout_ns = timeout_ns
         self.now_ns = 0
         self._interval_ns = interval_ns
         self._last: FrameInfo | None = None
@@ -71,7 +71,7 @@ class SourceAttributes:
     def _sweep(self) -> None:
         """Forget the tracks that have ended."""
         self._sweep_ns = self.now_ns + _SWEEP_NS
-        oldest = self.now_ns - self.patience_ns
+        oldest = self.now_ns - self.timeout_ns
         kept = {id: track for id, track in self.tracks.items() if track.seen_ns >= oldest}
         if len(kept) > MAX_TRACKS:
             latest = sorted(kept, key=lambda id: kept[id].seen_ns)[-MAX_TRACKS:]

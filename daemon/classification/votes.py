@@ -79,12 +79,12 @@ class Ballot:
             return True
         return rules.every_ns is not None and now_ns - self._time_ns >= rules.every_ns
 
-    def ask(self, area: float, now_ns: int) -> None:
+    def request(self, area: float, now_ns: int) -> None:
         """A look is asked for, at a box of this area."""
         self._before = self._area, self._time_ns
         self._area, self._time_ns, self.is_pending = area, now_ns, True
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """The look was dropped; it is due again."""
         self._area, self._time_ns = self._before
         self.is_pending = False

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from daemon import __version__
 from daemon.analytics.events import EventPublisher
 from daemon.control.sources import SourceManager
-from daemon.messages import ClassifierMetrics, LooksDropped, Metrics, PublisherMetrics
+from daemon.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
 from detectors.port import ModelInfo
 
@@ -113,7 +113,7 @@ class Exposition(Collector):
             "lookout_http_refused", "Requests without a valid token.", value=self._figures.refused()
         )
         yield from self._events()
-        yield from _looks(self._figures.classifiers())
+        yield from _crops(self._figures.classifiers())
         yield from self._build()
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
@@ -177,18 +177,20 @@ class Exposition(Collector):
         yield from (build, serving)
 
 
-def _looks(classifiers: dict[str, ClassifierMetrics]) -> Iterator[Metric]:
-    asked = CounterMetricFamily("lookout_looks_asked", "Looks that classifiers were asked for.", labels=["classifier"])
-    done = CounterMetricFamily("lookout_looks_done", "Looks with a result.", labels=["classifier"])
-    dropped = CounterMetricFamily("lookout_looks_dropped", "Looks without a result.", labels=["classifier", "cause"])
-    pending = GaugeMetricFamily("lookout_looks_pending", "Looks that wait or are under way.", labels=["classifier"])
+def _crops(classifiers: dict[str, ClassifierMetrics]) -> Iterator[Metric]:
+    asked = CounterMetricFamily(
+        "lookout_crops_requested", "Looks that classifiers were asked for.", labels=["classifier"]
+    )
+    done = CounterMetricFamily("lookout_crops_classified", "Looks with a result.", labels=["classifier"])
+    dropped = CounterMetricFamily("lookout_crops_dropped", "Looks without a result.", labels=["classifier", "cause"])
+    pending = GaugeMetricFamily("lookout_crops_pending", "Looks that wait or are under way.", labels=["classifier"])
     up = GaugeMetricFamily("lookout_classifier_up", "0 if the classifier has failed.", labels=["classifier"])
     for name, row in classifiers.items():
-        asked.add_metric([name], row.asked)
-        done.add_metric([name], row.done)
+        asked.add_metric([name], row.requested)
+        done.add_metric([name], row.classified)
         pending.add_metric([name], row.pending)
         up.add_metric([name], row.failure is None)
-        for cause in LooksDropped.__struct_fields__:
+        for cause in CropsDropped.__struct_fields__:
             dropped.add_metric([name, cause], getattr(row.dropped, cause))
     if classifiers:
         yield from (asked, done, dropped, pending, up)

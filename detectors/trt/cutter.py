@@ -69,9 +69,12 @@ class TrtCutter:
         self._pending: deque[tuple[Event, list[object]]] = deque()  # with the leases of their pictures
         self._regions: deque[tuple[int, int, weakref.ref[_Region]]] = deque()  # begin and end, oldest first
         self._lock = threading.Lock()
+        self._closed = False
 
     def cut(self, parts: Sequence[Part]) -> list[Image | None]:
         with self._lock:
+            if self._closed:
+                return [None] * len(parts)
             self._release()
             event = self._events.pop() if self._events else Event(awaited=False)
             leases: list[object] = []
@@ -88,12 +91,15 @@ class TrtCutter:
 
     def release_done(self) -> None:
         with self._lock:
-            self._release()
+            if not self._closed:
+                self._release()
 
     def close(self) -> None:
         with self._lock:
-            self._device.make_current()
-            self._undo.close()
+            if not self._closed:
+                self._closed = True
+                self._device.make_current()
+                self._undo.close()
 
     def _close_events(self) -> None:
         for event in (*self._events, *(event for event, _ in self._pending)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -104,12 +105,12 @@ def test_memory_goes_round() -> None:
             else:
                 full += 1
             part = None
-            _check_apart(held, cutter)
+            _check_apart(held)
             held = held[int(rng.integers(0, 2)) if len(held) < 12 else 6 :]
         assert 0 < full < 450
         assert cutter.cut([Part(structs.replace(image, width=4000, height=4000), (0, 0, 4000, 4000))]) == [None]
 
 
-def _check_apart(held: list[DeviceImage], cutter: TrtCutter) -> None:
+def _check_apart(held: list[DeviceImage]) -> None:
     ranges = sorted((image.luma, image.chroma + image.pitch * ((image.height + 1) // 2)) for image in held)
-    assert all(end <= begin for (_, end), (begin, _) in zip(ranges, ranges[1:]))
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))

@@ -9,36 +9,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 from daemon.classification.votes import Ballot
-from daemon.messages import ClassifierMetrics, LooksDropped
-from detectors.port import Image, Part
+from daemon.messages import ClassifierMetrics, CropsDropped
+from detectors.port import Image
 
 Cause = Literal["busy", "failed", "removed", "shutdown"]
 
 
 @dataclass(eq=False, slots=True)
-class Look:
+class Crop:
     """A look at one box.
 
     Attributes:
         track: id.
-        part: the box in its picture; None once it is copied, because the picture is released then.
-        image: the copy; None before it is made, and after the look.
+        image: a copy of the box; None before it is made, and after the look.
     """
 
     source: str
     track: int
     seq: int
     ballot: Ballot
-    part: Part | None
     image: Image | None = None
 
 
-class LookQueue:
+class CropQueue:
     """Takes looks from lanes, and gives them to the classifier's thread.
 
-    At any moment asked = done + dropped + pending.
+    At any moment requested = classified + dropped + pending.
 
-    A look that finds no room is dropped, because its track is asked about again soon. While several sources wait, none
+    A look that finds no room is dropped: another look at its track is due soon. While several sources wait, none
     has more than half of the room.
 
     Args:
@@ -47,10 +45,10 @@ class LookQueue:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._pending: dict[Look, None] = {}
+        self._pending: dict[Crop, None] = {}
         self._of_source: Counter[str] = Counter()
-        self._waiting: deque[Look] = deque()
-        self._asked = self._done = 0
+        self._waiting: deque[Crop] = deque()
+        self._requested = self._classified = 0
         self._dropped: Counter[str] = Counter()
         self._failure: str | None = None
         self._closed = False
@@ -61,71 +59,71 @@ class LookQueue:
         """Whether it takes no more looks."""
         return self._closed
 
-    def offer(self, looks: Sequence[Look]) -> list[Look]:
+    def reserve(self, crops: Sequence[Crop]) -> list[Crop]:
         """Find room for looks; returns those that have it. The others are dropped as busy.
 
-        Their parts must be copied now, and then `push` takes them.
+        Their parts must be copied now, and then `put` takes them.
         """
         taken = []
         with self._filled:
             if self._closed:
-                return self._refuse(looks)
-            self._asked += len(looks)
-            for look in looks:
-                if self._has_room(look.source):
-                    self._pending[look] = None
-                    self._of_source[look.source] += 1
-                    taken.append(look)
+                return self._refuse(crops)
+            self._requested += len(crops)
+            for crop in crops:
+                if self._has_room(crop.source):
+                    self._pending[crop] = None
+                    self._of_source[crop.source] += 1
+                    taken.append(crop)
                 else:
                     self._dropped["busy"] += 1
-                    look.ballot.withdraw()
+                    crop.ballot.cancel()
         return taken
 
-    def push(self, looks: Iterable[Look]) -> None:
+    def put(self, crops: Iterable[Crop]) -> None:
         """Add looks whose parts are copied; those without a copy are dropped as busy."""
         with self._filled:
-            for look in looks:
-                if look in self._pending and look.image is not None:
-                    self._waiting.append(look)
+            for crop in crops:
+                if crop in self._pending and crop.image is not None:
+                    self._waiting.append(crop)
                 else:
-                    self._drop(look, "busy")
+                    self._drop(crop, "busy")
             self._filled.notify()
 
-    def take(self, most: int, timeout_s: float) -> list[Look]:
+    def get(self, max_items: int, timeout_s: float) -> list[Crop]:
         """Wait for looks; the longest waiting ones, none after the timeout."""
         with self._filled:
             self._filled.wait_for(lambda: self._waiting or self._closed, timeout_s)
-            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            return [self._waiting.popleft() for _ in range(min(max_items, len(self._waiting)))]
 
-    def finish(self, look: Look) -> bool:
+    def complete(self, crop: Crop) -> bool:
         """Count a look as done; False if it was dropped meanwhile, so that its result means nothing."""
         with self._filled:
-            if not self._forget(look):
+            if not self._forget(crop):
                 return False
-            self._done += 1
+            self._classified += 1
             return True
 
     def forget(self, source: str) -> None:
         """Drop the looks of a source that is removed."""
         with self._filled:
-            for look in [look for look in self._pending if look.source == source]:
-                self._drop(look, "removed")
-            self._waiting = deque(look for look in self._waiting if look.source != source)
+            for crop in [crop for crop in self._pending if crop.source == source]:
+                self._drop(crop, "removed")
+            self._waiting = deque(crop for crop in self._waiting if crop.source != source)
 
     def close(self, cause: Cause, failure: str | None = None) -> None:
         """Drop all looks, those under way too, and take no more. A second call does nothing."""
         with self._filled:
             if not self._closed:
                 self._closed, self._failure = True, failure
-                for look in [*self._pending]:
-                    self._drop(look, cause)
+                for crop in [*self._pending]:
+                    self._drop(crop, cause)
                 self._waiting.clear()
             self._filled.notify_all()
 
     def metrics(self) -> ClassifierMetrics:
         with self._filled:
             return ClassifierMetrics(
-                self._asked, self._done, LooksDropped(**self._dropped), len(self._pending), self._failure
+                self._requested, self._classified, CropsDropped(**self._dropped), len(self._pending), self._failure
             )
 
     def _has_room(self, source: str) -> bool:
@@ -133,23 +131,23 @@ class LookQueue:
         return len(self._pending) < self._room and (own == len(self._pending) or own < max(1, self._room // 2))
 
     @staticmethod
-    def _refuse(looks: Sequence[Look]) -> list[Look]:
+    def _refuse(crops: Sequence[Crop]) -> list[Crop]:
         """Nothing is asked of a closed queue."""
-        for look in looks:
-            look.ballot.withdraw()
+        for crop in crops:
+            crop.ballot.cancel()
         return []
 
-    def _drop(self, look: Look, cause: Cause) -> None:
-        if self._forget(look):
+    def _drop(self, crop: Crop, cause: Cause) -> None:
+        if self._forget(crop):
             self._dropped[cause] += 1
-            look.ballot.withdraw()
+            crop.ballot.cancel()
 
-    def _forget(self, look: Look) -> bool:
-        look.part = look.image = None
-        if look not in self._pending:
+    def _forget(self, crop: Crop) -> bool:
+        crop.image = None
+        if crop not in self._pending:
             return False
-        del self._pending[look]
-        self._of_source[look.source] -= 1
-        if not self._of_source[look.source]:
-            del self._of_source[look.source]
+        del self._pending[crop]
+        self._of_source[crop.source] -= 1
+        if not self._of_source[crop.source]:
+            del self._of_source[crop.source]
         return True
