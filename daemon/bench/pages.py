@@ -188,6 +188,8 @@ def _frames(runs: Sequence[Run]) -> Table:
     causes = {cause: sum(run.dropped.get(cause, 0) for run in runs) for cause in runs[0].dropped}
     rows = [(name, str(count)) for name, count in total.items()]
     rows += [(f"dropped: {cause}", str(count)) for cause, count in causes.items() if count]
+    for name in runs[0].crops:
+        rows.append((f"second stage, looks {name}", f"{sum(run.crops.get(name, 0) for run in runs):,}"))
     rows.append(("received, of published", f"{min(run.received_share for run in runs):.4%}"))
     rows.append(("sources with frames", f"{min(run.up for run in runs)} of {runs[0].sources}"))
     rows += [(f"decoded by {decoder}", f"{count} sources") for decoder, count in runs[0].decoders.items()]

@@ -8,7 +8,7 @@ Until the end, the window has every frame.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, monotonic_ns
@@ -72,6 +72,7 @@ class Run:
         busy_before: other processes on the GPU before the run; None if unknown.
         joules_per_frame, watts_per_source: from the GPU's whole power; None if unknown.
         steady: whether throughput and p99 were equal in each third of the window; None if not checked.
+        crops: looks of the second stage in the whole run: requested, classified, and dropped as busy. Empty without one.
     """
 
     sources: int
@@ -107,6 +108,7 @@ class Run:
     watts_per_source: float | None
     usage: Usage
     steady: bool | None = None
+    crops: dict[str, int] = field(default_factory=dict)
 
     @property
     def up(self) -> int:
@@ -252,4 +254,16 @@ def _figures(played: _Played, ids: Sequence[str], load: Load) -> Run:
         watts_per_source=None if energy is None else round(energy / window.seconds / len(ids), 3),
         usage=window.usage,
         steady=None if load.until_end else rowset.is_steady(),
+        crops=_crops(played.app),
     )
+
+
+def _crops(app: App) -> dict[str, int]:
+    rows = app.second.metrics().values()
+    if not rows:
+        return {}
+    return {
+        "requested": sum(row.requested for row in rows),
+        "classified": sum(row.classified for row in rows),
+        "busy": sum(row.dropped.busy for row in rows),
+    }
