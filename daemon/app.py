@@ -431,7 +431,7 @@ class App:
         opened = self._in_time(
             undo, "opening classifiers", lambda: open_classifiers(self._open_classifier, backend, jobs)
         )
-        second = SecondStage(config, opened, self.health.degrade, self._runtime)
+        second = SecondStage(config, opened, self.health.degrade, self.events.on_event, self._runtime)
         for classifier in second.classifiers:
             undo.callback(classifier.close)
         return second

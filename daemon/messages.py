@@ -17,8 +17,8 @@ import msgspec
 
 Encoding = Literal["json", "msgpack"]
 State = Literal["connecting", "up", "stalled", "down", "ended"]
-EventKind = Literal["object", "zone", "line", "gate", "crowd"]
-EventPhase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under"]
+EventKind = Literal["object", "zone", "line", "gate", "crowd", "attribute"]
+EventPhase = Literal["appeared", "left", "entered", "dwell", "crossed", "passed", "over", "under", "settled", "changed"]
 Direction = Literal["forward", "backward"]
 EndReason = Literal["left", "lost", "source_down", "rule_removed", "inactive"]
 
@@ -264,8 +264,21 @@ class Unseen(msgspec.Struct, frozen=True, gc=False):
     longest_gap: int = 0
 
 
+class EventAttribute(msgspec.Struct, frozen=True, gc=False):
+    """An attribute of a track that has settled, or has changed.
+
+    Attributes:
+        name: of the classifier.
+        confidence: mean of the looks that gave the value, to 0.0001.
+    """
+
+    name: str
+    value: str
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened: an object appeared or left, or a rule found something.
+    """Something happened: an object appeared or left, a rule found something, or an attribute is known.
 
     Attributes:
         id: unique over all runs of all daemons.
@@ -273,7 +286,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         index: counter of the messages on this topic, from 0; a gap is the subscriber's own loss. 0 in the journal.
         seq, session, pts, at: of the frame in which it began; `at` is its `captured_at`.
         confirmed_seq, confirmed_at: of the frame that confirmed it.
-        rule: its name; null for an object without a rule.
+        rule: its name; null for an object without a rule, and for an attribute.
         direction: "forward" over a line is from left to right, seen from its first point towards its second; through a
             gate it is from the first line to the second.
         track: id; null for a crowd.
@@ -284,6 +297,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         reason: why a stay ended; "inactive" if the rule's schedule did.
         unseen: the frames that were lost while it was decided.
         snapshot: path of its picture in the HTTP API; null where there is none.
+        attribute: of an event about an attribute; null otherwise.
         owner: as in `detections`.
     """
 
@@ -311,6 +325,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     reason: EndReason | None = None
     unseen: Unseen = Unseen()
     snapshot: str | None = None
+    attribute: EventAttribute | None = None
     owner: Owner | None = None
 
 

@@ -28,7 +28,7 @@ class Unseen:
 
 @dataclass(frozen=True)
 class Event:
-    """One event about one track, or about all tracks in a zone.
+    """One event about one track, about all tracks in a zone, or about an attribute.
 
     Attributes:
         rule: name of the rule; None for an object without a rule.
@@ -42,6 +42,7 @@ class Event:
         dwell_ns: source time in the zone so far.
         count: tracks in the zone, of a crowd.
         reason: why a stay ended.
+        attribute: the one that has settled or changed.
         config: the rule, as it was when the event was confirmed; None for an object without a rule.
     """
 
@@ -59,4 +60,5 @@ class Event:
     count: int | None = None
     reason: EndReason | None = None
     unseen: Unseen = Unseen()
+    attribute: messages.EventAttribute | None = None
     config: RuleBase | None = None

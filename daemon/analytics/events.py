@@ -176,5 +176,6 @@ def _message_of(event: Event, number: int, identity: Identity, snapshot: str | N
         reason=event.reason,
         unseen=messages.Unseen(event.unseen.frames, event.unseen.longest_ns),
         snapshot=snapshot,
+        attribute=event.attribute,
         owner=identity.owner,
     )

@@ -72,7 +72,7 @@ class Run:
         busy_before: other processes on the GPU before the run; None if unknown.
         joules_per_frame, watts_per_source: from the GPU's whole power; None if unknown.
         steady: whether throughput and p99 were equal in each third of the window; None if not checked.
-        crops: looks of the second stage in the whole run: requested, classified, and dropped as busy. Empty without one.
+        crops: looks of the second stage in the whole run: requested, classified, dropped as busy. Empty without one.
     """
 
     sources: int

@@ -10,6 +10,7 @@ from typing import Literal
 
 from daemon.classification.votes import Ballot
 from daemon.messages import ClassifierMetrics, CropsDropped
+from daemon.pipeline.frames import FrameInfo
 from detectors.port import Image
 
 Cause = Literal["busy", "failed", "removed", "shutdown"]
@@ -21,14 +22,21 @@ class Crop:
 
     Attributes:
         track: id.
+        label: the track's.
+        box: x1, y1, x2, y2 in source pixels.
         image: a copy of the box; None before it is made, and after the look.
     """
 
-    source: str
+    frame: FrameInfo
     track: int
-    seq: int
+    label: str
+    box: tuple[float, float, float, float]
     ballot: Ballot
     image: Image | None = None
+
+    @property
+    def source(self) -> str:
+        return self.frame.source
 
 
 class CropQueue:

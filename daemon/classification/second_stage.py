@@ -9,13 +9,14 @@ from functools import partial
 
 import numpy as np
 
+from daemon.analytics.event import Event
 from daemon.classification.classifier import Classifier
 from daemon.classification.crops import Crop
 from daemon.classification.track_attributes import SourceAttributes, TrackAttributes
 from daemon.classification.votes import Ballot, VotingRules, rules_of
 from daemon.config import ClassifierConfig, Config
 from daemon.errors import ConfigError
-from daemon.messages import ClassifierMetrics
+from daemon.messages import Attribute, ClassifierMetrics, EventAttribute
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.stages import Analytics, Stage
 from daemon.system.runtime import Runtime
@@ -33,6 +34,7 @@ class SecondStage:
     Args:
         detectors: the opened model of each classifier of the configuration, in order.
         on_failure: called with the part and the reason when a classifier fails.
+        on_event: called by a classifier's thread when an attribute settles or changes.
 
     Attributes:
         classifiers: one thread each.
@@ -43,8 +45,10 @@ class SecondStage:
         config: Config,
         detectors: Sequence[SecondDetector],
         on_failure: Callable[[str, str], None],
+        on_event: Callable[[Event], None],
         runtime: Runtime,
     ) -> None:
+        self._on_event = on_event
         self._configs = config.classifiers
         self._rules = [rules_of(row) for row in config.classifiers]
         self._states: dict[str, SourceAttributes] = {}
@@ -100,7 +104,6 @@ class SecondStage:
 
     def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None:
         """Copy the boxes that are to be looked at. Called by lanes."""
-        wanted = self._wanted_by_class(labels)
         crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
         for frame, one in zip(frames, found):
             timeout_ns = self._timeouts_ns.get(frame.info.source)
@@ -110,7 +113,7 @@ class SecondStage:
             if state is None:
                 state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, timeout_ns)
             if state.is_due(frame.info):
-                self._examine(frame, one, state, wanted, crops)
+                self._examine(frame, one, state, labels, crops)
         for classifier, rows in zip(self.classifiers, crops):
             _submit(classifier, rows)
 
@@ -124,11 +127,12 @@ class SecondStage:
         frame: Frame,
         found: Detections,
         state: SourceAttributes,
-        wanted: Sequence[tuple[int, ...]],
+        labels: tuple[str, ...],
         crops: Sequence[dict[Crop, Part]],
     ) -> None:
         """Find the boxes of a frame that are to be looked at."""
         assert found.tracks is not None  # noqa: S101 - the caller has checked
+        wanted = self._wanted_by_class(labels)
         ids, classes = found.tracks.id.tolist(), found.tracks.class_id.tolist()
         for id, class_id, box in zip(ids, classes, found.xyxy.tolist()):
             if not id or not wanted[class_id]:
@@ -143,16 +147,37 @@ class SecondStage:
                 if ballot.is_due(width * height, state.now_ns):
                     ballot.request(width * height, state.now_ns)
                     part = Part(frame.image, padded(box, config, frame.image.width, frame.image.height))
-                    crops[number][Crop(frame.info.source, id, frame.info.seq, ballot)] = part
+                    crop = Crop(frame.info, id, labels[class_id], (box[0], box[1], box[2], box[3]), ballot)
+                    crops[number][crop] = part
 
     def _on_result(self, name: str, crop: Crop, label: str, confidence: float) -> None:
         """Called by the classifier's thread."""
-        attribute = crop.ballot.add(label, confidence, crop.seq)
+        attribute = crop.ballot.add(label, confidence, crop.frame.seq)
         state = self._states.get(crop.source)
         track = state.tracks.get(crop.track) if state else None
-        if track is not None:
-            with self._lock:
-                track.shown = {**(track.shown or {}), name: attribute}
+        if track is None:
+            return
+        with self._lock:
+            shown = track.shown or {}
+            track.shown = {**shown, name: attribute}
+        before = shown.get(name)
+        if attribute.settled and (before is None or not before.settled or before.value != attribute.value):
+            self._on_event(_event_of(name, crop, attribute, is_first=before is None or not before.settled))
+
+
+def _event_of(name: str, crop: Crop, attribute: Attribute, *, is_first: bool) -> Event:
+    return Event(
+        kind="attribute",
+        phase="settled" if is_first else "changed",
+        source=crop.source,
+        rule=None,
+        began=crop.frame,
+        confirmed=crop.frame,
+        track=crop.track,
+        label=crop.label,
+        box=crop.box,
+        attribute=EventAttribute(name, attribute.value or "", attribute.confidence or 0.0),
+    )
 
 
 def _ballot(track: TrackAttributes, number: int, rules: VotingRules) -> Ballot:

@@ -60,6 +60,7 @@ def line_of(event: Event) -> str:
     parts += [event.label, None if event.track is None else f"track {event.track}"]
     parts += [None if event.count is None else f"{event.count} tracks"]
     parts += [None if event.dwell is None else f"{event.dwell / 1e9:.1f} s"]
+    parts += [f"{event.attribute.name} {event.attribute.value}" if event.attribute else None]
     parts += [event.reason if event.reason not in (None, event.phase) else None]
     if event.unseen.frames:
         parts.append(f"({event.unseen.frames} frames unseen, {event.unseen.longest_gap / 1e9:.1f} s at most)")

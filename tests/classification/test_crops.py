@@ -12,13 +12,17 @@ from daemon.classification.votes import Ballot, rules_of
 from daemon.config import ClassifierConfig
 from daemon.messages import ClassifierMetrics
 from detectors.port import HostImage
+from tests.analytics.feed import frame_at
 
 RULES = rules_of(ClassifierConfig(name="color", path=Path("color.onnx"), wanted=["car"]))
 IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
 
 
 def _crops(count: int, source: str = "cam") -> list[Crop]:
-    looks = [Crop(source, number, 0, Ballot(RULES)) for number in range(count)]
+    looks = [
+        Crop(frame_at(0, 0, source=source), number, "car", (0.0, 0.0, 9.0, 9.0), Ballot(RULES))
+        for number in range(count)
+    ]
     for look in looks:
         look.ballot.request(100.0, 0)
     return looks

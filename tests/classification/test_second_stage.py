@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daemon.analytics.event import Event
 from daemon.classification.second_stage import SecondStage, check_wanted, padded
 from daemon.config import ClassifierConfig, Config, ModelConfig, SyntheticConfig, TrackingConfig, parse
 from daemon.errors import ConfigError
@@ -40,17 +41,29 @@ class Street:
 
     def __init__(self, config: Config, lane: Lane) -> None:
         self.failures: list[str] = []
+        self.events: list[Event] = []
         fake = FakeDetector(_OPTIONS)
         self.second = SecondStage(
-            config, [fake], lambda _, reason: self.failures.append(reason), runtime_of(ManualClock())
+            config,
+            [fake],
+            lambda _, reason: self.failures.append(reason),
+            self.events.append,
+            runtime_of(ManualClock()),
         )
         (self.classifier,) = self.second.classifiers
         self._lane, self._seq = lane, 0
 
-    def show(self, seconds: float, boxes: Mapping[int, Box], source: str = "cam", label: str = "car") -> None:
+    def show(
+        self,
+        seconds: float,
+        boxes: Mapping[int, Box],
+        source: str = "cam",
+        label: str = "car",
+        picture: HostImage = BRIGHT,
+    ) -> None:
         """The next frame."""
         found = tracks_of(boxes, dict.fromkeys(boxes, label))
-        frame = Frame(frame_at(seconds, self._seq, (400, 400), source), BRIGHT)
+        frame = Frame(frame_at(seconds, self._seq, (400, 400), source), picture)
         self._seq += 1
         self.second.on_batch([frame], [found], LABELS)
 
@@ -82,6 +95,19 @@ def test_a_track_is_looked_at_until_it_settles(lane: Lane) -> None:
     assert looks == [1, 1, 1, 0, 0, 0, 0, 0]
     said = street.says(1)
     assert (said.value, said.votes, said.settled, said.at_seq) == ("bright", 3, True, 2)
+
+
+def test_an_attribute_that_settles_or_changes_is_an_event(lane: Lane) -> None:
+    """Once each, and not for every look."""
+    street = Street(_config(every_s=0.2), lane)
+    dark = HostImage(np.zeros((400, 400, 3), np.uint8))
+    for number in range(20):
+        street.show(number * 0.2, {1: HERE}, picture=BRIGHT if number < 8 else dark)
+        street.classify()
+    told = [(event.phase, event.attribute.value, event.confirmed.seq) for event in street.events if event.attribute]
+    assert told == [("settled", "bright", 2), ("changed", "dark", 10)]
+    first = street.events[0]
+    assert (first.kind, first.source, first.track, first.label, first.box) == ("attribute", "cam", 1, "car", HERE)
 
 
 def test_boxes_without_a_look_are_left_alone(lane: Lane) -> None:
