@@ -73,7 +73,7 @@ class Load:
     admission: AdmissionMode = "off"
     analytics: bool = False
     classifier: Path | None = None
-    classify: tuple[str, ...] = ()
+    classify: str | None = None
     device: int = 0
 
     @property
@@ -155,9 +155,10 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
 
 def _classifiers(load: Load) -> list[ClassifierConfig]:
     """The second stage, with its defaults."""
-    if load.classifier is None:
+    if load.classifier is None or load.classify is None:
         return []
-    return [ClassifierConfig(name="classifier", path=load.classifier, wanted=list(load.classify), min_px=_LEAST_PX)]
+    wanted = load.classify.split(",")
+    return [ClassifierConfig(name="classifier", path=load.classifier, wanted=wanted, min_px=_LEAST_PX)]
 
 
 class PhasedSources:

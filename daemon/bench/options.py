@@ -63,7 +63,7 @@ _LOAD = [
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--analytics", is_flag=True, help="Track objects, with four rules a source."),
     click.option("--classifier", type=click.Path(path_type=Path), help="ONNX file of a second stage; tracks objects."),
-    click.option("--classify", multiple=True, help="Label that --classifier looks at; repeat it for several."),
+    click.option("--classify", help="Labels that --classifier looks at, such as car,bus."),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
     DEVICE,
     click.option("--memory-limit", type=click.IntRange(1), help="MiB of GPU memory.  [default: all free memory]"),
@@ -86,7 +86,7 @@ def load_of(values: Mapping[str, Any]) -> Load:
     from daemon.bench.synthetic_clip import synthetic_clip
 
     clips = values["clips"] or (synthetic_clip(),)
-    if (values["classifier"] is None) == bool(values["classify"]):
+    if (values["classifier"] is None) != (values["classify"] is None):
         raise click.UsageError("--classifier and --classify go together: --classifier color.onnx --classify car")
     sources = values["sources"] or (len(clips) if values.get("until_end") else 28)
     load = Load(**{**values, "clips": clips, "sources": sources})
