@@ -3,9 +3,10 @@
     python -m tests.gpu.heads --cache DIR --level 1 [--precision fp32 fp16] [NAME ...]
 
 The CPU's results agree with the frameworks' own (tests/detectors/test_parity.py). Pictures have the size of the input,
-so that both backends see the same: random weights make much of what a resampling rounds. A row for each model and precision:
-strong boxes of the CPU, the share that the GPU finds with IoU >= 0.99 and scores within 0.001, and the worst distances.
-FP32 must find 99 % of them.
+so that both backends see the same: random weights make much of what a resampling rounds.
+
+A row for each model and precision: strong boxes of the CPU, the share that the GPU finds with IoU >= 0.99 and scores
+within 0.001, and the worst distances. FP32 must find 99 % of them.
 """
 
 from __future__ import annotations
