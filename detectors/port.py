@@ -28,12 +28,21 @@ class BackendUnavailableError(DetectorError):
     """This machine lacks something the backend needs; the text says what."""
 
 
+class Region(NamedTuple):
+    """A rectangle of a picture, upright, in pixels."""
+
+    left: int
+    top: int
+    width: int
+    height: int
+
+
 @dataclass(frozen=True, slots=True)
 class HostImage:
     """A picture in host memory.
 
     Attributes:
-        bgr: (height, width, 3) uint8, C-contiguous; not written to after construction.
+        bgr: (height, width, 3) uint8, C-contiguous, or a region of such an array; not written to after construction.
     """
 
     bgr: npt.NDArray[np.uint8]
@@ -45,6 +54,11 @@ class HostImage:
     @property
     def height(self) -> int:
         return int(self.bgr.shape[0])
+
+    def cropped(self, region: Region) -> HostImage:
+        """A region of the picture, without a copy."""
+        left, top, width, height = region
+        return HostImage(self.bgr[top : top + height, left : left + width])
 
 
 class DeviceImage(msgspec.Struct, frozen=True, gc=False):
@@ -62,6 +76,8 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
         lease: an object that keeps the planes unchanged while it is referenced.
         turns: quarter turns clockwise to make the picture upright, 0 to 3. `width` and `height` are of the upright
             picture, the planes as decoded.
+        odd_x, odd_y: 1 if the picture is a region whose first column or row, as decoded, is the second one of its
+            chroma sample; otherwise 0.
     """
 
     luma: int
@@ -74,6 +90,25 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     ready: int = 0
     lease: object = None
     turns: int = 0
+    odd_x: int = 0
+    odd_y: int = 0
+
+    def cropped(self, region: Region) -> DeviceImage:
+        """A region of the picture, without a copy."""
+        left, top, width, height = region
+        right, below = self.width - left - width, self.height - top - height
+        column, row = ((left, top), (top, right), (right, below), (below, left))[self.turns]
+        # Luma and chroma begin where the picture does, so `odd_x` and `odd_y` count from the chroma sample.
+        across, down = column + self.odd_x, row + self.odd_y
+        return msgspec.structs.replace(
+            self,
+            luma=self.luma + row * self.pitch + column,
+            chroma=self.chroma + down // 2 * self.pitch + across // 2 * 2,
+            width=width,
+            height=height,
+            odd_x=across % 2,
+            odd_y=down % 2,
+        )
 
 
 ENGINE = "engine"

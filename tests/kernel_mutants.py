@@ -26,6 +26,7 @@ from tests.support.kernels import (
     check_implausible,
     check_nv12,
     check_postprocess,
+    check_regions,
     check_shrunk_nv12,
     check_small_nv12,
 )
@@ -34,14 +35,16 @@ _LIMIT_S = 120
 _PRE, _POST = "preprocess.cu", "postprocess.cu"
 # Name: the file, what is there, and what takes its place.
 MUTANTS: dict[str, tuple[str, str, str]] = {
-    "chroma half a pixel off across": (_PRE, "{at.x * 0.5f,", "{(at.x + 0.5f) * 0.5f - 0.5f,"),
-    "chroma on its upper row": (_PRE, "(at.y + 0.5f) * 0.5f - 0.5f,", "at.y * 0.5f,"),
-    "chroma a row off": (_PRE, "(at.y + 0.5f) * 0.5f - 0.5f", "(at.y + 0.5f) * 0.5f + 0.5f"),
-    "chroma of the nearest": (_PRE, "{at.x * 0.5f,", "{floorf(at.x * 0.5f + 0.5f),"),
+    "chroma half a pixel off across": (_PRE, "{uv_x * 0.5f,", "{(uv_x + 0.5f) * 0.5f - 0.5f,"),
+    "chroma on its upper row": (_PRE, "(uv_y + 0.5f) * 0.5f - 0.5f,", "uv_y * 0.5f,"),
+    "chroma a row off": (_PRE, "(uv_y + 0.5f) * 0.5f - 0.5f", "(uv_y + 0.5f) * 0.5f + 0.5f"),
+    "chroma of the nearest": (_PRE, "{uv_x * 0.5f,", "{floorf(uv_x * 0.5f + 0.5f),"),
     "cells of chroma as large as of luma": (_PRE, "(across + 1) / 2, (down + 1) / 2}", "across, down}"),
     "cells of chroma rounded down": (_PRE, "(across + 1) / 2, (down + 1) / 2}", "(across + 2) / 4, (down + 2) / 4}"),
-    "odd width cuts chroma": (_PRE, "(width + 1) / 2,", "width / 2,"),
-    "odd height cuts chroma": (_PRE, "(height + 1) / 2}", "height / 2}"),
+    "odd width cuts chroma": (_PRE, "(width + p.odd_x + 1) / 2,", "(width + p.odd_x) / 2,"),
+    "odd height cuts chroma": (_PRE, "(height + p.odd_y + 1) / 2}", "(height + p.odd_y) / 2}"),
+    "an odd column is even": (_PRE, "at.x + p.odd_x", "at.x"),
+    "an odd row is even": (_PRE, "at.y + p.odd_y", "at.y"),
     "u and v exchanged": (_PRE, "u = uv[0] - 128.0f, v = uv[1]", "u = uv[1] - 128.0f, v = uv[0]"),
     "a pitch that is the width": (_PRE, "{p.plane0, pitch, width,", "{p.plane0, (unsigned int)width, width,"),
     "beyond the last cell": (_PRE, "(float)(cells - 1)", "(float)cells"),
@@ -163,6 +166,7 @@ def check(library: Path) -> None:
     for bt709, full_range, turns in product((False, True), (False, True), range(4)):
         assert check_nv12(runner, bt709=bt709, full_range=full_range, turns=turns) < 0.05
     assert check_small_nv12(runner) < 0.5
+    assert max(check_regions(runner, turns) for turns in range(4)) < 0.05
     assert max(check_shrunk_nv12(runner, turns) for turns in range(4)) < 0.05
     check_implausible(runner)
     for head, (wanted, of) in product(HEADS, WANTED):

@@ -27,10 +27,12 @@ class Slot:
         self.close()
         self._allocate(size)
 
-    def copy(self, image: HostImage, part: slice, stream: Stream) -> None:
-        """Copy a part of a picture into pinned memory, and enqueue its copy to the device."""
-        np.copyto(self._bytes[part], image.bgr.reshape(-1)[part])
-        self.device.mirror(self.pinned, part.start, part.stop - part.start, stream)
+    def copy(self, image: HostImage, rows: slice, stream: Stream) -> None:
+        """Copy rows of a picture into pinned memory, and enqueue their copy to the device."""
+        part = image.bgr[rows]
+        begin = rows.start * image.width * 3
+        np.copyto(self._bytes[begin : begin + part.nbytes].reshape(part.shape), part)
+        self.device.mirror(self.pinned, begin, part.nbytes, stream)
 
     def close(self) -> None:
         self._undo.close()
@@ -65,8 +67,8 @@ class HostCopyPool:
         ended before the error is raised, so that buffers may be freed."""
         pieces = [(slot, image, part) for slot, image in staged for part in self._parts(image, len(staged))]
         if len(pieces) == 1:
-            slot, image, part = pieces[0]
-            slot.copy(image, part, stream)
+            slot, image, rows = pieces[0]
+            slot.copy(image, rows, stream)
         else:
             futures = [self._executor.submit(self._copy, *piece, stream) for piece in pieces]
             wait(futures)
@@ -80,8 +82,7 @@ class HostCopyPool:
         slot.copy(image, part, stream)
 
     def _parts(self, image: HostImage, count: int) -> list[slice]:
-        """Parts of a picture, one of `count`, so that every thread has a part of a useful size."""
-        size = image.bgr.nbytes
-        parts = max(1, min(self._threads // count, size // _MIN_PART_BYTES))
-        bounds = [size * part // parts for part in range(parts + 1)]
+        """Rows of a picture, one of `count`, so that every thread has a part of a useful size."""
+        parts = max(1, min(self._threads // count, image.bgr.nbytes // _MIN_PART_BYTES, image.height))
+        bounds = [image.height * part // parts for part in range(parts + 1)]
         return [slice(*bound) for bound in pairwise(bounds)]

@@ -12,7 +12,9 @@ import pytest
 from daemon.sources.scene import Scene
 from detectors.detections import Detections
 from detectors.factory import availability, open_detector
-from detectors.port import Detector, HostImage, Options, PostprocessParams
+from detectors.matching import iou_matrix
+from detectors.port import Detector, HostImage, Options, PostprocessParams, Region
+from detectors.views import Limits, Tiling, detect
 from tests.support.daemon import DEMO_MODEL
 
 BACKENDS = [row.backend for row in availability() if row.available] + ["fake"]
@@ -41,6 +43,34 @@ def test_a_batch_gives_what_one_by_one_gives(detector: Detector, images: list[Ho
             alone = [lane.detect([image])[0][0] for image in turn]
             for one, other in zip(alone if turn is images else alone[::-1], together):
                 _same(one, other)
+
+
+def test_a_region_gives_what_a_picture_of_it_gives(detector: Detector, images: list[HostImage]) -> None:
+    """Bit for bit, at any origin: nothing beyond the region is seen."""
+    picture = images[-1]
+    regions = [Region(0, 0, 960, 540), Region(333, 77, 641, 359), Region(1919, 1079, 1, 1), Region(1, 0, 1919, 1080)]
+    with closing(detector.lane()) as lane:
+        cut, _ = lane.detect([picture.cropped(region) for region in regions])
+        for found, (left, top, width, height) in zip(cut, regions):
+            copied = HostImage(picture.bgr[top : top + height, left : left + width].copy())
+            _same(lane.detect([copied])[0][0], found)
+
+
+def test_tiles_find_what_the_whole_picture_shows(detector: Detector, images: list[HostImage]) -> None:
+    """Boxes come back in the picture's coordinates, in as many batches as the views take."""
+    picture = images[-1]
+    regions = Tiling(2, 2).regions(Region(0, 0, picture.width, picture.height))
+    limits = Limits(0.5, 300)
+    with closing(detector.lane()) as lane:
+        alone = lane.detect([picture])[0][0]
+        (found, other), times = detect(lane, [picture, images[0]], [regions, ()], detector.info.max_batch, limits)
+        _same(other, lane.detect([images[0]])[0][0])
+    assert min(times.preprocess, times.infer, times.postprocess) >= 0
+    assert (found.xyxy >= 0).all()
+    assert (found.xyxy <= [picture.width, picture.height] * 2).all()
+    assert (np.diff(found.confidence) <= 0).all()
+    for box, kind in zip(alone.xyxy[:3], alone.class_id):
+        assert iou_matrix(box[None], found.xyxy[found.class_id == kind]).max() > 0.5
 
 
 def test_boxes_lie_in_the_picture_strongest_first(detector: Detector, images: list[HostImage]) -> None:

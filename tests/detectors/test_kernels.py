@@ -21,6 +21,7 @@ from tests.support.kernels import (
     check_implausible,
     check_nv12,
     check_postprocess,
+    check_regions,
     check_shrunk_nv12,
     check_small_nv12,
 )
@@ -68,6 +69,12 @@ def test_resized_nv12_agrees_with_bgr(runner: CpuRunner) -> None:
 def test_shrunk_nv12_is_read_from_cells(runner: CpuRunner, turns: int) -> None:
     """Within a twentieth of a grey level on noise."""
     assert check_shrunk_nv12(runner, turns) < 0.05
+
+
+@pytest.mark.needs("g++")
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+def test_regions_begin_at_any_pixel(runner: CpuRunner, turns: int) -> None:
+    assert check_regions(runner, turns) < 0.05
 
 
 @pytest.mark.needs("g++")

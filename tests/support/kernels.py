@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from math import nan
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
 from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
-from detectors.port import PostprocessParams
+from detectors.port import PostprocessParams, Region
 from detectors.trt import kernels
 from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
@@ -35,13 +36,14 @@ Pictures = npt.NDArray[np.void]
 @dataclass(frozen=True)
 class Nv12:
     """A picture from a hardware decoder: luma (h, w), chroma (ceil(h/2), 2 * ceil(w/2)), uint8; and the quarter turns
-    clockwise that make it upright."""
+    clockwise that make it upright. `odd`: 1 where luma begins at the second column or row of its chroma."""
 
     luma: npt.NDArray[np.uint8]
     chroma: npt.NDArray[np.uint8]
     bt709: bool
     full_range: bool
     turns: int = 0
+    odd: tuple[int, int] = (0, 0)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -52,7 +54,7 @@ class Nv12:
     @property
     def kind(self) -> dict[str, Any]:
         """The arguments of `nv12_picture` after the planes."""
-        return {"bt709": self.bt709, "full_range": self.full_range, "turns": self.turns}
+        return {"bt709": self.bt709, "full_range": self.full_range, "turns": self.turns, "odd": self.odd}
 
 
 Image = npt.NDArray[np.uint8] | Nv12
@@ -266,7 +268,8 @@ def bgr_of(picture: Nv12) -> npt.NDArray[np.float64]:
     """(height, width, 3) of BGR, upright, by the definition: chroma lies on the left one of its two columns and between
     its two rows, and what lies between chroma is linear."""
     luma = picture.luma.astype(np.float64)
-    u, v = (_upsampled(picture.chroma[:, part::2].astype(np.float64) - 128, luma.shape) for part in (0, 1))
+    planes = (picture.chroma[:, part::2].astype(np.float64) - 128 for part in (0, 1))
+    u, v = (_upsampled(plane, luma.shape, picture.odd) for plane in planes)
     return _bgr(luma, u, v, picture)
 
 
@@ -282,11 +285,40 @@ def _bgr(
     return np.rot90(np.clip(np.stack((blue, green, red), axis=2), 0, 255), -picture.turns)
 
 
-def _upsampled(plane: npt.NDArray[np.float64], shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    rows = np.clip((np.arange(shape[0]) + 0.5) / 2 - 0.5, 0, plane.shape[0] - 1)
-    columns = np.clip(np.arange(shape[1]) / 2, 0, plane.shape[1] - 1)
+def _upsampled(plane: npt.NDArray[np.float64], shape: tuple[int, ...], odd: tuple[int, int]) -> npt.NDArray[np.float64]:
+    rows = np.clip((np.arange(shape[0]) + odd[1] + 0.5) / 2 - 0.5, 0, plane.shape[0] - 1)
+    columns = np.clip((np.arange(shape[1]) + odd[0]) / 2, 0, plane.shape[1] - 1)
     down = np.stack([np.interp(rows, np.arange(plane.shape[0]), column) for column in plane.T], axis=1)
     return np.stack([np.interp(columns, np.arange(plane.shape[1]), row) for row in down])
+
+
+def region_of(picture: Nv12, region: Region) -> Nv12:
+    """A region of a picture, upright: its rows and columns of the planes."""
+    height, width = picture.luma.shape
+    upright = np.rot90(np.arange(height * width).reshape(height, width), -picture.turns)
+    left, top, across, down = region
+    rows, columns = np.divmod(upright[top : top + down, left : left + across], width)
+    first, last = (int(rows.min()), int(columns.min())), (int(rows.max()), int(columns.max()))
+    luma = picture.luma[first[0] : last[0] + 1, first[1] : last[1] + 1]
+    chroma = picture.chroma[first[0] // 2 : last[0] // 2 + 1, first[1] // 2 * 2 : last[1] // 2 * 2 + 2]
+    return replace(picture, luma=luma, chroma=chroma, odd=(first[1] % 2, first[0] % 2))
+
+
+def check_regions(runner: Runner, turns: int) -> float:
+    """Regions with odd and even origins and sizes; the largest difference in grey levels from the definition, and away
+    from the region's edges from the whole picture."""
+    worst = 0.0
+    whole = noise_nv12((45, 33), bt709=True, full_range=True, turns=turns)
+    pixels = bgr_of(whole)
+    for left, top, width, height in product((0, 1, 6, 7), (0, 3, 4), (1, 8, 9, 20), (2, 7, 16)):
+        cut = region_of(whole, Region(left, top, width, height))
+        wanted = bgr_of(cut)
+        inner = pixels[top : top + height, left : left + width]
+        worst = max(worst, float(np.abs(inner - wanted)[1:-1, 1:-1].max(initial=0.0)))
+        (given,) = runner.preprocess([cut], InputSpec(width, height, rgb=False, scale=ONES))
+        worst = max(worst, float(np.abs(given.transpose(1, 2, 0) - wanted).max()))
+        worst = max(worst, float(np.abs(runner.to_bgr(cut) - wanted).max()) - 0.5)
+    return worst
 
 
 NV12_SIZES = ((64, 48), (63, 47), (2, 2), (1, 1), (34, 3))

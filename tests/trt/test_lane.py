@@ -12,10 +12,10 @@ from onnx import TensorProto
 
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
-from detectors.port import DetectorError, DeviceImage, HostImage, Options, PostprocessParams
+from detectors.port import DetectorError, DeviceImage, HostImage, Options, PostprocessParams, Region
 from detectors.trt.detector import TrtDetector, available
 from tests.support import stubbed_cuda as cuda
-from tests.support.kernels import bgr_of, noise_nv12
+from tests.support.kernels import bgr_of, noise_nv12, region_of
 from tests.support.models import constant_model, toy_model
 from tests.trt.parts import SIZES, host_pictures, on_device, opened, options_of
 
@@ -54,6 +54,14 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
         reference = stack.enter_context(closing(CpuDetector(options)))
         looking = stack.enter_context(closing(reference.lane()))
         assert [len(found) > 0 for found in lane.detect([images[1], large, images[2]])[0]] == [True] * 3
+        # Regions of pictures in either memory.
+        parts = [Region(turns, 3 - turns, 30 + turns, 41) for turns in range(4)]
+        cuts = [region_of(picture, part) for picture, part in zip(nv12, parts)]
+        images += [image.cropped(part) for image, part in zip(images[:4], parts)] + [
+            large.cropped(Region(3, 5, 90, 61))
+        ]
+        whole += [HostImage(np.ascontiguousarray(np.round(bgr_of(cut)).astype(np.uint8))) for cut in cuts]
+        whole += [HostImage(large.bgr[5:66, 3:93].copy())]
         for image, same in zip((*images, large), (*whole, large)):
             expected = reference.run(looking.preprocess([same]))
             for name, given in lane.raw(image).items():

@@ -20,7 +20,7 @@ PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
     + [(name, np.float32) for name in ("scale_x", "scale_y")]
-    + [(name, np.int32) for name in ("cell_x", "cell_y", "format", "bt709", "full_range", "turns")],
+    + [(name, np.int32) for name in ("cell_x", "cell_y", "format", "bt709", "full_range", "turns", "odd_x", "odd_y")],
     align=True,
 )
 COLOURS = np.dtype([("scale", np.float32, 3), ("bias", np.float32, 3), ("pad", np.float32)], align=True)
@@ -76,14 +76,23 @@ def preprocess_constants(spec: InputSpec) -> tuple[int, int, int, npt.NDArray[np
 
 def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[float, ...]:
     """A PICTURE of BGR rows of `pitch` bytes."""
-    return (pointer, 0, pitch, *_geometry(box), 0, 0, 0, 0)
+    return (pointer, 0, pitch, *_geometry(box), 0, 0, 0, 0, 0, 0)
 
 
 def nv12_picture(
-    luma: int, chroma: int, pitch: int, box: Letterbox, *, bt709: bool, full_range: bool, turns: int = 0
+    luma: int,
+    chroma: int,
+    pitch: int,
+    box: Letterbox,
+    *,
+    bt709: bool,
+    full_range: bool,
+    turns: int = 0,
+    odd: tuple[int, int] = (0, 0),
 ) -> tuple[float, ...]:
-    """A PICTURE of NV12: planes with rows of `pitch` bytes, and the rotation to upright."""
-    return (luma, chroma, pitch, *_geometry(box), 1, int(bt709), int(full_range), turns)
+    """A PICTURE of NV12: planes with rows of `pitch` bytes, the rotation to upright, and whether the first column and
+    row of luma are the second ones of their chroma."""
+    return (luma, chroma, pitch, *_geometry(box), 1, int(bt709), int(full_range), turns, *odd)
 
 
 def _geometry(box: Letterbox) -> tuple[float, ...]:

@@ -15,6 +15,7 @@ struct Picture {                   // numpy: detectors.trt.kernels.PICTURE
     int bt709;                     // NV12: 0 BT.601, 1 BT.709
     int full_range;                // NV12: 0 limited (16-235), 1 full
     int turns;                     // NV12: quarter turns clockwise that make the planes upright
+    int odd_x, odd_y;              // NV12: 1 where luma begins at the second column or row of its chroma
 };
 
 struct Colours {                   // numpy: detectors.trt.kernels.COLOURS
@@ -140,8 +141,9 @@ __device__ inline Colour nv12(const Picture& p, const Place& upright) {
     const int across = lies ? upright.down : upright.across, down = lies ? upright.across : upright.down;
     float y[1], uv[2];
     sample<1>({p.plane0, pitch, width, height}, {at.x, at.y, across, down}, y);
-    sample<2>({p.plane1, pitch, (width + 1) / 2, (height + 1) / 2},
-              {at.x * 0.5f, (at.y + 0.5f) * 0.5f - 0.5f, (across + 1) / 2, (down + 1) / 2}, uv);
+    const float uv_x = at.x + p.odd_x, uv_y = at.y + p.odd_y;
+    sample<2>({p.plane1, pitch, (width + p.odd_x + 1) / 2, (height + p.odd_y + 1) / 2},
+              {uv_x * 0.5f, (uv_y + 0.5f) * 0.5f - 0.5f, (across + 1) / 2, (down + 1) / 2}, uv);
     float luma = y[0], u = uv[0] - 128.0f, v = uv[1] - 128.0f;
     if (!p.full_range) {
         luma = (luma - 16.0f) * (255.0f / 219.0f);
