@@ -49,6 +49,7 @@ from daemon.pipeline.lane import Observer, Pipeline
 from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
+from daemon.pipeline.views import SourceViews, check_views
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
@@ -176,18 +177,22 @@ class App:
         undo.callback(closing.close)
         board = self._make_board(detector.info)
         self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
+        check_views(config, detector.info)
+        views = SourceViews(config)
+        views.add_listener(board.set_pictures)
         self.second = self._open_second_stage(undo, detector.info)
         stages = WithAttributes(analytics, self.second)
         stages.check(config, detector.info.labels)
         followers = [self.second] if config.classifiers else []
         parts = (board, self._outbox, self.ledger, self._runtime)
-        pipeline = Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers)
+        pipeline = Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
+        views.add_listener(admission.set_pictures)
         captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         undo.callback(self.sources.close)

@@ -17,8 +17,10 @@ from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.rule_config import RuleConfig, check_rules
 from daemon.validation import convert, is_secret, read_yaml, strings
+from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
 from detectors.factory import Backend
 from detectors.port import Precision
+from detectors.views import Tiling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
@@ -110,6 +112,17 @@ class SourceBase(Section, frozen=True):
     confidence: Unit | None = None
     tracking: bool | SourceTracking | None = None
     rules: list[RuleConfig] = []
+    roi: Roi | None = None
+    tiles: Tiles | None = None
+
+    @property
+    def region(self) -> RoiConfig | None:
+        """The region of interest; None for the whole picture."""
+        return roi_of(self.roi)
+
+    @property
+    def tiling(self) -> Tiling | None:
+        return tiling_of(self.tiles)
 
     @property
     def wants_gpu(self) -> bool:
@@ -442,6 +455,7 @@ def _check_source(source: SourceConfig, where: str) -> None:
     if not id.strip("."):
         raise ConfigError(f"{where}id: {id!r} means a folder to most programs: give it a letter or a digit")
     check_rules(source.rules, where)
+    check_views(source.roi, source.tiles, where)
     if isinstance(source, AvConfig):
         _check_credentials(source, where)
     elif isinstance(source, CameraConfig) and isinstance(source.device, str) and "://" in source.device:

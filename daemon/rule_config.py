@@ -62,9 +62,7 @@ class PlacedRule(RuleBase, frozen=True, kw_only=True):
 
     def scaled(self, width: float, height: float) -> list[list[Point]]:
         """The points of each outline in pixels of a picture of this size."""
-        own = self.frame_size or (1, 1)
-        across, down = width / own[0], height / own[1]
-        return [[(x * across, y * down) for x, y in points] for _, points in self.outlines]
+        return [scaled(points, self.frame_size, width, height) for _, points in self.outlines]
 
 
 class CrowdConfig(_Section, frozen=True, kw_only=True):
@@ -123,6 +121,17 @@ RuleConfig = ZoneConfig | LineConfig | GateConfig | ObjectConfig
 RULE_KINDS = get_args(RuleConfig)
 
 
+def scaled(points: Sequence[Point], size: tuple[int, int] | None, width: float, height: float) -> list[Point]:
+    """Points in pixels of a picture of `width` and `height`.
+
+    Args:
+        size: of the picture that the points are of; None if they are shares.
+    """
+    own = size or (1, 1)
+    across, down = width / own[0], height / own[1]
+    return [(x * across, y * down) for x, y in points]
+
+
 def check_rules(rules: Sequence[RuleConfig], where: str) -> None:
     """Check the rules of a source beyond their types.
 
@@ -168,7 +177,7 @@ def _problems(rule: RuleConfig) -> Iterator[str]:
         yield "max_area: is below min_area, so the rule never applies"
     yield from _problems_of_schedule(rule)
     if not isinstance(rule, ObjectConfig):
-        yield from _problems_of_coordinates(rule)
+        yield from problems_of_coordinates(rule.outlines, rule.frame_size)
     if isinstance(rule, ZoneConfig):
         yield from _problems_of_zone(rule)
     elif not isinstance(rule, ObjectConfig):
@@ -191,27 +200,51 @@ def _problems_of_schedule(rule: RuleConfig) -> Iterator[str]:
         yield f"{key}: {error}"
 
 
-def _problems_of_coordinates(rule: PlacedRule) -> Iterator[str]:
-    """A rule has shares of the picture, or pixels of a picture whose size it names."""
-    for key, points in rule.outlines:
+def problems_of_coordinates(
+    outlines: Sequence[tuple[str, list[Corner]]],
+    size: tuple[int, int] | None,
+    remedy: str = "frame_size: [width, height]",
+) -> Iterator[str]:
+    """Faults of coordinates. They are shares of the picture, or pixels of a picture whose size is named.
+
+    Args:
+        outlines: key and points of each.
+        remedy: how to name the size.
+    """
+    for key, points in outlines:
         values = [value for point in points for value in point]
         if any(value > 1 for value in values) and any(0 < value < 1 for value in values):
             yield f"{key}: mixes shares of the picture, 0 to 1, with pixels: write one or the other"
-    pixels = [key for key, points in rule.outlines if any(value > 1 for point in points for value in point)]
-    if pixels and len(pixels) < len(rule.outlines):
-        other = next(key for key, _ in rule.outlines if key not in pixels)
+    pixels = [key for key, points in outlines if any(value > 1 for point in points for value in point)]
+    if pixels and len(pixels) < len(outlines):
+        other = next(key for key, _ in outlines if key not in pixels)
         yield f"{other}: is in shares of the picture, but {pixels[0]} is in pixels: write one or the other"
-    if pixels and rule.frame_size is None:
-        yield f"{pixels[0]}: is in pixels: name the picture's size with frame_size: [width, height], or write 0 to 1"
-    if rule.frame_size is None:
+    if pixels and size is None:
+        yield f"{pixels[0]}: is in pixels: name the picture's size with {remedy}, or write 0 to 1"
+    if size is None:
         return
-    if not pixels and rule.outlines:
+    if not pixels and outlines:
         yield "frame_size: is for pixels, but all coordinates are shares of the picture, 0 to 1"
-    width, height = rule.frame_size
-    for key, points in rule.outlines:
+    width, height = size
+    for key, points in outlines:
         for index, (x, y) in enumerate(points):
             if x > width or y > height:
                 yield f"{key}[{index}]: [{x:g}, {y:g}] is outside of frame_size, {width}x{height}"
+
+
+def problems_of_polygon(key: str, points: list[Corner], size: tuple[int, int] | None) -> Iterator[str]:
+    """Faults of a polygon."""
+    corners = points[:-1] if len(points) > 1 and points[0] == points[-1] else points
+    if len(set(corners)) < 3:
+        yield f"{key}: a polygon needs three different points or more, not {len(set(corners))}"
+        return
+    for index, point in enumerate(corners):
+        if point in corners[:index]:
+            yield f"{key}[{index}]: [{point[0]:g}, {point[1]:g}] is a point of the polygon already"
+    if edges := touching_edges(corners):
+        yield f"{key}: the polygon crosses itself: its sides {edges[0] + 1} and {edges[1] + 1} meet"
+    elif area_of(corners) < _SMALLEST * _whole(size):
+        yield f"{key}: the polygon has no area"
 
 
 def _problems_of_zone(rule: ZoneConfig) -> Iterator[str]:
@@ -220,17 +253,7 @@ def _problems_of_zone(rule: ZoneConfig) -> Iterator[str]:
     if rule.polygons is not None and not rule.polygons:
         yield "polygons: is empty"
     for key, points in rule.outlines:
-        corners = points[:-1] if len(points) > 1 and points[0] == points[-1] else points
-        if len(set(corners)) < 3:
-            yield f"{key}: a polygon needs three different points or more, not {len(set(corners))}"
-            continue
-        for index, point in enumerate(corners):
-            if point in corners[:index]:
-                yield f"{key}[{index}]: [{point[0]:g}, {point[1]:g}] is a point of the polygon already"
-        if edges := touching_edges(corners):
-            yield f"{key}: the polygon crosses itself: its sides {edges[0] + 1} and {edges[1] + 1} meet"
-        elif area_of(corners) < _SMALLEST * _whole(rule.frame_size):
-            yield f"{key}: the polygon has no area"
+        yield from problems_of_polygon(key, points, rule.frame_size)
     if rule.dwell_s != sorted(set(rule.dwell_s)) or 0 in rule.dwell_s:
         yield "dwell_s: must rise from one to the next, and begin above 0"
     if rule.crowd is not None and rule.crowd.end > rule.crowd.over:

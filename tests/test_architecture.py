@@ -34,6 +34,7 @@ GPU_FILES = (
 LAYERS = (
     ("errors", "clock", "appended_file", "redact", "messages", "validation", "geometry", "schedule"),
     ("rule_config",),
+    ("view_config",),
     ("config", "client"),
     ("log",),
     ("system",),

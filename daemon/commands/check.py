@@ -31,6 +31,7 @@ from daemon.http import open_http
 from daemon.messages import VideoFormat
 from daemon.monitoring.probes import bus_bytes_per_s, open_gpu_probe
 from daemon.pipeline.stages import filter_of
+from daemon.pipeline.views import check_views, placed, view_of
 from daemon.publish.zeromq import try_endpoint
 from daemon.redact import printable
 from daemon.sources.decode import NVDEC, DecoderBackend, DecoderPool, NoHardwareDecoder
@@ -38,7 +39,7 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
-from detectors.port import Detector, DetectorError, Image, ModelInfo
+from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
 
 if TYPE_CHECKING:
     from detectors.factory import Backend
@@ -214,11 +215,14 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu:
         return Demand(0.0, 0.0, 0.0)
     fps = form.fps or 0.0
     wanted = min(fps, row.source.max_fps or fps)
+    view = view_of(row.source)
+    regions = placed(view, form.width, form.height).regions if view else (Region(0, 0, form.width, form.height),)
     if form.decoder != NVDEC:
-        return Demand(fps, wanted, row.decode_s, frame_bytes=form.width * form.height * 3 if on_gpu else 0)
+        crossing = sum(region.width * region.height * 3 for region in regions) if on_gpu else 0
+        return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=len(regions))
     live = make_source(row.source).live
     decoder, memory = backend.estimate(form.codec, form.width, form.height, fps, low_latency=live)
-    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory)
+    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory, pictures=len(regions))
 
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
@@ -249,6 +253,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
             filter_of(source, detector.info.labels, defaults_of(config))
         AnalyticsStages.check(config, detector.info.labels)
         check_wanted(config, detector.info.labels)
+        check_views(config, detector.info)
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)

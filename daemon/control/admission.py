@@ -7,7 +7,7 @@ the decoder has no time for are skipped when they are late.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from math import ceil
@@ -34,6 +34,7 @@ class _Demand:
     Attributes:
         fps: frames a second of the source.
         wanted: frames a second to be detected.
+        pictures: pictures that the detector sees for a frame.
         decoder: estimated share of the GPU's decoder.
         skip_ratio: share of its pictures that the decoder has no time for.
     """
@@ -42,16 +43,18 @@ class _Demand:
     wanted: float
     decoder: float
     on_quota: OnQuota
+    pictures: int = 1
     skip_ratio: float = 0.0
 
 
 class Admission:
-    """Divides `capacity` frames a second among the connected sources; safe to use from every thread.
+    """Divides `capacity` pictures a second among the connected sources; safe to use from every thread. A frame is one
+    picture, or several for a source with tiles.
 
     Args:
         mode: `off` admits every source at full rate. `degrade` admits every source and lowers the highest rates, first
             of decoding, then of detection. `refuse` admits a source only if all of its demand fits.
-        capacity: measured rate of the detector.
+        capacity: measured rate of the detector, pictures a second.
         decoder: estimated share of the GPU's decoder for a format.
         rate: corrects the estimate.
     """
@@ -67,6 +70,7 @@ class Admission:
         self._rate = rate or DecoderRate()
         self._capacity = capacity * _CAPACITY_SHARE
         self._sources: dict[str, _Demand] = {}
+        self._pictures: Mapping[str, int] = {}
         self._lock = threading.Lock()
 
     def admit(
@@ -90,6 +94,7 @@ class Admission:
             on_quota=on_quota,
         )
         with self._lock:
+            demand.pictures = self._pictures.get(source, 1)
             refusal = self._refusal(demand) if self._mode == "refuse" else None
             if refusal is None:
                 self._sources[source] = demand
@@ -105,6 +110,15 @@ class Admission:
             if self._sources.pop(source, None):
                 self._set_quotas()
 
+    def set_pictures(self, pictures: Mapping[str, int]) -> None:
+        """Set the pictures for a frame of each source, where they are several. Connected sources stay connected."""
+        with self._lock:
+            self._pictures = pictures
+            for source, demand in self._sources.items():
+                demand.pictures = pictures.get(source, 1)
+            if self._sources:
+                self._set_quotas()
+
     def learn(self, metrics: Metrics) -> None:
         """Correct the estimate of the decoder's rate by the latest metrics."""
         with self._lock:
@@ -115,10 +129,12 @@ class Admission:
 
     def _refusal(self, demand: _Demand) -> str | None:
         """Why there is no room; None if there is."""
-        wanted, taken = demand.wanted, sum(other.wanted for other in self._sources.values())
+        wanted = demand.wanted * demand.pictures
+        taken = sum(other.wanted * other.pictures for other in self._sources.values())
         if taken + wanted > self._capacity:
+            unit = "frames/s" if demand.pictures == 1 else f"pictures/s ({demand.pictures} for a frame)"
             return (
-                f"not admitted: it asks for {wanted:.0f} frames/s, the sources that are up for {taken:.0f}, "
+                f"not admitted: it asks for {wanted:.0f} {unit}, the sources that are up for {taken:.0f}, "
                 f"and the detector does {self._measured:.0f}; see admission"
             )
         asked = demand.decoder * self._rate.cost_factor
@@ -140,7 +156,7 @@ class Admission:
             else:
                 row.skip_ratio = ceil(100 * (1 - max_rate / row.decoder)) / 100
         wanted = [min(row.wanted, row.fps * (1 - row.skip_ratio)) for row in rows]
-        level = max_min_rate(wanted, self._capacity)
+        level = max_min_rate(wanted, self._capacity, [row.pictures for row in rows])
         for row, rate in zip(rows, wanted):
             row.on_quota(self._quota(level if level is not None and level < rate else None, row.skip_ratio))
 
@@ -153,10 +169,17 @@ class Admission:
         return Quota(fps, skip_ratio, "; ".join(reasons)) if reasons else UNLIMITED
 
 
-def max_min_rate(demands: Sequence[float], capacity: float) -> float | None:
+def max_min_rate(demands: Sequence[float], capacity: float, costs: Sequence[int] | None = None) -> float | None:
     """The max-min fair rate: sources below it get their demand, sources above it share the rest equally. None if all
-    demands fit."""
-    left, waiting = capacity, sorted(demands)
-    while waiting and waiting[0] <= left / len(waiting):
-        left -= waiting.pop(0)
-    return left / len(waiting) if waiting else None
+    demands fit.
+
+    Args:
+        costs: capacity that one of each source's demand takes; None for 1.
+    """
+    waiting = sorted(zip(demands, costs or [1] * len(demands)))
+    left, weight = capacity, sum(cost for _, cost in waiting)
+    while waiting and waiting[0][0] <= left / weight:
+        demand, cost = waiting.pop(0)
+        left -= demand * cost
+        weight -= cost
+    return left / weight if waiting else None

@@ -31,6 +31,7 @@ class Demand:
         decoder: share of the GPU's decoder.
         memory: bytes of the GPU.
         frame_bytes: bytes that cross the bus for a frame; 0 if it is on the GPU already.
+        pictures: pictures that the detector sees for a frame.
     """
 
     fps: float
@@ -39,6 +40,7 @@ class Demand:
     decoder: float = 0.0
     memory: int = 0
     frame_bytes: int = 0
+    pictures: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,10 @@ class Load:
 
 def loads(demands: Sequence[Demand], limits: MachineLimits) -> list[Load]:
     """The load of each resource, the bottleneck first; resources of a GPU only where they are used."""
+    images = sum(demand.wanted_fps * demand.pictures for demand in demands)
+    unit = "frames/s" if all(demand.pictures == 1 for demand in demands) else "pictures/s"
     rows = [
-        Load("detector", sum(demand.wanted_fps for demand in demands), limits.images_per_s, "frames/s"),
+        Load("detector", images, limits.images_per_s, unit),
         Load("decoding on the CPU", sum(demand.fps * demand.decode_s for demand in demands), limits.cores, "cores"),
     ]
     if decoder := sum(demand.decoder for demand in demands):

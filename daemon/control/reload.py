@@ -11,6 +11,7 @@ from daemon.errors import ConfigError
 from daemon.pipeline.stages import Defaults
 
 _HOT = ("sources", "model", "tracking")
+_WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles")  # keys of a source
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence, labels, tracking or rules only.
+    refiltered: sources with new confidence, labels, tracking, rules, roi or tiles only.
     model: the model or its options have changed, or a source needs a lower threshold.
     """
 
@@ -92,6 +93,6 @@ def defaults_of(config: Config) -> Defaults:
 
 
 def _same_picture(one: SourceConfig, other: SourceConfig) -> bool:
-    """Whether two sources differ in nothing but the use of their boxes."""
-    names = [name for name in one.__struct_fields__ if name not in ("confidence", "labels", "tracking", "rules")]
+    """Whether two sources differ in nothing but what the model sees of their pictures, and the use of its boxes."""
+    names = [name for name in one.__struct_fields__ if name not in _WITHOUT_RECONNECT]
     return type(one) is type(other) and all(getattr(one, name) == getattr(other, name) for name in names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -116,6 +116,7 @@ class FrameBoard:
         self._ledger, self._clock = ledger, clock
         self.live, self._depth, self._max_age_ns = rules.depth is None, rules.depth or 1, rules.max_age_ns
         self._lanes = rules.lanes
+        self._pictures: Mapping[str, int] = {}  # replaced as a whole
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
         self._most_sources = 0
@@ -157,6 +158,10 @@ class FrameBoard:
                 del self._queues[source]
             self._most_sources = self._share()
 
+    def set_pictures(self, pictures: Mapping[str, int]) -> None:
+        """Set the pictures that the model sees for a frame of each source, where they are several."""
+        self._pictures = pictures
+
     def _share(self) -> int:
         """Maximum number of sources in one batch."""
         return len(self._queues) if self.live else -(-len(self._queues) // self._lanes)
@@ -185,7 +190,8 @@ class FrameBoard:
     def take_batch(self, limit: int, timeout_s: float, retired: Stop | None = None) -> Batch:
         """Wait for frames and take up to `limit` of them; none after the timeout, or if the board is closed and empty.
 
-        The sources of the batch are in flight until `release`.
+        The sources of the batch are in flight until `release`. A frame that the model sees as several pictures counts
+        as so many; the first frame is taken in any case.
 
         Args:
             retired: if set, the batch is empty, so that later frames of a source go to other lanes.
@@ -204,10 +210,14 @@ class FrameBoard:
             for source in ready:
                 del self._ready[source]
             again: list[str] = []  # sources with more frames, which wait for their next turn
-            while len(frames) < limit and (ready or again):
+            pictures, room = self._pictures, limit
+            while room > 0 and (ready or again):
                 if not ready:
                     ready, again = dict.fromkeys(again), []
                 source = next(iter(ready))
+                needed = pictures.get(source, 1) if pictures else 1
+                if frames and needed > room:
+                    break
                 del ready[source]
                 queue = self._queues[source]
                 frame = queue.frames.popleft()
@@ -215,6 +225,7 @@ class FrameBoard:
                     self._ledger.drop(frame.info, "stale")
                 else:
                     frames.append(frame)
+                    room -= needed
                     queue.in_flight = True
                 if queue.frames:
                     again.append(source)

@@ -16,6 +16,7 @@ from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
+from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
@@ -51,6 +52,7 @@ class Pipeline:
         observers: called with each frame, its detections, the lane and the labels, before the result is handed over.
         analytics: makes the stages around the filter.
         followers: called with each batch, after its results are handed over.
+        views: what the model sees of each source.
     """
 
     board: FrameBoard
@@ -60,6 +62,7 @@ class Pipeline:
     observers: Sequence[Observer] = ()
     analytics: Analytics = field(default_factory=NoAnalytics)
     followers: Sequence[Follower] = ()
+    views: SourceViews = field(default_factory=SourceViews)
 
 
 class LaneThread(threading.Thread):
@@ -131,7 +134,10 @@ class LaneThread(threading.Thread):
         taken = self._to.runtime.clock.monotonic_ns()
         infos = [frame.info for frame in frames]
         try:
-            seen, times = lane.detect([frame.image for frame in frames])
+            if self._to.views.active:
+                seen, times = self._to.views.detect(lane, frames, self._detector.info)
+            else:
+                seen, times = lane.detect([frame.image for frame in frames])
             if not board.claim(batch):
                 return  # the frames are counted: the time to stop was over
             found = self._plausible(seen)

@@ -11,6 +11,7 @@ import structlog
 from daemon.config import Config, SourceConfig
 from daemon.pipeline.lane import LaneThread, Pipeline
 from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
+from daemon.pipeline.views import check_views
 from daemon.system import memory
 from daemon.system.stop import Stop, StoppedError
 from detectors.port import Detector, DetectorError, ModelInfo
@@ -248,16 +249,19 @@ class Lanes:
         self._pipeline.analytics.forget(source)
 
     def check_analytics(self, config: Config, fresh: Generation | None = None) -> None:
-        """Check the tracking of a configuration against the model, or against a prepared one.
+        """Check the tracking and the views of a configuration against the model, or against a prepared one.
 
         Raises:
-            ConfigError: the model does not have a label.
+            ConfigError: the model does not have a label, or its results cannot be merged.
         """
-        self._pipeline.analytics.check(config, (fresh or self._now).info.labels)
+        info = (fresh or self._now).info
+        self._pipeline.analytics.check(config, info.labels)
+        check_views(config, info)
 
     def configure_analytics(self, config: Config) -> None:
         """Put a checked configuration into effect."""
         self._pipeline.analytics.configure(config)
+        self._pipeline.views.configure(config)
 
     def retire(self) -> None:
         """End all lanes after their batches, and close their detectors."""

@@ -41,6 +41,23 @@ def test_whoever_leaves_gives_his_share_to_the_others() -> None:
     assert shares["b"] == UNLIMITED
 
 
+def test_a_frame_of_several_pictures_costs_as_many() -> None:
+    """Rates stay fair: each source has as many frames as another, and one frame of tiles costs five pictures."""
+    shares: dict[str, Quota] = {}
+    admission = Admission("degrade", capacity=60 / 0.9)
+    admission.set_pictures({"tiles": 5})
+    for name in ("tiles", "plain"):
+        admission.admit(name, 30.0, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
+    assert [share.fps for share in shares.values()] == [pytest.approx(10.0)] * 2
+    admission.set_pictures({})
+    assert set(shares.values()) == {UNLIMITED}
+    refusing = Admission("refuse", capacity=60 / 0.9)
+    refusing.set_pictures({"tiles": 5})
+    with pytest.raises(SourceError, match=r"asks for 150 pictures/s \(5 for a frame\)"):
+        refusing.admit("tiles", 30.0, lambda _: None).result()
+    refusing.admit("plain", 30.0, lambda _: None).result()
+
+
 def test_a_decoder_without_time_for_all_is_shared_before_the_detector() -> None:
     """Of four that ask for 30 % of it each keeps four fifths of its pictures, for which the detector has time."""
     format = VideoFormat("hevc", 1920, 1080, 30.0, "nvdec")

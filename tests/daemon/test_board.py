@@ -98,6 +98,28 @@ def test_no_more_are_taken_at_once_than_is_allowed(clock: ManualClock) -> None:
     assert _names(board.take_batch(1)) == [("c", 2)]
 
 
+def test_a_frame_of_several_pictures_takes_as_much_room(clock: ManualClock) -> None:
+    """It waits for the next batch if this one has no room, first in the queue; alone it is taken whatever it needs."""
+    board = Board(clock)
+    board.board.set_pictures({"b": 5})
+    board.put("a", "b", "c")
+    first = board.take_batch(5)
+    assert _names(first) == [("a", 0)]
+    assert _names(board.take_batch(6)) == [("b", 1), ("c", 2)]
+    board.board.set_pictures({"b": 50, "a": 3})
+    board.board.release(first)
+    board.put("a")
+    assert _names(board.take_batch(6)) == [("a", 3)]
+
+
+def test_pictures_count_in_lossless_mode_too(clock: ManualClock) -> None:
+    board = Board(clock, depth=4)
+    board.board.set_pictures({"a": 3})
+    board.put("a", "a", "a")
+    assert _names(board.take_batch(8)) == [("a", 0), ("a", 1)]
+    assert board.ledger.counts()["a"].in_flight == 3
+
+
 def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:
     board = Board(clock)
     board.put("a")

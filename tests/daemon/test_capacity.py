@@ -28,6 +28,11 @@ def test_the_fullest_comes_first() -> None:
     assert "about 6 of 10" in bottleneck(rows, 10)
 
 
+def test_tiles_ask_for_several_pictures_a_frame() -> None:
+    (row,) = [row for row in loads([Demand(30, 10, 0.0, pictures=5)] * 4, MachineLimits(400, 4)) if row.limit == 400]
+    assert (row.needed, row.unit) == (200, "pictures/s")
+
+
 def test_room_for_more() -> None:
     rows = loads([Demand(30, 30, 0.001)] * 4, MachineLimits(images_per_s=400, cores=4))
     assert "detector: full first, at 30%" in bottleneck(rows, 4)

@@ -60,6 +60,34 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
         (GOOD.replace("id: cam", "id: .."), "sources[0].id", "means a folder"),
         ("model: {path: x}\nsources: []\n", "sources", "none is enabled"),
         (GOOD.replace("synthetic", "synthetic, enabled: false"), "sources", "none is enabled"),
+        (GOOD.replace("synthetic", "synthetic, tiles: 2"), "sources[0].tiles", "2"),
+        (GOOD.replace("synthetic", "synthetic, tiles: 2x9"), "sources[0].tiles", "such as 2x2, with 1 to 8 of each"),
+        (GOOD.replace("synthetic", "synthetic, tiles: 1x1"), "sources[0].tiles", "one tile is the whole picture"),
+        (GOOD.replace("synthetic", "synthetic, tiles: {columns: 2}"), "sources[0].tiles", "`rows`"),
+        (
+            GOOD.replace("synthetic", "synthetic, tiles: {columns: 2, rows: 2, overlap: 0.01}"),
+            "sources[0].tiles.overlap",
+            "between 0.02 and 0.5",
+        ),
+        (GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [1, 1]]"), "sources[0].roi", "three different points"),
+        (
+            GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [1, 1], [1, 0], [0, 1]]"),
+            "sources[0].roi",
+            "crosses itself",
+        ),
+        (GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [0.5, 0], [1, 0]]"), "sources[0].roi", "roi"),
+        (
+            GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [640, 0], [640, 360]]"),
+            "sources[0].roi",
+            "roi: {points: [...], frame_size: [width, height]}",
+        ),
+        (
+            GOOD.replace(
+                "synthetic", "synthetic, roi: {points: [[0, 0], [640, 0], [640, 361]], frame_size: [640, 360]}"
+            ),
+            "sources[0].roi.points[2]",
+            "outside of frame_size",
+        ),
         (GOOD + "lanes: 0\n", "lanes", "between 1 and 16, not 0"),
         (GOOD + "lanes: 1\nlanes: 2\n", "lanes", "written twice"),
         (GOOD + "publisher: {endpoint: 'tcp://*:5556'}\n", "publisher.endpoint", "lookout keys new"),
@@ -153,6 +181,19 @@ def test_a_home_is_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="does not exist: pass one with -c"):
         config.load(Path("nowhere.yaml"))
+
+
+def test_both_forms_of_a_view_are_the_same() -> None:
+    short = config.parse(GOOD.replace("synthetic", "synthetic, tiles: 3x2, roi: [[0, 0], [1, 0], [1, 0.5]]")).sources[0]
+    text = "synthetic, tiles: {columns: 3, rows: 2}, roi: {points: [[0, 0], [8, 0], [8, 2]], frame_size: [8, 4]}"
+    long = config.parse(GOOD.replace("synthetic", text)).sources[0]
+    assert short.tiling == long.tiling
+    assert short.tiling is not None
+    assert short.tiling.pictures == 7
+    assert short.region is not None
+    assert long.region is not None
+    assert short.region.scaled(100, 100) == long.region.scaled(100, 100)
+    assert (config.parse(GOOD).sources[0].tiling, config.parse(GOOD).sources[0].region) == (None, None)
 
 
 def test_config_yaml_explains_every_key_with_its_default() -> None:

@@ -24,7 +24,7 @@ from daemon.monitoring.health import PART_STUCK
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import Image, StageTimes
-from tests.support.daemon import DEMO_MODEL, Lookout, all_of, has_seen, is_state, lost, receive_until
+from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, all_of, has_seen, is_state, lost, receive_until
 
 _PATIENT = {"stall_after_s": 600}  # a crowded machine is no word of a source
 
@@ -121,6 +121,75 @@ def test_thresholds_and_labels_change_without_a_new_connection(tmp_path: Path) -
     states = {message.state for message in messages if isinstance(message, Status)}
     assert states <= {"up"}  # the last status comes again to a new subscriber
     assert len({message.session for message in messages if isinstance(message, Detections)}) == 1
+
+
+def _reloaded(lookout: Lookout) -> Callable[[Message], bool]:
+    """Whether the daemon has reloaded once more, asked at each message."""
+    before = lookout.log().count('"event": "reloaded"')
+    return lambda _: lookout.log().count('"event": "reloaded"') > before
+
+
+def _tracks(messages: Sequence[Message]) -> set[int]:
+    found = [box for message in messages if isinstance(message, Detections) for box in message.detections]
+    return {box.track_id for box in found if box.track_id is not None}
+
+
+def test_views_change_without_a_new_connection(tmp_path: Path) -> None:
+    """Tiles and a region of interest come and go: no frame is lost, no connection is made anew, tracks go on. Boxes lie
+    in the polygon, in coordinates of the picture."""
+    street = _street(0, width=640, height=360, tracking=True, objects=3)
+    boxes: dict[str, list[list[float]]] = {}
+    tracks: dict[str, set[int]] = {}
+    everything: list[Message] = []
+    with Lookout(tmp_path, {"sources": [street], "model": {"path": str(DEMO_MODEL)}, "monitor": _PATIENT}) as lookout:
+        with lookout.subscribe() as subscriber:
+            everything += receive_until(subscriber, has_seen(12, "street-0"))
+            before = _tracks(everything)
+            for name, view in (
+                ("tiles", {"tiles": "2x2"}),
+                ("roi", {"roi": [[0.5, 0.1], [1, 0.1], [1, 0.9], [0.5, 0.9]]}),
+                ("both", {"tiles": {"columns": 2, "rows": 1}, "roi": [[0.1, 0], [0.9, 0], [0.9, 1], [0.1, 1]]}),
+                ("none", {}),
+            ):
+                reloaded = _reloaded(lookout)
+                _rewrite(lookout, sources=[{**street, **view}])
+                everything += receive_until(subscriber, reloaded)
+                everything += receive_until(subscriber, has_seen(2, "street-0"))
+                seen = receive_until(subscriber, has_seen(8, "street-0"))
+                everything += seen
+                tracks[name] = _tracks(seen)
+                boxes[name] = [
+                    [*box.box] for message in seen if isinstance(message, Detections) for box in message.detections
+                ]
+            assert subscriber.lost == {}
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()
+    assert lost(everything, "street-0") == 0
+    found = [message for message in everything if isinstance(message, Detections)]
+    assert len({message.session for message in found}) == 1
+    assert tracks["tiles"] & before
+    for name, left, right in (("tiles", 0.0, 640.0), ("roi", 320.0, 640.0), ("both", 64.0, 576.0)):
+        centres = np.array(boxes[name]).reshape(-1, 4)
+        assert len(centres)
+        middle = (centres[:, 0] + centres[:, 2]) / 2
+        assert (middle >= left).all()
+        assert (middle <= right).all()
+
+
+def test_tiles_do_not_suit_every_model(tmp_path: Path) -> None:
+    """Masks of tiles cannot be joined: the start and a reload are refused in one line."""
+    file = ROOT / "tests/data/heads/yolo11-seg.onnx"
+    street = _street(0)
+    with Lookout(tmp_path, {"sources": [street], "model": {"path": str(file)}, "monitor": _PATIENT}) as lookout:
+        with lookout.subscribe() as subscriber:
+            receive_until(subscriber, is_state("street-0", "up"))
+            _rewrite(lookout, sources=[{**street, "tiles": "2x2"}])
+            receive_until(subscriber, _logged(lookout, "tiles: the model yolo11-seg gives masks"))
+            _rewrite(lookout, sources=[{**street, "roi": [[0, 0], [0.5, 0], [0.5, 1], [0, 1]]}])
+            receive_until(subscriber, _logged(lookout, '"event": "reloaded"'))
+            receive_until(subscriber, has_seen(3, "street-0"))
+        assert lookout.stop() == 0
+        assert lookout.log().count("reload refused") == 1
 
 
 def _made_by(model: str) -> Callable[[Message], bool]:

@@ -55,7 +55,8 @@ def test_pictures_of_a_decoder_and_of_the_host_in_one_batch(toy: Path, engines: 
         looking = stack.enter_context(closing(reference.lane()))
         assert [len(found) > 0 for found in lane.detect([images[1], large, images[2]])[0]] == [True] * 3
         # Regions of pictures in either memory.
-        parts = [Region(turns, 3 - turns, 30 + turns, 41) for turns in range(4)]
+        sizes = [picture.size for picture in nv12]
+        parts = [Region(turns, 3 - turns, width - 5, height - 6) for turns, (width, height) in enumerate(sizes)]
         cuts = [region_of(picture, part) for picture, part in zip(nv12, parts)]
         images += [image.cropped(part) for image, part in zip(images[:4], parts)] + [
             large.cropped(Region(3, 5, 90, 61))
