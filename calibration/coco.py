@@ -20,6 +20,9 @@ from detectors.detections import Detections, plausible
 from detectors.matching import match
 from detectors.port import Detector, DetectorError, HostImage
 
+Share = tuple[float, float, float, float]
+"""Left, top, right and bottom as shares of a picture."""
+
 _MIN_IOU = 0.5  # of a match, for precision and recall
 _ALL_AREAS = 0  # COCO's first range of areas
 
@@ -64,6 +67,9 @@ class Operation:
 class Truth:
     """Labelled photos, read once.
 
+    Args:
+        roi: leaves out objects whose centre lies outside of it; None for all objects.
+
     Attributes:
         paths: of the photos, in the order of the annotations.
         groups: the clip of each photo, from the annotations' `video_id`; None if any photo lacks one.
@@ -72,7 +78,7 @@ class Truth:
         DetectorError: the annotations cannot be read, or pycocotools is missing.
     """
 
-    def __init__(self, images: Path, annotations: Path) -> None:
+    def __init__(self, images: Path, annotations: Path, roi: Share | None = None) -> None:
         try:
             from pycocotools.coco import COCO
         except ImportError as error:
@@ -81,6 +87,8 @@ class Truth:
         photos = content["images"]
         if not photos:
             raise DetectorError(f"annotations {annotations} name no photo")
+        if roi:
+            _limit(content, roi, annotations)
         self.paths = [images / str(photo["file_name"]) for photo in photos]
         clips = [photo.get("video_id") for photo in photos]
         self.groups: list[str] | None = None if None in clips or not clips else [str(clip) for clip in clips]
@@ -281,6 +289,19 @@ def _silence() -> Iterator[None]:
     """Hide the progress that pycocotools prints."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
+
+
+def _limit(content: dict[str, Any], roi: Share, annotations: Path) -> None:
+    """Remove objects whose centre lies outside of a region."""
+    sizes = {photo["id"]: (photo.get("width"), photo.get("height")) for photo in content["images"]}
+    if any(None in size for size in sizes.values()):
+        raise DetectorError(f"annotations {annotations} lack width and height of photos, which --roi needs")
+
+    def is_inside(row: dict[str, Any]) -> bool:
+        (x, y, w, h), (width, height) = row["bbox"], sizes[row["image_id"]]
+        return bool(roi[0] <= (x + w / 2) / width <= roi[2] and roi[1] <= (y + h / 2) / height <= roi[3])
+
+    content["annotations"] = [row for row in content["annotations"] if is_inside(row)]
 
 
 def _read(annotations: Path) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon import PATIENCE_S, ROOT, is_state, receive_until, wait_until
+from daemon.messages import Detections
+from tests.support.daemon import PATIENCE_S, ROOT, has_seen, is_state, receive_until, wait_until
 from tests.support.ports import free_port
 from tests.support.served import Served, street
 
@@ -127,6 +128,27 @@ def test_a_key_is_changed_and_set_back(served: Served) -> None:
     assert (config["enabled"], config["confidence"], config["width"]) == (True, None, 160)
     assert served.client.delete(one).status_code == 204
     assert served.client.patch(one, json={"enabled": True}).status_code == 404
+
+
+def test_views_are_changed_and_set_back(served: Served) -> None:
+    """Without a new connection; a mistake is refused with its place."""
+    one = "/api/v1/sources/viewed"
+    roi = [[0, 0], [1, 0], [1, 0.5]]
+    assert served.client.post("/api/v1/sources", json=street("viewed", tiles="2x2")).status_code == 201
+    with served.lookout.subscribe(sources=("viewed",)) as subscriber:
+        receive_until(subscriber, has_seen(3, "viewed"))
+        change = {"roi": roi, "tiles": {"columns": 3, "rows": 1, "whole": False}}
+        assert served.client.patch(one, json=change).status_code == 200
+        messages = receive_until(subscriber, has_seen(3, "viewed"))
+        refused = served.client.patch(one, json={"tiles": "1x1"})
+        assert (refused.status_code, "tiles: one tile is the whole" in refused.json()["error"]) == (422, True)
+        config = served.client.get(one).json()["config"]
+        assert (config["roi"], config["tiles"]["columns"]) == (roi, 3)
+        assert served.client.patch(one, json={"roi": None, "tiles": None}).status_code == 200
+        messages += receive_until(subscriber, has_seen(3, "viewed"))
+        assert subscriber.lost == {}
+    assert len({message.session for message in messages if isinstance(message, Detections)}) == 1
+    assert served.client.delete(one).status_code == 204
 
 
 def test_a_change_of_what_was_changed_meanwhile_is_refused(served: Served) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
 from daemon.commands.outputs import JSON_FILE, OutputFolder
 from daemon.errors import LookoutError
 from detectors.port import Precision
+from detectors.views import MIN_OVERLAP
+
+if TYPE_CHECKING:
+    from detectors.views import Tiling
 
 
 @click.command()
@@ -20,6 +24,15 @@ from detectors.port import Precision
 @click.option("--mot", type=click.Path(path_type=Path), help="Sequences in MOTChallenge's layout, for the tracker.")
 @click.option(
     "--classify", type=click.Path(path_type=Path), help="Pictures for a classifier: a folder for each class, or a CSV."
+)
+@click.option("--tiles", multiple=True, help="Also AP with tiles, such as 2x2; may be given more than once.")
+@click.option("--overlap", default=0.1, show_default=True, type=click.FloatRange(MIN_OVERLAP, 0.5), help="Of tiles.")
+@click.option("--whole/--no-whole", default=True, show_default=True, help="With tiles, the whole picture as well.")
+@click.option(
+    "--roi",
+    nargs=4,
+    type=click.FloatRange(0, 1),
+    help="Region of interest: left, top, right, bottom as shares of the picture. Objects outside do not count.",
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
@@ -39,6 +52,10 @@ def evaluate(
     annotations: Path | None,
     mot: Path | None,
     classify: Path | None,
+    tiles: tuple[str, ...],
+    overlap: float,
+    whole: bool,
+    roi: tuple[float, float, float, float] | None,
     drop: str,
     labels: str | None,
     backend: str,
@@ -52,13 +69,24 @@ def evaluate(
     device: int,
     json_file: Path | None,
 ) -> int:
-    """COCO AP of a model over labelled photos, by the detector that `run` uses. With --mot: how well the tracker
+    """COCO AP of a model over labelled photos, by the detector that `run` uses. With --tiles or --roi: also with them,
+    beside whole pictures. With --mot: how well the tracker
     follows pedestrians, in boxes of det.txt, or of the model over img1. With --classify: top-1 and top-5 accuracy."""
-    from daemon.commands.report.tables import classification, evaluation, tracking_scores, write_json
+    from daemon.commands.report.tables import (
+        classification,
+        evaluation,
+        tracking_scores,
+        view_comparison,
+        write_json,
+    )
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend, open_detector
     from detectors.port import Detector, Options, PostprocessParams
+    from detectors.views import Limits
+
+    if roi and not (roi[0] < roi[2] and roi[1] < roi[3]):
+        raise click.UsageError("--roi: right must be above left, and bottom above top")
 
     def open_model(threshold: float, *, multi_label: bool) -> Detector:
         if model is None:
@@ -102,10 +130,32 @@ def evaluate(
             raise click.UsageError("give --images and --annotations, or --mot, or --classify")
         threshold = 0.001 if confidence is None else confidence
         detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
+        if tiles or roi:
+            from calibration.views import ViewOptions
+            from calibration.views import compare as run_views
+
+            options = ViewOptions(roi, _tilings(tiles, overlap, whole=whole), Limits(iou, max_detections))
+            views = run_views(detector, images, annotations, options)
+            view_comparison(views, detector.info)
+            write_json(json_file, views)
+            return 0
         result = run_evaluate(detector, images, annotations)
     evaluation(result, detector.info)
     write_json(json_file, result)
     return 0
+
+
+def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
+    from dataclasses import replace
+
+    from daemon.view_config import check_views, tiling_of
+
+    rows = []
+    for text in tiles:
+        check_views(None, text, "--")
+        if tiling := tiling_of(text):
+            rows.append(replace(tiling, overlap=overlap, whole=whole))
+    return rows
 
 
 @click.command()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from calibration.classification import Classification
     from calibration.coco import Evaluation
+    from calibration.views import ViewComparison
     from daemon.commands.mot import MotScores
 
 _MAX_ROWS = 24
@@ -90,3 +91,18 @@ def evaluation(result: Evaluation, model: ModelInfo) -> None:
         ("photos, boxes", f"{result.images}, {result.boxes}"),
     ]
     show(Table(f"{model.name} {model.digest} on {model.backend}, {model.precision}", ("", ""), rows))
+
+
+def view_comparison(found: ViewComparison, model: ModelInfo) -> None:
+    """Print the result of `lookout evaluate --tiles`."""
+    rows = []
+    for one in found.views:
+        figures = one.figures
+        areas = (figures.ap_small, figures.ap_medium, figures.ap_large)
+        rows.append((one.view, str(one.pictures), *(f"{value:.4f}" for value in (figures.ap, figures.ap50, *areas))))
+    head = ("view", "pictures a frame", "AP", "AP50", "small", "medium", "large")
+    first = found.views[0].figures
+    title = (
+        f"{model.name} {model.digest} on {model.backend}, {model.precision}: {first.images} photos, {first.boxes} boxes"
+    )
+    show(Table(title, head, rows))
