@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from detectors.port import DetectorError, Options
@@ -85,4 +87,23 @@ def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:
     return (
         f"{options.path.name} has a fixed batch size of {size}, but {options.max_batch} is possible: export it with a "
         "dynamic batch (dynamic=True) to run many times faster on a GPU",
+    )
+
+
+def within_nms(options: Options, metadata: Mapping[str, str]) -> tuple[Options, tuple[str, ...]]:
+    """Options for a file with NMS inside, and a note if its largest batch is smaller than `max_batch`.
+
+    Ultralytics exports NMS for as many pictures as the export's `batch` says. All further pictures of a batch would
+    come back without boxes.
+    """
+    try:
+        stated = ast.literal_eval(metadata.get("args", "{}"))
+        batch = int(metadata.get("batch", "0"))
+    except (ValueError, SyntaxError, TypeError):
+        return options, ()
+    if not isinstance(stated, dict) or stated.get("nms") is not True or not 0 < batch < options.max_batch:
+        return options, ()
+    return replace(options, max_batch=batch), (
+        f"{options.path.name} has NMS inside for batches up to {batch}, so {options.max_batch} is not possible: export "
+        f"it with batch={options.max_batch}, or without NMS",
     )

@@ -19,7 +19,7 @@ from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess, resample
-from detectors.model import fixed_batch, input_size, quantised, read, sha256
+from detectors.model import fixed_batch, input_size, quantised, read, sha256, within_nms
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
@@ -33,17 +33,18 @@ class CpuDetector:
     """
 
     def __init__(self, options: Options) -> None:
-        self._options = options
         content = read(options.path)
         digest = sha256(content)
         session = _session(options)
+        metadata = session.get_modelmeta().custom_metadata_map
+        options, limit = within_nms(options, metadata)
+        self._options = options
         self._session: ort.InferenceSession | None = session
         image = self._image_input(session.get_inputs())
         self.input, self._constants = image.name, dict[str, npt.NDArray[np.int64]]()
         self.dtype: np.dtype[Any] = _DTYPES[image.type]
         self.fixed_batch = image.shape[0] if isinstance(image.shape[0], int) else None
         self._outputs = [node.name for node in session.get_outputs()]
-        metadata = session.get_modelmeta().custom_metadata_map
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
@@ -77,6 +78,7 @@ class CpuDetector:
             notes=(
                 *notes,
                 *fixed_batch(self.fixed_batch, options),
+                *limit,
                 *(note(options.path, integers, digest) if integers else ()),
             ),
             lanes=options.lanes,

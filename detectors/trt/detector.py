@@ -20,7 +20,7 @@ from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads.layout import Head, ModelFacts
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
-from detectors.model import fixed_batch
+from detectors.model import fixed_batch, within_nms
 from detectors.nvrtc import compile_cubin
 from detectors.port import (
     BackendUnavailableError,
@@ -100,13 +100,15 @@ class TrtDetector:
     needs: Needs
 
     def __init__(self, options: Options) -> None:
-        cache, requested = cache_folder(options.cache), options
+        cache = cache_folder(options.cache)
         with ExitStack() as undo:
             watch = _Stopwatch()
             self.device = Device(options.device)
             undo.callback(self.device.close)
             watch.lap("CUDA context")
             model = ModelFile(options)
+            options, limit = within_nms(options, model.metadata)
+            requested = options
             watch.lap("model file")
             cubins = [compile_cubin(source, self.device.architecture, cache / "kernels") for source in kernels.SOURCES]
             self.preprocess, self.postprocess = (_own(Module(cubin), undo) for cubin in cubins)
@@ -126,7 +128,7 @@ class TrtDetector:
             watch.lap("trial")
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
-        notes += fixed_batch(model.batch, requested)
+        notes += (*fixed_batch(model.batch, requested), *limit)
         if self.head.name not in kernels.HEADS:
             notes.append(f"{self.head.name} is decoded on the CPU: its raw outputs are copied from the GPU")
         self.info = ModelInfo(

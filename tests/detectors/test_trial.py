@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,13 @@ from detectors import trial
 from detectors.cpu.detector import CpuDetector
 from detectors.heads.layout import Floats, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
-from detectors.port import DetectorError, HostImage, Options
+from detectors.letterbox import preprocess
+from detectors.model import within_nms
+from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from tests.support.models import toy_model
+from tests.support.pictures import picture
 
+_HEADS = Path(__file__).parents[1] / "data" / "heads"
 _SIZE, _CELLS = (96, 96), 12 * 12 + 6 * 6 + 3 * 3
 
 
@@ -86,3 +91,39 @@ def test_a_fixed_batch_size_gives_a_note_on_the_cpu_too(tmp_path: Path) -> None:
     assert any("batch size of 1" in line and "dynamic=True" in line for line in fixed.info.notes)
     free = CpuDetector(Options(toy_model(tmp_path / "free.onnx"), max_batch=8))
     assert not any("batches of" in line for line in free.info.notes)
+
+
+def test_a_batch_is_no_larger_than_what_nms_inside_was_exported_for() -> None:
+    """All further pictures would come back without boxes: here the file shows it, and the detector does not."""
+    file = _HEADS / "yolov8-nms.onnx"  # exported with batch=4
+    pictures = [HostImage(picture(number)) for number in range(4)]
+    wanted = PostprocessParams(0.1)
+    with closing(CpuDetector(Options(file, wanted=wanted, max_batch=8))) as detector:
+        assert detector.info.max_batch == 4
+        assert sum("NMS inside for batches up to 4, so 8 is not possible" in line for line in detector.info.notes) == 1
+        batch = np.stack([preprocess(one.bgr, detector.head.spec) for one in pictures * 2])
+        (rows,) = detector.run(batch).values()
+        assert (rows[:4, :, 4] > 0).any()
+        assert not (rows[4:, :, 4] > 0).any()
+    with closing(CpuDetector(Options(file, wanted=wanted, max_batch=2))) as detector:
+        assert detector.info.max_batch == 2
+        assert not any("NMS inside" in line for line in detector.info.notes)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "batch"),
+    [
+        ({"args": "{'nms': True}", "batch": "3"}, 3),
+        ({"args": "{'nms': True}", "batch": "9"}, 8),
+        ({"args": "{'nms': False}", "batch": "3"}, 8),
+        ({"args": "{'nms': None}", "batch": "3"}, 8),
+        ({"args": "{'nms': True}"}, 8),
+        ({"args": "{'nms': True}", "batch": "many"}, 8),
+        ({"args": "[1", "batch": "3"}, 8),
+        ({"args": "7", "batch": "3"}, 8),
+        ({"batch": "3"}, 8),
+    ],
+)
+def test_the_batch_that_metadata_state(metadata: dict[str, str], batch: int) -> None:
+    options, notes = within_nms(Options(Path("m.onnx"), max_batch=8), metadata)
+    assert (options.max_batch, len(notes)) == (batch, int(batch == 3))

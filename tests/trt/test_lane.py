@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -107,6 +108,18 @@ def test_a_fixed_batch_size_gives_a_note(tmp_path: Path) -> None:
         assert detector.info.max_batch == 2
         assert any("batch size of 2" in line and "dynamic=True" in line for line in detector.info.notes)
         assert len(lane.detect(host_pictures(1))[0]) == 1
+
+
+def test_nms_inside_limits_the_batch(toy: Path, tmp_path: Path) -> None:
+    """To what the file was exported for: further pictures would have no boxes."""
+    model = onnx.load(toy)
+    for key, value in {"args": "{'nms': True}", "batch": "2"}.items():
+        model.metadata_props.add(key=key, value=value)
+    file = tmp_path / "nms.onnx"
+    onnx.save(model, file)
+    with closing(TrtDetector(options_of(file, tmp_path))) as detector:
+        assert detector.info.max_batch == 2
+        assert any("NMS inside for batches up to 2, so 4 is not possible" in line for line in detector.info.notes)
 
 
 def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path) -> None:
