@@ -18,7 +18,7 @@ from detectors.views import Limits, Tiling, detect
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What to compare.
+    """Views to compare with whole pictures.
 
     Attributes:
         roi: left, top, right and bottom of the region of interest, as shares of the picture; None for whole pictures.

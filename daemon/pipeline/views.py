@@ -1,4 +1,4 @@
-"""What the model sees of each source: the whole picture, a region of interest, tiles."""
+"""The view of each source: the part of its pictures that the model sees, whole or in tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANCHORS: dict[Anchor, float] = {"top": 0.0, "center": 0.5, "bottom": 1.0}  # sh
 
 @dataclass(frozen=True)
 class SourceView:
-    """What the model sees of a source.
+    """The part of a source's pictures that the model sees.
 
     Attributes:
         polygon: corners of the region of interest, as shares of the picture; empty for the whole picture.
