@@ -51,7 +51,7 @@ def run(
     "--draw",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Write a picture of each source there, with its rules.",
+    help="Write a picture of each source there, with its rules, region of interest and tiles.",
 )
 def check(config: Path, running: bool, draw: Path | None) -> int:
     """Validate the configuration, open each source once, load the model, and print what was found."""
