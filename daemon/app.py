@@ -176,16 +176,9 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
-        check_views(config, detector.info)
         views = SourceViews(config)
         views.add_listener(board.set_pictures)
-        self.second = self._open_second_stage(undo, detector.info)
-        stages = WithAttributes(analytics, self.second)
-        stages.check(config, detector.info.labels)
-        followers = [self.second] if config.classifiers else []
-        parts = (board, self._outbox, self.ledger, self._runtime)
-        pipeline = Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
+        pipeline = self._make_pipeline(undo, detector.info, board, views)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         closing.pop_all()
@@ -428,6 +421,18 @@ class App:
             limit,
             lambda: DetectorError(f"model {model.path} did not open within {limit:g} s; see model.open_timeout_s"),
         )
+
+    def _make_pipeline(self, undo: ExitStack, model: ModelInfo, board: FrameBoard, views: SourceViews) -> Pipeline:
+        """The parts around the lanes, checked against the model."""
+        config = self._config
+        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
+        check_views(config, model)
+        self.second = self._open_second_stage(undo, model)
+        stages = WithAttributes(analytics, self.second)
+        stages.check(config, model.labels)
+        followers = [self.second] if config.classifiers else []
+        parts = (board, self._outbox, self.ledger, self._runtime)
+        return Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
 
     def _open_second_stage(self, undo: ExitStack, model: ModelInfo) -> SecondStage:
         """Open the classifiers, on the backend of the model."""

@@ -20,6 +20,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 Population = Annotated[int, msgspec.Meta(ge=0, le=10_000)]
 Anchor = Literal["bottom", "center", "top"]
+ANCHOR_WEIGHTS: dict[Anchor, float] = {"top": 0.0, "center": 0.5, "bottom": 1.0}  # of the lower edge in its height
 
 MAX_RULES = 64
 _SMALLEST = 1e-6  # share of the picture's area, or of its size

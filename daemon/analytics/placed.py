@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from daemon.geometry import Edge, edges_of
-from daemon.rule_config import Anchor, PlacedRule
+from daemon.rule_config import ANCHOR_WEIGHTS, Anchor, PlacedRule
 
 R = TypeVar("R", bound=PlacedRule)
-_WEIGHTS: dict[Anchor, float] = {"top": 0.0, "center": 0.5, "bottom": 1.0}
 NS = 1_000_000_000
 
 
 def weight_of(anchor: Anchor) -> float:
     """The share of the lower edge in an anchor's height; the upper edge has the rest."""
-    return _WEIGHTS[anchor]
+    return ANCHOR_WEIGHTS[anchor]
 
 
 def ns_of(seconds: float) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import numpy as np
@@ -53,10 +54,16 @@ class SecondStage:
         self._rules = [rules_of(row) for row in config.classifiers]
         self._states: dict[str, SourceAttributes] = {}
         self._lock = threading.Lock()  # of shown attributes
-        self.classifiers = [
-            Classifier(row.name, detector, row.max_pending, partial(self._on_result, row.name), on_failure, runtime)
-            for row, detector in zip(config.classifiers, detectors)
-        ]
+        self.classifiers: list[Classifier] = []
+        with ExitStack() as undo:  # a cutter may find no memory
+            for detector in detectors:
+                undo.callback(detector.close)
+            for row, detector in zip(config.classifiers, detectors):
+                on_result = partial(self._on_result, row.name)
+                one = Classifier(row.name, detector, row.max_pending, on_result, on_failure, runtime)
+                undo.callback(one.cutter.close)
+                self.classifiers.append(one)
+            undo.pop_all()
         self.configure(config)
 
     def configure(self, config: Config) -> None:

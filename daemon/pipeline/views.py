@@ -14,13 +14,12 @@ from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.geometry import Edge, edges_of, is_inside
 from daemon.pipeline.frames import Frame
-from daemon.rule_config import Anchor
+from daemon.rule_config import ANCHOR_WEIGHTS, Anchor
 from detectors.detections import Detections
 from detectors.port import Lane, ModelInfo, Region, StageTimes
 from detectors.views import Limits, Tiling, detect
 
 _Corners: TypeAlias = tuple[tuple[float, float], ...]
-_ANCHORS: dict[Anchor, float] = {"top": 0.0, "center": 0.5, "bottom": 1.0}  # share of the height
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class SourceViews:
 
 def _inside(found: Detections, edges: Sequence[Edge], anchor: Anchor) -> Detections:
     """The boxes whose anchor lies in a polygon."""
-    share = _ANCHORS[anchor]
+    share = ANCHOR_WEIGHTS[anchor]
     rows = [
         number
         for number, (left, top, right, bottom) in enumerate(found.xyxy.tolist())

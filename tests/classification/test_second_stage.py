@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from daemon.analytics.event import Event
 from daemon.classification.second_stage import SecondStage, check_wanted, padded
 from daemon.config import ClassifierConfig, Config, ModelConfig, SyntheticConfig, TrackingConfig, parse
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
+from detectors.cutting import HostCutter
 from detectors.fake.detector import FakeDetector
-from detectors.port import HostImage, Lane, Options, PostprocessParams
+from detectors.port import DetectorError, HostImage, Lane, Options, PostprocessParams
 from tests.analytics.feed import LABELS, Box, frame_at, tracks_of
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
@@ -197,6 +199,33 @@ def test_the_part_of_a_box_is_padded_and_inside_the_picture() -> None:
         x0, y0, x1, y1 = padded(box, row, 400, 300)
         assert 0 <= x0 < x1 <= 400
         assert 0 <= y0 < y1 <= 300
+
+
+class _Crowded(FakeDetector):
+    """A GPU whose memory is full when the second cutter is made."""
+
+    def __init__(self, closed: list[int], number: int) -> None:
+        super().__init__(_OPTIONS)
+        self._closed, self._number = closed, number
+
+    def cutter(self, room: int) -> HostCutter:
+        if self._number:
+            raise DetectorError("out of memory")
+        return super().cutter(room)
+
+    def close(self) -> None:
+        self._closed.append(self._number)
+
+
+def test_all_models_are_closed_if_a_cutter_finds_no_memory() -> None:
+    rows = [ClassifierConfig(name=name, path=Path("none"), wanted=["car"]) for name in ("light", "color")]
+    closed: list[int] = []
+    models = [_Crowded(closed, number) for number in range(2)]
+    with pytest.raises(DetectorError, match="out of memory"):
+        SecondStage(
+            replace(_config(), classifiers=rows), models, lambda *_: None, lambda _: None, runtime_of(ManualClock())
+        )
+    assert sorted(closed) == [0, 1]
 
 
 def test_a_label_that_the_model_lacks_is_refused() -> None:

@@ -14,6 +14,11 @@ from detectors.port import Precision
 from detectors.views import MIN_OVERLAP
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from calibration.views import ViewOptions
+    from daemon.commands.mot import MotOptions
+    from detectors.port import Detector
     from detectors.views import Tiling
 
 
@@ -72,17 +77,10 @@ def evaluate(
     """COCO AP of a model over labelled photos, by the detector that `run` uses. With --tiles or --roi: also with them,
     beside whole pictures. With --mot: how well the tracker
     follows pedestrians, in boxes of det.txt, or of the model over img1. With --classify: top-1 and top-5 accuracy."""
-    from daemon.commands.report.tables import (
-        classification,
-        evaluation,
-        tracking_scores,
-        view_comparison,
-        write_json,
-    )
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend, open_detector
-    from detectors.port import Detector, Options, PostprocessParams
+    from detectors.port import Options, PostprocessParams
     from detectors.views import Limits
 
     if roi and not (roi[0] < roi[2] and roi[1] < roi[3]):
@@ -107,42 +105,67 @@ def evaluate(
     with logging(LogConfig(format="console")), ExitStack() as opened:
         if mot is not None:
             from daemon.commands.mot import FLOOR, MotOptions
-            from daemon.commands.mot import evaluate as run_mot
 
             finder = opened.enter_context(closing(open_model(FLOOR, multi_label=False))) if model else None
-            scores = run_mot(MotOptions(mot, drop, 0.25 if confidence is None else confidence), finder)
-            tracking_scores(scores)
-            write_json(json_file, scores)
-            return 0
-        if classify is not None:
-            from calibration.classification import evaluate as run_classify
-            from calibration.classification import labelled
-
-            pairs = labelled(classify)
-            detector = opened.enter_context(closing(open_model(0.0, multi_label=False)))
-            accuracy = run_classify(detector, pairs)
-            classification(accuracy, detector.info)
-            write_json(json_file, accuracy)
-            return 0
-        from calibration.coco import evaluate as run_evaluate
-
-        if images is None or annotations is None:
+            _evaluate_tracks(MotOptions(mot, drop, 0.25 if confidence is None else confidence), finder, json_file)
+        elif classify is not None:
+            _evaluate_classes(
+                classify, lambda: opened.enter_context(closing(open_model(0.0, multi_label=False))), json_file
+            )
+        elif images is None or annotations is None:
             raise click.UsageError("give --images and --annotations, or --mot, or --classify")
-        threshold = 0.001 if confidence is None else confidence
-        detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
-        if tiles or roi:
-            from calibration.views import ViewOptions
-            from calibration.views import compare as run_views
+        else:
+            threshold = 0.001 if confidence is None else confidence
+            detector = opened.enter_context(closing(open_model(threshold, multi_label=True)))
+            if tiles or roi:
+                from calibration.views import ViewOptions
 
-            options = ViewOptions(roi, _tilings(tiles, overlap, whole=whole), Limits(iou, max_detections))
-            views = run_views(detector, images, annotations, options)
-            view_comparison(views, detector.info)
-            write_json(json_file, views)
-            return 0
-        result = run_evaluate(detector, images, annotations)
+                views = ViewOptions(roi, _tilings(tiles, overlap, whole=whole), Limits(iou, max_detections))
+                _evaluate_views(detector, images, annotations, views, json_file)
+            else:
+                _evaluate_boxes(detector, images, annotations, json_file)
+    return 0
+
+
+def _evaluate_tracks(options: MotOptions, finder: Detector | None, json_file: Path | None) -> None:
+    from daemon.commands.mot import evaluate as run
+    from daemon.commands.report.tables import tracking_scores, write_json
+
+    scores = run(options, finder)
+    tracking_scores(scores)
+    write_json(json_file, scores)
+
+
+def _evaluate_classes(pictures: Path, open_model: Callable[[], Detector], json_file: Path | None) -> None:
+    from calibration.classification import evaluate as run
+    from calibration.classification import labelled
+    from daemon.commands.report.tables import classification, write_json
+
+    pairs = labelled(pictures)  # before a model is opened, which may take minutes
+    detector = open_model()
+    accuracy = run(detector, pairs)
+    classification(accuracy, detector.info)
+    write_json(json_file, accuracy)
+
+
+def _evaluate_views(
+    detector: Detector, images: Path, annotations: Path, options: ViewOptions, json_file: Path | None
+) -> None:
+    from calibration.views import compare
+    from daemon.commands.report.tables import view_comparison, write_json
+
+    views = compare(detector, images, annotations, options)
+    view_comparison(views, detector.info)
+    write_json(json_file, views)
+
+
+def _evaluate_boxes(detector: Detector, images: Path, annotations: Path, json_file: Path | None) -> None:
+    from calibration.coco import evaluate as run
+    from daemon.commands.report.tables import evaluation, write_json
+
+    result = run(detector, images, annotations)
     evaluation(result, detector.info)
     write_json(json_file, result)
-    return 0
 
 
 def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Tiling]:
