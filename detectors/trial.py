@@ -15,6 +15,9 @@ from detectors.letterbox import PAD, InputSpec
 from detectors.port import DetectorError, HostImage
 
 _TOLERANCE = 1e-3  # of scores, for FP16 rounding
+_MAX_LOG = 20.0  # of a width over its stride: exp(20) is wider than any picture
+_MAX_SHARE = 2.0  # boxes as shares of the picture are no larger
+_LAYOUTS = ("yolov5", "yolov8", "yolox", "end2end")
 _POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
 
 
@@ -40,6 +43,31 @@ def check(run: Callable[[HostImage], Outputs], head: Head, precision: str) -> No
                 f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
                 f"range from 0 to 1: {_likely(raw, head)}"
             )
+        if fault := _fault_of_boxes(raw, head):
+            raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
+
+
+def _fault_of_boxes(outputs: Outputs, head: Head) -> str | None:
+    """The mistake in boxes of a layout that others have the shape of; None if there is none."""
+    layout = head.name.partition("-")[0]
+    if layout not in _LAYOUTS:
+        return None
+    (rows,) = [values for values in outputs.values() if values.ndim == 2]
+    rows = rows.T if layout == "yolov8" else rows
+    size = max(head.spec.width, head.spec.height)
+    if layout == "yolox":
+        if np.abs(rows[:, 2:4]).max(initial=0.0) > _MAX_LOG:
+            return (
+                "widths are pixels, not logarithms, as in YOLOv6, transposed YOLOv8, or YOLOX with decoding inside: "
+                "export it without decoding, or in the layout of YOLOv8"
+            )
+        return None
+    largest = float(np.abs(rows[:, :4]).max(initial=0.0))
+    if 0 < largest <= _MAX_SHARE < size / 16:
+        return "they are shares of the picture, not pixels: export the model with boxes in pixels"
+    if layout == "end2end" and (np.abs(rows[:, 5] - np.rint(rows[:, 5])) > _TOLERANCE).any():
+        return "the sixth column has fractions, and classes are whole numbers; it is probably a model of another task"
+    return None
 
 
 def _pictures(spec: InputSpec) -> Iterator[tuple[str, HostImage]]:

@@ -16,6 +16,7 @@ from detectors.accuracy_record import note
 from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
+from detectors.heads.likely import Input, likely_of_inputs
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess, resample
@@ -23,6 +24,8 @@ from detectors.model import fixed_batch, input_size, quantised, read, sha256, wi
 from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
+
+_OUTPUTS = {f"tensor({kind})" for kind in ("float", "float16", "double", "int64", "int32", "uint8", "int8", "bool")}
 
 
 class CpuDetector:
@@ -45,6 +48,11 @@ class CpuDetector:
         self.dtype: np.dtype[Any] = _DTYPES[image.type]
         self.fixed_batch = image.shape[0] if isinstance(image.shape[0], int) else None
         self._outputs = [node.name for node in session.get_outputs()]
+        for node in session.get_outputs():
+            if node.type not in _OUTPUTS:
+                raise DetectorError(
+                    f"{options.path}: the output {node.name} is {node.type}, and Lookout reads tensors of numbers"
+                )
         integers = quantised(content, metadata)
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
@@ -59,7 +67,7 @@ class CpuDetector:
         shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
         try:
             self.head: Head = recognise(
-                ModelFacts(shapes, (width, height), metadata, further), options.head, options.fit
+                ModelFacts(shapes, (width, height), metadata, further, batch), options.head, options.fit
             )
             self._constants = dict(self.head.constants)
             labels, notes = resolve(options.labels, metadata, self.head.classes)
@@ -88,10 +96,12 @@ class CpuDetector:
         """The input for pictures."""
         images = [node for node in inputs if len(node.shape) == 4 and node.type in _DTYPES and node.shape[1] == 3]
         others = [node for node in inputs if node not in images]
-        if len(images) != 1 or any(node.type != "tensor(int64)" for node in others):
-            seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs)
+        if len(images) != 1 or not all(map(_is_size, others)):
+            seen = ", ".join(f"{node.name} {node.type} {node.shape}" for node in inputs) or "none"
+            rows = [Input(node.name, node.type, _numbers(node.shape)) for node in inputs]
             raise DetectorError(
                 f"{self._options.path}: needs one float input of (batch, 3, height, width), but has {seen}"
+                f"{likely_of_inputs(rows)}"
             )
         return images[0]
 
@@ -218,6 +228,16 @@ def _means(bgr: npt.NDArray[np.uint8], across: int, down: int) -> npt.NDArray[np
         around = cv2.blur(bgr, (across, down))
         return np.asarray(cv2.resize(around, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
     return np.asarray(cv2.resize(bgr, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _is_size(node: ort.NodeArg) -> bool:
+    """Whether a further input is for the size of the picture, which some of DETR's exports have."""
+    return node.type == "tensor(int64)" and len(node.shape) == 2 and "size" in node.name
+
+
+def _numbers(shape: Sequence[int | str | None]) -> tuple[int, ...]:
+    """A shape with 0 for each side without a number."""
+    return tuple(side if isinstance(side, int) else 0 for side in shape)
 
 
 def _session(options: Options) -> ort.InferenceSession:

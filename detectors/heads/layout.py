@@ -31,12 +31,14 @@ class ModelFacts:
         size: width and height of the input, pixels.
         metadata: the ONNX file's own key-value pairs.
         inputs: names of further inputs.
+        batch: pictures for which the outputs have these shapes; None if unknown.
     """
 
     outputs: Sequence[tuple[str, Shape]]
     size: tuple[int, int]
     metadata: Mapping[str, str]
     inputs: Sequence[str] = ()
+    batch: int | None = None
 
     def shape(self, *names: str) -> Shape | None:
         """The shape of the first output with one of these names."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from detectors.heads.classify import ClassifyHead, ClassifyLayout
 from detectors.heads.layout import TASKS, Head, Layout, ModelFacts
+from detectors.heads.likely import likely_of_outputs
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
 from detectors.letterbox import Fit
@@ -34,6 +35,12 @@ def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None)
     for name, shape in facts.outputs:
         if 0 in shape:
             raise DetectorError(f"the model's output {name} {'x'.join(map(str, shape))} is empty")
+        if facts.batch is not None and shape[:1] != (facts.batch,):
+            seen = "x".join(map(str, shape)) or "of a single number"
+            raise DetectorError(
+                f"the model's output {name} {seen} has no row for each of {facts.batch} pictures"
+                f"{likely_of_outputs(facts)}: export it with results for each picture of a batch"
+            )
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
     for layout in layouts.values():
         head = layout.match(facts, stated)
@@ -52,17 +59,5 @@ def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None)
     task = f" and the task is {stated}" if stated else ""
     raise DetectorError(
         f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{task}"
-        f"{_likely(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
+        f"{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
     )
-
-
-def _likely(facts: ModelFacts) -> str:
-    """The likely kind of a model with such outputs."""
-    shapes = [shape for _, shape in facts.outputs]
-    if any(len(shape) == 4 and shape[2:] == facts.size[::-1] for shape in shapes):
-        return ", which looks like semantic segmentation or another picture"
-    if any(len(shape) == 4 for shape in shapes):
-        return ", which looks like feature maps or masks without their boxes"
-    if len(shapes) == 1 and len(shapes[0]) == 3:
-        return ", which looks like a detector of another layout, or of another input size"
-    return ""

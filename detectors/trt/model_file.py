@@ -7,6 +7,7 @@ from typing import cast
 import onnx
 
 from detectors.cuda import Device
+from detectors.heads.likely import Input, likely_of_inputs
 from detectors.model import input_size, quantised, read, sha256
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
@@ -36,9 +37,12 @@ class ModelFile:
             )
         except Exception as error:  # protobuf's exceptions have no common base
             raise DetectorError(f"{options.path} is not a complete ONNX model") from error
-        if len(pictures) != 1:
-            seen = ", ".join(node.name for node in inputs)
-            raise DetectorError(f"{options.path}: needs one input of (batch, 3, height, width), but has {seen}")
+        if len(pictures) != 1 or (isinstance(dims[1], int) and dims[1] != 3):
+            rows = [_input(node) for node in inputs]
+            seen = ", ".join(f"{row.name} {row.kind} {'x'.join(map(str, row.shape))}" for row in rows) or "none"
+            raise DetectorError(
+                f"{options.path}: needs one input of (batch, 3, height, width), but has {seen}{likely_of_inputs(rows)}"
+            )
         self.digest = sha256(content)
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
         self.integers = quantised(content, self.metadata)
@@ -63,6 +67,12 @@ class ModelFile:
             level=options.builder_level,
             dynamic=self.batch is None,
         )
+
+
+def _input(node: onnx.ValueInfoProto) -> Input:
+    tensor = node.type.tensor_type
+    kind = onnx.TensorProto.DataType.Name(tensor.elem_type).lower()
+    return Input(node.name, kind, tuple(dim.dim_value for dim in tensor.shape.dim))
 
 
 def _precision(options: Options, integers: str | None) -> compat.Precision:

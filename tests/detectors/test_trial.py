@@ -75,10 +75,12 @@ def test_the_trial_includes_noise() -> None:
     """Some models overflow on noise only."""
     seen: list[HostImage] = []
     head = recognise(ModelFacts([("output", (1, 84, _CELLS))], _SIZE, {}))
+    rows = _rows(84)
+    rows[:4] *= 96
 
     def run(picture: HostImage) -> Outputs:
         seen.append(picture)
-        return {"output": _rows(84) if len(seen) == 1 else np.full((84, _CELLS), np.inf, np.float32)}
+        return {"output": rows if len(seen) == 1 else np.full((84, _CELLS), np.inf, np.float32)}
 
     with pytest.raises(DetectorError, match="for noise"):
         trial.check(run, head, "fp32")
