@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from detectors.heads.classify import ClassifyHead, ClassifyLayout
-from detectors.heads.layout import TASKS, Head, Layout, ModelFacts
+from detectors.heads.layout import TASKS, Head, Layout, ModelFacts, Shape
 from detectors.heads.likely import likely_of_outputs
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
@@ -34,18 +34,13 @@ def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None)
         raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
     for name, shape in facts.outputs:
         if 0 in shape:
-            raise DetectorError(f"the model's output {name} {'x'.join(map(str, shape))} is empty")
-        if facts.batch is not None and shape[:1] != (facts.batch,):
-            seen = "x".join(map(str, shape)) or "of a single number"
-            raise DetectorError(
-                f"the model's output {name} {seen} has no row for each of {facts.batch} pictures"
-                f"{likely_of_outputs(facts)}: export it with results for each picture of a batch"
-            )
+            raise DetectorError(f"the model's output {name} {_text(shape)} is empty")
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
     for layout in layouts.values():
         head = layout.match(facts, stated)
         if head is None:
             continue
+        _check_batch(facts)
         if head.task == "classify" and stated is None and override == "auto":
             raise DetectorError(
                 f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
@@ -55,9 +50,27 @@ def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None)
             return replace(head, spec=replace(head.spec, fit=fit, crop=1.0))
         return head
     supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
-    seen = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in facts.outputs)
+    seen = ", ".join(f"{name} {_text(shape)}" for name, shape in facts.outputs)
     task = f" and the task is {stated}" if stated else ""
     raise DetectorError(
         f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{task}"
         f"{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
     )
+
+
+def _check_batch(facts: ModelFacts) -> None:
+    """Check that each output has a row for each picture.
+
+    Raises:
+        DetectorError: one has not.
+    """
+    for name, shape in facts.outputs:
+        if facts.batch is not None and shape[:1] != (facts.batch,):
+            raise DetectorError(
+                f"the model's output {name} {_text(shape)} has no row for each of {facts.batch} pictures: export it with "
+                "results for each picture of a batch"
+            )
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "of a single number"

@@ -112,7 +112,7 @@ PICTURES: dict[str, tuple[Made | dict[str, np.ndarray], str]] = {
     ),
     "age": ([("age", (1, 1))], "age 1x1"),
     "age and sex": ([("age", (1, 1)), ("sex", (1, 2))], "age 1x1, sex 1x2 .*several classifiers"),
-    "quality, without a batch": ([("quality", ())], "output quality of a single number"),
+    "quality, without a batch": ([("quality", ())], "quality of a single number"),
     "head pose": ([("angles", (1, 3))], "angles of 3 values"),
     "SSD": ([("boxes", (1, 100, 4)), ("scores", (1, 100, 21))], "boxes 1x100x4, scores .*such as SSD"),
     "SSD with anchors, RetinaFace": (
@@ -142,11 +142,11 @@ PICTURES: dict[str, tuple[Made | dict[str, np.ndarray], str]] = {
     ),
     "Faster R-CNN of torchvision": (
         [("boxes", (100, 4)), ("labels", (100,)), ("scores", (100,))],
-        "boxes 100x4 has no row for each of 1 pictures",
+        "outputs are boxes 100x4, labels 100, scores 100",
     ),
     "Mask R-CNN of torchvision": (
         [("boxes", (100, 4)), ("labels", (100,)), ("scores", (100,)), ("masks", (100, 1, 96, 96))],
-        "boxes 100x4 has no row for each of 1 pictures",
+        "outputs are boxes 100x4, labels 100, scores 100",
     ),
     "YOLOv7 with its NMS": (
         {"output": _boxes(100, 96, classes=3)[0]},
@@ -181,7 +181,7 @@ PICTURES: dict[str, tuple[Made | dict[str, np.ndarray], str]] = {
     "YOLOv5-face": ({"rows": 96 * _scores(1, 3 * _CELLS, 16)}, "range from 0 to 1"),
     "NanoDet": ([("output", (1, _CELLS + 4, 112))], "output 1x193x112|scores for"),
     "OCR by CTC": ([("logits", (1, 26, 37))], "logits 1x26x37 .*characters of a text"),
-    "OCR by CTC, time first": ([("logits", (26, 1, 37))], "logits 26x1x37 has no row for each of 1 pictures"),
+    "OCR by CTC, time first": ([("logits", (26, 1, 37))], "logits 26x1x37 .*characters of a text"),
     "an empty output": ([("nothing", (1, 0, 6))], "nothing 1x0x6 is empty"),
     "video out": ([("video", (1, 3, 8, 96, 96))], "video 1x3x8x96x96 .*video"),
     "lanes of a road": ([("lanes", (1, 101, 56, 4))], "lanes 1x101x56x4 .*feature maps"),
