@@ -67,8 +67,8 @@ def _check_batch(facts: ModelFacts) -> None:
     for name, shape in facts.outputs:
         if facts.batch is not None and shape[:1] != (facts.batch,):
             raise DetectorError(
-                f"the model's output {name} {_text(shape)} has no row for each of {facts.batch} pictures: export it with "
-                "results for each picture of a batch"
+                f"the model's output {name} {_text(shape)} has no row for each of {facts.batch} pictures: export it "
+                "with results for each picture of a batch"
             )
 
 

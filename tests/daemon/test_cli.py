@@ -120,7 +120,7 @@ def test_models_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "task is 'depth'": _model(tmp_path / "b", ["b", 3, 64, 64], ["b", 56, 84], task="depth"),
         "one float input": _model(tmp_path / "c", ["b", 64], ["b", 84, 84]),
         "input size is dynamic": _model(tmp_path / "d", ["b", 3, "h", "w"], ["b", 84, 84]),
-        "is not a list of labels": _model(tmp_path / "e", ["b", 3, 64, 64], ["b", 84, 84], names="oops("),
+        "is not a list of labels": _model(tmp_path / "e", [1, 3, 64, 64], [1, 84, 84], names="oops("),
     }
     for says, path in models.items():
         assert invoke(["run", *_config(tmp_path, model={"path": str(path)})]) == 2
