@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.letterbox import Fit
+from detectors.letterbox import Fit, Letterbox
 
 
 class DetectorError(Exception):
@@ -111,6 +111,22 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class PreparedImage(msgspec.Struct, frozen=True, gc=False):
+    """A part of a picture as the model reads it, in memory of the detector that made it.
+
+    Attributes:
+        pointer: address of one input of the model.
+        place: of the part in the input.
+        ready: handle of an event that completes when the input is complete.
+        lease: an object that keeps the input unchanged while it is referenced.
+    """
+
+    pointer: int
+    place: Letterbox
+    ready: int
+    lease: object
+
+
 ENGINE = "engine"
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
@@ -123,13 +139,13 @@ Fetch = Callable[[], HostImage]
 the picture cannot be fetched, for example because the lane was closed."""
 
 
-def on_host(image: Image) -> HostImage:
+def on_host(image: Image | PreparedImage) -> HostImage:
     """The picture, for backends that read host memory only.
 
     Raises:
         DetectorError: the picture is on a device.
     """
-    if isinstance(image, DeviceImage):
+    if not isinstance(image, HostImage):
         raise DetectorError("this backend reads host memory only: set the source's decode to cpu")
     return image
 
@@ -293,11 +309,11 @@ class Cutter(Protocol):
     Any thread may call it, with pictures that stay unchanged during the call.
     """
 
-    def cut(self, parts: Sequence[Part]) -> list[Image | None]:
+    def cut(self, parts: Sequence[Part]) -> list[Image | PreparedImage | None]:
         """A copy of each part, for lanes of the same detector; None where there is no room, and after `close`.
 
-        It does not wait for a device: pictures there are kept leased until they are copied. A part grows to whole pairs
-        of pixels there. A copy is valid while it is referenced and the cutter is open.
+        It does not wait for a device: pictures there are kept leased until they are copied. A copy is valid while it is
+        referenced and the cutter is open.
 
         Raises:
             DetectorError: the backend failed.
@@ -339,8 +355,16 @@ class Detector(Protocol):
         ...
 
 
+class SecondLane(Lane, Protocol):
+    """A lane that also takes what a cutter of its detector made."""
+
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]: ...
+
+
 class SecondDetector(Detector, Protocol):
     """An opened model that looks at parts of pictures."""
+
+    def lane(self) -> SecondLane: ...
 
     def cutter(self, room: int) -> Cutter:
         """A cutter for its lanes' pictures. Close it after the lanes, and before the detector.

@@ -10,7 +10,7 @@ import structlog
 
 from daemon.classification.crops import Crop, CropQueue
 from daemon.system.runtime import Runtime
-from detectors.port import DetectorError, Lane, SecondDetector
+from detectors.port import DetectorError, SecondDetector, SecondLane
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
@@ -52,7 +52,7 @@ class Classifier(threading.Thread):
         self.queue.close("shutdown")
 
     def run(self) -> None:
-        lane: Lane | None = None
+        lane: SecondLane | None = None
         try:
             with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
                 lane = self._detector.lane()
@@ -71,7 +71,7 @@ class Classifier(threading.Thread):
                     lane.close()
             self.close()
 
-    def run_once(self, lane: Lane, crops: Sequence[Crop]) -> None:
+    def run_once(self, lane: SecondLane, crops: Sequence[Crop]) -> None:
         """Classify one batch."""
         images = [crop.image for crop in crops]
         present = [(crop, image) for crop, image in zip(crops, images) if image is not None]  # others were dropped

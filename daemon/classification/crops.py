@@ -11,7 +11,7 @@ from typing import Literal
 from daemon.classification.votes import Ballot
 from daemon.messages import ClassifierMetrics, CropsDropped
 from daemon.pipeline.frames import FrameInfo
-from detectors.port import Image
+from detectors.port import Image, PreparedImage
 
 Cause = Literal["busy", "failed", "removed", "shutdown"]
 
@@ -32,7 +32,7 @@ class Crop:
     label: str
     box: tuple[float, float, float, float]
     ballot: Ballot
-    image: Image | None = None
+    image: Image | PreparedImage | None = None
 
     @property
     def source(self) -> str:

@@ -21,7 +21,18 @@ from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess, resample
 from detectors.model import fixed_batch, input_size, quantised, read, sha256, within_nms
-from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
+from detectors.port import (
+    DetectorError,
+    Fetch,
+    HostImage,
+    Image,
+    ModelInfo,
+    Options,
+    PreparedImage,
+    StageTimes,
+    fetched,
+    on_host,
+)
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -149,7 +160,7 @@ class CpuLane:
         self._input[:] = spec.padding[:, None, None]
         self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
         started = perf_counter_ns()
         batch = self.preprocess(images)
         placed = perf_counter_ns()
@@ -162,7 +173,7 @@ class CpuLane:
         ]
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
-    def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
+    def preprocess(self, images: Sequence[Image | PreparedImage]) -> npt.NDArray[Any]:
         """The pictures as model input, (b, 3, height, width): the lane's buffer, valid until the next call."""
         for slot, image in enumerate(images):
             self._place(slot, on_host(image).bgr)

@@ -19,7 +19,7 @@ from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import DetectorError, Image, StageTimes
+from detectors.port import DetectorError, Image, PreparedImage, StageTimes
 from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, receive_until
 
 
@@ -49,7 +49,7 @@ class BreakingLane(FakeLane):
     def close(self) -> None:
         raise DetectorError("illegal address")
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Found], StageTimes]:
         self.left -= 1
         if self.left < 0:
             raise DetectorError("out of memory")
