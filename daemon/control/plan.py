@@ -49,7 +49,7 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         path=row.path,
         head="classify",
         labels=row.labels,
-        wanted=PostprocessParams(confidence=0.0),
+        wanted=PostprocessParams(confidence=0.0, max_detections=1),
         max_batch=row.max_batch,
         threads=row.threads,
         precision=row.precision,

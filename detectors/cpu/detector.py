@@ -167,10 +167,7 @@ class CpuLane:
         outputs = self._detector.run(batch)
         inferred = perf_counter_ns()
         head, wanted = self._detector.head, self._options.wanted
-        results = [
-            head.detections({name: array[slot] for name, array in outputs.items()}, self._boxes[slot], wanted)
-            for slot in range(len(images))
-        ]
+        results = head.batch_detections(outputs, self._boxes[: len(images)], wanted)
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
     def preprocess(self, images: Sequence[Image | PreparedImage]) -> npt.NDArray[Any]:

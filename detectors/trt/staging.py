@@ -145,14 +145,8 @@ class HostRows:
             stream.copy(host, device, size * count)
 
     def results(self, count: int) -> list[Detections]:
-        return [
-            self._head.detections(
-                {name: view[place].astype(np.float32) for name, view in self._views.items()},
-                self._boxes[place],
-                self._wanted,
-            )
-            for place in range(count)
-        ]
+        outputs = {name: view[:count].astype(np.float32) for name, view in self._views.items()}
+        return self._head.batch_detections(outputs, self._boxes[:count], self._wanted)
 
 
 class Boxes:
