@@ -116,7 +116,7 @@ class TrtCutter:
             if isinstance(image, HostImage):
                 images.append(cut_on_host(Part(image, (left, top, right, bottom))))
                 continue
-            slot = self._take()
+            slot = self._acquire()
             if slot is None:
                 images.append(None)
                 continue
@@ -134,7 +134,7 @@ class TrtCutter:
             images.append(PreparedImage(self._inputs.pointer + slot * self._bytes, box, event.handle, lease))
         return images, slots
 
-    def _take(self) -> int | None:
+    def _acquire(self) -> int | None:
         """The next slot of the ring, or None if it is in use."""
         lease = self._leases[self._next]
         if lease is not None and lease() is not None:

@@ -19,6 +19,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from calibration import speed
 from calibration.agreement import compare
 from calibration.bootstrap import Ruling
 from calibration.calibrate import Calibration, CalibrationConfig
@@ -64,6 +65,14 @@ def _calibrate(model: Path, origin: Path, out: Path, *more: str) -> int:
 def _outcome(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "calibration.json").read_text())["outcome"]
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_turns() -> Iterator[None]:
+    """Speeds decide nothing here that a longer measurement would change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "TURN_S", 0.02)
+        yield
 
 
 @pytest.fixture(scope="module")
