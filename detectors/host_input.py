@@ -88,5 +88,3 @@ def _means(bgr: npt.NDArray[np.uint8], across: int, down: int) -> npt.NDArray[np
         around = cv2.blur(bgr, (across, down))
         return np.asarray(cv2.resize(around, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
     return np.asarray(cv2.resize(bgr, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-

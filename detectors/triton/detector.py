@@ -149,7 +149,10 @@ class TritonDetector:
         self, spec: InputSpec, constants: dict[str, npt.NDArray[np.int64]], batch: npt.NDArray[Any]
     ) -> dict[str, npt.NDArray[np.float32]]:
         """Raw outputs of a batch of channels first, over HTTP."""
-        with closing(self.connection()) as link, closing(Exchange(self.model, spec, len(batch), constants, None)) as one:
+        with (
+            closing(self.connection()) as link,
+            closing(Exchange(self.model, spec, len(batch), constants, None)) as one,
+        ):
             one.input[:] = batch.transpose(0, 2, 3, 1) if self.model.channels_last else batch
             one.send(link, 0, len(batch))
             return one.receive(link, 0, len(batch))
@@ -308,4 +311,3 @@ class TritonLane:
                 self._dropped.append(self._exchange.region.name)
             self._exchange.close()
             self._exchange = None
-

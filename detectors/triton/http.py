@@ -59,7 +59,7 @@ class Connection:
                 raise self._failure(error) from error
             self._again()
 
-    def receive(self) -> tuple[bytes, Mapping[str, str]]:
+    def receive(self) -> tuple[bytearray, Mapping[str, str]]:
         """The answer: content and headers.
 
         Raises:
@@ -140,7 +140,8 @@ class Connection:
     def _socket(self) -> socket.socket:
         if self._http is None or self._http.sock is None:
             raise ConnectionResetError("the connection is closed")
-        return self._http.sock  # type: ignore[no-any-return]  # typed as Any
+        found: socket.socket = self._http.sock
+        return found
 
     def _left(self) -> float:
         left = self._until - monotonic()

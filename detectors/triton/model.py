@@ -96,7 +96,7 @@ def served_model(link: Connection, address: Address) -> ServedModel:
     try:
         return _read(address, version, path, stated, config)
     except (KeyError, TypeError, ValueError) as error:
-        raise ServerError(f"{address.server} describes the model in a way that Lookout cannot read: {error!r}") from error
+        raise DetectorError(f"the server describes the model in a way that Lookout cannot read: {error!r}") from error
 
 
 def _newest(stated: Any) -> str:
@@ -117,7 +117,7 @@ def _config(link: Connection, path: str) -> dict[str, Any]:
 
 def _read(address: Address, version: str, path: str, stated: Any, config: dict[str, Any]) -> ServedModel:
     inputs, outputs = _tensors(stated["inputs"]), _tensors(stated["outputs"])
-    images = [row for row in inputs if row.kind in _PICTURES and len(row.shape) == 4 and 3 in (row.shape[1], row.shape[3])]
+    images = [row for row in inputs if _is_picture(row)]
     further = tuple(row for row in inputs if row not in images)
     if len(images) != 1 or not all(map(_is_size, further)):
         seen = ", ".join(f"{row.name} {row.kind} {list(row.shape)}" for row in inputs) or "none"
@@ -149,6 +149,10 @@ def _read(address: Address, version: str, path: str, stated: Any, config: dict[s
 
 def _tensors(rows: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
     return tuple(Tensor(str(row["name"]), str(row["datatype"]), tuple(map(int, row["shape"]))) for row in rows)
+
+
+def _is_picture(row: Tensor) -> bool:
+    return row.kind in _PICTURES and len(row.shape) == 4 and 3 in (row.shape[1], row.shape[3])
 
 
 def _is_size(row: Tensor) -> bool:

@@ -1,7 +1,7 @@
 """Memory that a server on this host shares with Lookout.
 
-A region is a file in /dev/shm. Its owner holds a lock on it, so a file without a lock is left over from a crash, and the
-server may still have it registered.
+A region is a file in /dev/shm. Its owner holds a lock on it, so a file without a lock is left over from a crash, and
+the server may still have it registered.
 """
 
 from __future__ import annotations
