@@ -72,7 +72,7 @@ class TritonDetector:
             raise kind(f"model {self._name}: {error}") from error
         except DetectorError as error:
             raise DetectorError(f"model {self._name}: {error}") from error
-        self.server = Server(self._name, self._try_again)
+        self.server = Server(self._name, self._ask_again, self._try_again)
 
     def _open(self, link: Connection, limit: Sequence[str]) -> None:
         """Find the head by a trial run, and the transport.
@@ -169,7 +169,7 @@ class TritonDetector:
             one.send(link, 0, count)
             return {name: array[0] for name, array in one.receive(link, 0, count).items()}
 
-    def _try_again(self) -> None:
+    def _ask_again(self) -> None:
         """See `Server`."""
         with closing(self._questions()) as link:
             found = served_model(link, self.address)
@@ -178,6 +178,10 @@ class TritonDetector:
                 f"model {self._name} is another one now (version {found.version}, was {self.model.version}, or another "
                 "configuration): restart to use it"
             )
+
+    def _try_again(self) -> None:
+        """See `Server`."""
+        self._ask_again()
         self._raw(self.sample(8, 8))
 
     def _transport(self, link: Connection) -> tuple[bool, tuple[str, ...]]:

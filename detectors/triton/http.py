@@ -129,10 +129,11 @@ class Connection:
         while place < size:
             if self._http.sock is not None:
                 self._http.sock.settimeout(self._left())
-            count = answer.readinto(memoryview(content)[place : place + _CHUNK])
-            if not count:
+            part = answer.read1(min(_CHUNK, size - place))  # one read of the socket, whose limit is set each time
+            if not part:
                 raise ConnectionResetError("the server closed the connection within its answer")
-            place += count
+            content[place : place + len(part)] = part
+            place += len(part)
         answer.close()
         return answer, content
 

@@ -9,18 +9,27 @@ from detectors.port import DetectorError, DetectorUnavailableError
 from detectors.triton.http import ServerError
 
 _FIRST_S, _LONGEST_S = 0.1, 1.0  # between two trials
+_INTERVAL_S = 5.0
 
 
 class Server:
     """Lanes report a server that fails. A thread tries it until it works again.
 
+    A present server is asked now and then as well: it may be away while no frame comes, and may load another model.
+
     Args:
         name: of the model and its server, for messages.
-        trial: runs the model once. ServerError: the server is still away. DetectorError: its model is another one now.
+        ask: asks the server for the model's facts.
+        trial: does the same and runs the model once.
+        interval_s: between two questions to a present server.
+
+        Both raise ServerError if the server is away, and DetectorError if its model is another one now.
     """
 
-    def __init__(self, name: str, trial: Callable[[], None]) -> None:
-        self._name, self._trial = name, trial
+    def __init__(
+        self, name: str, ask: Callable[[], None], trial: Callable[[], None], interval_s: float = _INTERVAL_S
+    ) -> None:
+        self._name, self._ask, self._trial, self._interval_s = name, ask, trial, interval_s
         self._lock = threading.Lock()
         self._lost, self._closing = threading.Event(), threading.Event()
         self._reason: str | None = None
@@ -68,10 +77,20 @@ class Server:
 
     def _watch(self) -> None:
         while not self._closing.is_set():
-            self._lost.wait()
+            if not self._lost.wait(self._interval_s):
+                self._look()
+                continue
             wait_s = _FIRST_S
             while not self._closing.wait(wait_s) and not self._is_back():
                 wait_s = min(2 * wait_s, _LONGEST_S)
+
+    def _look(self) -> None:
+        try:
+            self._ask()
+        except ServerError as error:
+            self.lost(error)
+        except DetectorError as error:
+            self._changed = str(error)
 
     def _is_back(self) -> bool:
         try:

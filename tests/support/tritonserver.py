@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from contextlib import suppress
 from ctypes.util import find_library
 from pathlib import Path
@@ -64,14 +65,20 @@ parameters [
 
 
 class TritonServer:
-    """The server, started, with models by name."""
+    """The server, started, with models by name.
 
-    def __init__(self, folder: Path, **models: tuple[str, str, int]) -> None:
+    Args:
+        configs: configurations of further models, by name.
+    """
+
+    def __init__(self, folder: Path, configs: Mapping[str, str] | None = None, **models: tuple[str, str, int]) -> None:
         self.port, self._folder = free_port(), folder
         self._prefix = f"lookout_test_{self.port}_"
         self._process: subprocess.Popen[bytes] | None = None
         for name, (kind, dims, batch) in models.items():
             self.add(name, _CONFIG.format(kind=kind, dims=dims, batch=batch))
+        for name, config in (configs or {}).items():
+            self.add(name, config)
         backend = folder / "backends" / "python"
         shutil.copytree(_root() / "backends" / "python", backend)
         shutil.copy(_stub(), backend)
