@@ -426,14 +426,14 @@ class App:
 
     def _open_patiently(self, open_detector: OpenDetector, given_up: Stop) -> Detector:
         """Open the model; one on a server that is away when the server is back."""
-        told = False
+        reported = False
         while True:
             try:
                 return open_detector(self._config.model.backend, options_of(self._config))
             except DetectorUnavailableError as error:
-                if not told:
+                if not reported:
                     log.warning("waiting for the server of the model", reason=str(error))
-                told = True
+                reported = True
                 if given_up.wait(_SERVER_POLL_S):
                     raise
 

@@ -43,7 +43,7 @@ from detectors.triton.server import Server
 
 _MOST_IN_FLIGHT = 8  # requests of one lane
 _TRIAL_PICTURES = 2  # show whether outputs have a row for each picture
-_MAX_ASK_S = 2.0  # limit of a question about the model
+_MAX_QUERY_S = 2.0  # limit of a question about the model
 _CLOSE_S = 2.0
 _AWAY = (0, 503)  # statuses of a server that is not there, or not yet; others are refusals
 _FLAG = "start the server with --allow-client-shm=true, in a container also with --ipc=host"
@@ -72,7 +72,7 @@ class TritonDetector:
             raise kind(f"model {self._name}: {error}") from error
         except DetectorError as error:
             raise DetectorError(f"model {self._name}: {error}") from error
-        self.server = Server(self._name, self._ask_again, self._try_again)
+        self.server = Server(self._name, self._probe_again, self._try_again)
 
     def _open(self, link: Connection, limit: Sequence[str]) -> None:
         """Find the head by a trial run, and the transport.
@@ -143,7 +143,7 @@ class TritonDetector:
         self.server.close(_CLOSE_S)
 
     def _questions(self) -> Connection:
-        return Connection(self.address, _MAX_ASK_S)
+        return Connection(self.address, _MAX_QUERY_S)
 
     def _run_once(
         self, spec: InputSpec, constants: dict[str, npt.NDArray[np.int64]], batch: npt.NDArray[Any]
@@ -169,7 +169,7 @@ class TritonDetector:
             one.send(link, 0, count)
             return {name: array[0] for name, array in one.receive(link, 0, count).items()}
 
-    def _ask_again(self) -> None:
+    def _probe_again(self) -> None:
         """See `Server`."""
         with closing(self._questions()) as link:
             found = served_model(link, self.address)
@@ -181,7 +181,7 @@ class TritonDetector:
 
     def _try_again(self) -> None:
         """See `Server`."""
-        self._ask_again()
+        self._probe_again()
         self._raw(self.sample(8, 8))
 
     def _transport(self, link: Connection) -> tuple[bool, tuple[str, ...]]:
@@ -299,10 +299,10 @@ class TritonLane:
 
     def _parts(self, pictures: int) -> Sequence[tuple[int, int]]:
         """The first picture and the number of pictures of each request."""
-        fixed, most = self._detector.model.fixed, self._detector.per_request
+        fixed, limit = self._detector.model.fixed, self._detector.per_request
         if fixed:
             return [(0, fixed)]
-        return [(first, min(most, pictures - first)) for first in range(0, pictures, most)]
+        return [(first, min(limit, pictures - first)) for first in range(0, pictures, limit)]
 
     def _forget(self) -> None:
         """Drop the memory, into which the server may still write, and the connections, on which answers may come."""

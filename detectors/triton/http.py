@@ -78,7 +78,7 @@ class Connection:
             raise ServerError(_error_text(content) or f"HTTP status {answer.status}", answer.status)
         return content, dict(answer.headers)
 
-    def ask(self, path: str, body: object = None) -> Any:
+    def query(self, path: str, body: object = None) -> Any:
         """The answer to a GET, or to a POST of `body` as JSON; None if it is empty.
 
         Raises:

@@ -88,10 +88,10 @@ def served_model(link: Connection, address: Address) -> ServedModel:
         DetectorError: Lookout cannot run the model.
     """
     base = f"/v2/models/{address.name}"
-    version = address.version or _newest(link.ask(base))
+    version = address.version or _newest(link.query(base))
     path = f"{base}/versions/{version}"
-    link.ask(f"{path}/ready")
-    stated = link.ask(path)
+    link.query(f"{path}/ready")
+    stated = link.query(path)
     config = _config(link, path)
     try:
         return _read(address, version, path, stated, config)
@@ -107,7 +107,7 @@ def _newest(stated: Any) -> str:
 def _config(link: Connection, path: str) -> dict[str, Any]:
     """The configuration; other servers of the protocol than Triton have none."""
     try:
-        found = link.ask(f"{path}/config")
+        found = link.query(f"{path}/config")
     except ServerError as error:
         if error.status == 404:
             return {}

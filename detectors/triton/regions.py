@@ -58,7 +58,7 @@ class Region:
         """
         unregister(link, self.name)
         body = {"key": f"/{self.name}", "offset": 0, "byte_size": self.size}
-        link.ask(f"{_path(self.name)}/register", body)
+        link.query(f"{_path(self.name)}/register", body)
 
     def close(self) -> None:
         """Remove the file. The memory goes when nobody maps it; idempotent."""
@@ -77,7 +77,7 @@ def unregister(link: Connection, name: str) -> None:
         ServerError: the server cannot be reached.
     """
     try:
-        link.ask(f"{_path(name)}/unregister", {})
+        link.query(f"{_path(name)}/unregister", {})
     except ServerError as error:
         if error.status == 0:
             raise

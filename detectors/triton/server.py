@@ -19,7 +19,7 @@ class Server:
 
     Args:
         name: of the model and its server, for messages.
-        ask: asks the server for the model's facts.
+        probe: asks the server for the model's facts.
         trial: does the same and runs the model once.
         interval_s: between two questions to a present server.
 
@@ -27,9 +27,9 @@ class Server:
     """
 
     def __init__(
-        self, name: str, ask: Callable[[], None], trial: Callable[[], None], interval_s: float = _INTERVAL_S
+        self, name: str, probe: Callable[[], None], trial: Callable[[], None], interval_s: float = _INTERVAL_S
     ) -> None:
-        self._name, self._ask, self._trial, self._interval_s = name, ask, trial, interval_s
+        self._name, self._probe, self._trial, self._interval_s = name, probe, trial, interval_s
         self._lock = threading.Lock()
         self._lost, self._closing = threading.Event(), threading.Event()
         self._reason: str | None = None
@@ -78,15 +78,15 @@ class Server:
     def _watch(self) -> None:
         while not self._closing.is_set():
             if not self._lost.wait(self._interval_s):
-                self._look()
+                self._poll()
                 continue
             wait_s = _FIRST_S
             while not self._closing.wait(wait_s) and not self._is_back():
                 wait_s = min(2 * wait_s, _LONGEST_S)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         try:
-            self._ask()
+            self._probe()
         except ServerError as error:
             self.lost(error)
         except DetectorError as error:

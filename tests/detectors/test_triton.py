@@ -173,7 +173,7 @@ def test_a_server_that_gives_no_answer_is_away_at_the_deadline() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = Address("127.0.0.1", silent.getsockname()[1], "model")
         with closing(Connection(address, 0.2)) as link, pytest.raises(ServerError, match=r"no answer within 0\.2 s"):
-            link.ask("/v2")
+            link.query("/v2")
         ended = threading.Event()
 
         def trickle() -> None:
@@ -189,7 +189,7 @@ def test_a_server_that_gives_no_answer_is_away_at_the_deadline() -> None:
         thread = threading.Thread(target=trickle)
         thread.start()
         with closing(Connection(address, 0.3)) as link, pytest.raises(ServerError, match=r"no answer within 0\.3 s"):
-            link.ask("/v2")
+            link.query("/v2")
         ended.set()
         thread.join(PATIENCE_S)
 
