@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -118,10 +119,10 @@ class _Comparison:
 
     def rows(self) -> Iterator[Row]:
         for precision in self._args.precision:
-            yield self._guarded(f"Lookout, TensorRT {precision}", lambda row, kind=precision: self._engine(row, kind))
+            yield self._guarded(f"Lookout, TensorRT {precision}", partial(self._engine, precision))
         yield self._guarded("ONNX Runtime", self._onnxruntime)
         for half in (False, True):
-            yield self._guarded(f"PyTorch {'fp16' if half else 'fp32'}", lambda row, kind=half: self._torch(row, kind))
+            yield self._guarded(f"PyTorch {'fp16' if half else 'fp32'}", partial(self._torch, half))
         if find_spec("torch_tensorrt") is None:
             yield Row(self._path.stem, "Torch-TensorRT", note="not installed")
 
@@ -135,7 +136,7 @@ class _Comparison:
         row.note = f"{row.note} ({perf_counter() - began:.0f} s)".strip()
         return row
 
-    def _engine(self, row: Row, precision: Precision) -> None:
+    def _engine(self, precision: Precision, row: Row) -> None:
         options = replace(self._options, precision=precision)
         if precision == "int8":
             options = replace(options, path=self._quantised())
@@ -152,7 +153,7 @@ class _Comparison:
 
     def _quantised(self) -> Path:
         """INT8 by minimum and maximum over the first pictures."""
-        path = self._args.out / f"{self._path.stem}.int8.onnx"
+        path: Path = self._args.out / f"{self._path.stem}.int8.onnx"
         with closing(CpuDetector(replace(self._options, max_batch=1))) as detector, closing(detector.lane()) as lane:
             model = load(self._path)
             inputs = (lane.preprocess([image]).copy() for image in self._calibrating)
@@ -172,9 +173,9 @@ class _Comparison:
             device = where.lower()
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(zeros, device, 0))
             binding.bind_output(output.name, device, 0)
-            self._time(row, size, lambda held=binding: session.run_with_iobinding(held), lambda: None)
+            self._time(row, size, partial(session.run_with_iobinding, binding), lambda: None)
 
-    def _torch(self, row: Row, half: bool) -> None:
+    def _torch(self, half: bool, row: Row) -> None:
         if not all(map(find_spec, ("torch", "torchvision"))):
             row.note = "torch and torchvision are not installed"
             return
@@ -193,7 +194,7 @@ class _Comparison:
         with torch.inference_mode():
             for size in self._args.batches:
                 zeros = torch.zeros((size, *self._shape), dtype=kind, device=device)
-                self._time(row, size, lambda held=zeros: model(held), wait)
+                self._time(row, size, partial(model, zeros), wait)
 
     def _time(self, row: Row, size: int, run: Callable[[], Any], wait: Callable[[], Any]) -> None:
         """Rate and p50 of a batch of other runtimes."""
