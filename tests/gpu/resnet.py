@@ -48,6 +48,7 @@ from tests.support.resnet import resnet18, resnet50
 _SIDE = 256  # pictures of this size are cropped to 224 without resampling, so that all see the same
 _DRAWN, _CALIBRATING = 200, 48
 _ROUNDS, _ROUND_S, _SINGLE = 9, 0.05, 50
+_MAKERS = {"resnet18": resnet18, "resnet50": resnet50}
 _PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
 
@@ -80,7 +81,8 @@ def main() -> int:
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
-    parser.add_argument("--precision", nargs="+", default=list(_PRECISIONS))
+    parser.add_argument("--precision", nargs="+", default=list(_PRECISIONS), choices=_PRECISIONS)
+    parser.add_argument("--make", nargs="+", default=list(_MAKERS), choices=list(_MAKERS), help="without MODEL")
     parser.add_argument("--quick", action="store_true", help="few repetitions, for a trial without a GPU")
     args = parser.parse_args()
     args.cache = args.cache or args.out / "cache"
@@ -88,7 +90,7 @@ def main() -> int:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
     images = list(_pictures(args.photos))[: 60 if args.quick else None]
     rows: list[Row] = []
-    for path in args.models or _made(args.out, images):
+    for path in args.models or _made(args.out, args.make, images):
         for row in _Comparison(path, images, args).rows():
             rows.append(row)
             _write(f"{_line(row, args.batches)}\n")
@@ -246,10 +248,10 @@ def _pictures(folder: Path | None) -> Iterator[HostImage]:
         )
 
 
-def _made(folder: Path, images: Sequence[HostImage]) -> Iterator[Path]:
+def _made(folder: Path, names: Sequence[str], images: Sequence[HostImage]) -> Iterator[Path]:
     """Random weights, with a bias that takes the mean of the scores away: otherwise one class is the top of all."""
-    for make, name in ((resnet18, "resnet18"), (resnet50, "resnet50")):
-        path = make(folder / f"{name}.onnx")
+    for name in names:
+        path = _MAKERS[name](folder / f"{name}.onnx")
         model = onnx.load(str(path))
         session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
         options = Options(path, head="classify", max_batch=1)
