@@ -19,7 +19,7 @@ from daemon.rule_config import RuleConfig, check_rules
 from daemon.validation import convert, is_secret, read_yaml, strings
 from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
 from detectors.factory import Backend
-from detectors.port import Precision, Transport
+from detectors.port import Precision, Transport, is_address
 from detectors.views import Tiling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -567,7 +567,7 @@ def _anchor(config: Config, folder: Path) -> Config:
 
 
 def _absolute(folder: Path, path: Path) -> Path:
-    if str(path).startswith("http:/"):  # of a model on a server
+    if is_address(path):
         return path
     with suppress(RuntimeError):  # nobody of that name
         path = path.expanduser()

@@ -9,7 +9,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from detectors.port import BackendUnavailableError, Detector, DetectorError, Options, SecondDetector, cache_folder
+from detectors.port import (
+    BackendUnavailableError,
+    Detector,
+    DetectorError,
+    Options,
+    SecondDetector,
+    cache_folder,
+    is_address,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +86,7 @@ def open_detector(backend: Backend, options: Options) -> Detector:
         BackendUnavailableError: the backend cannot be used here; see also `best_backend`.
         DetectorError: the model cannot be used.
     """
-    if backend != "triton" and str(options.path).startswith("http:/"):
+    if backend != "triton" and is_address(options.path):
         raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
     if backend == "auto":
         return _open(best_backend(), options)

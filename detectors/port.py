@@ -150,6 +150,11 @@ def fetched(image: Image) -> Fetch:
     return lambda: picture
 
 
+def is_address(path: Path) -> bool:
+    """Whether `Options.path` is an address, of a model on a server. A `Path` has one slash where the address has two."""
+    return str(path).startswith("http:/")
+
+
 def cache_folder(folder: Path | None = None) -> Path:
     """The folder for files built from models: the given one, systemd's cache directory, or ~/.cache/lookout."""
     return folder or Path(os.environ.get("CACHE_DIRECTORY") or Path.home() / ".cache" / "lookout")

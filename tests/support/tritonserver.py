@@ -24,9 +24,8 @@ PIXELS = ("TYPE_UINT8", "3, 320, 320", 8)
 FLOATS = ("TYPE_FP32", "3, 320, 320", 8)
 ROWS = ("TYPE_UINT8", "320, 320, 3", 1)  # channels last, one picture a request
 
+_PATH = f"import sys; sys.path.insert(0, {str(TRITON)!r})\n"
 _MODEL = f"""
-import sys
-sys.path.insert(0, {str(TRITON)!r})
 import numpy as np
 import onnxruntime
 import triton_python_backend_utils as backend
@@ -69,9 +68,17 @@ class TritonServer:
 
     Args:
         configs: configurations of further models, by name.
+        code: of all models; None for the demo model.
     """
 
-    def __init__(self, folder: Path, configs: Mapping[str, str] | None = None, **models: tuple[str, str, int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        configs: Mapping[str, str] | None = None,
+        code: str | None = None,
+        **models: tuple[str, str, int],
+    ) -> None:
+        self._code = code or _MODEL
         self.port, self._folder = free_port(), folder
         self._prefix = f"lookout_test_{self.port}_"
         self._process: subprocess.Popen[bytes] | None = None
@@ -89,7 +96,7 @@ class TritonServer:
         """Add a model, or change its configuration; the next start loads it."""
         (self._folder / "models" / name / "1").mkdir(parents=True, exist_ok=True)
         (self._folder / "models" / name / "config.pbtxt").write_text(config)
-        (self._folder / "models" / name / "1" / "model.py").write_text(_MODEL)
+        (self._folder / "models" / name / "1" / "model.py").write_text(_PATH + self._code)
 
     def address(self, model: str) -> str:
         return f"http://127.0.0.1:{self.port}/{model}"
