@@ -151,7 +151,7 @@ def fetched(image: Image) -> Fetch:
 
 
 def is_address(path: Path) -> bool:
-    """Whether `Options.path` is an address, of a model on a server. A `Path` has one slash where the address has two."""
+    """Whether `Options.path` is an address. A `Path` has one slash where the address has two."""
     return str(path).startswith("http:/")
 
 
