@@ -44,8 +44,8 @@ WHITE = HostImage(np.full((32, 32, 3), 255, np.uint8))
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    models = {"pixels": PIXELS, "floats": FLOATS, "rows": ROWS}
-    with closing(TritonServer(tmp_path_factory.mktemp("triton"), {"text": OTHER}, **models)) as server:
+    folder = tmp_path_factory.mktemp("triton")
+    with closing(TritonServer(folder, {"text": OTHER}, pixels=PIXELS, floats=FLOATS, rows=ROWS)) as server:
         yield server
 
 
