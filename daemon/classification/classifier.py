@@ -10,7 +10,7 @@ import structlog
 
 from daemon.classification.crops import Crop, CropQueue
 from daemon.system.runtime import Runtime
-from detectors.port import DetectorError, SecondDetector, SecondLane
+from detectors.port import DetectorError, DetectorUnavailableError, SecondDetector, SecondLane
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
@@ -77,7 +77,11 @@ class Classifier(threading.Thread):
         present = [(crop, image) for crop, image in zip(crops, images) if image is not None]  # others were dropped
         if not present:
             return
-        results, _ = lane.detect([image for _, image in present])
+        try:
+            results, _ = lane.detect([image for _, image in present])
+        except DetectorUnavailableError:
+            self.queue.give_up(crop for crop, _ in present)
+            return
         labels = self._detector.info.labels
         for (crop, _), found in zip(present, results):
             if self.queue.complete(crop):

@@ -13,7 +13,7 @@ from daemon.messages import ClassifierMetrics, CropsDropped
 from daemon.pipeline.frames import FrameInfo
 from detectors.port import Image, PreparedImage
 
-Cause = Literal["busy", "failed", "removed", "shutdown"]
+Cause = Literal["busy", "failed", "unavailable", "removed", "shutdown"]
 
 
 @dataclass(eq=False, slots=True)
@@ -110,6 +110,12 @@ class CropQueue:
                 return False
             self._classified += 1
             return True
+
+    def give_up(self, crops: Iterable[Crop]) -> None:
+        """Drop looks that the classifier's server gives no results for."""
+        with self._filled:
+            for crop in crops:
+                self._drop(crop, "unavailable")
 
     def forget(self, source: str) -> None:
         """Drop the looks of a source that is removed."""

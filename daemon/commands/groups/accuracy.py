@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
-@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
