@@ -10,10 +10,12 @@ import structlog
 
 from daemon.classification.crops import Crop, CropQueue
 from daemon.system.runtime import Runtime
+from daemon.system.stop import Stop
 from detectors.port import DetectorError, DetectorUnavailableError, SecondDetector, SecondLane
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
+_GATHER_S = 0.005  # pause after a batch that was not full, so that this thread and lanes wake less often
 OnResult = Callable[[Crop, str, float], None]
 
 
@@ -46,10 +48,12 @@ class Classifier(threading.Thread):
         self.queue, self.cutter = CropQueue(room), detector.cutter(room)
         self._detector, self._runtime = detector, runtime
         self._on_result, self._on_failure = on_result, on_failure
+        self._ending = Stop()
 
     def stop(self) -> None:
         """Drop the looks that are not done, and end after the batch under way."""
         self.queue.close("shutdown")
+        self._ending.set()
 
     def run(self) -> None:
         lane: SecondLane | None = None
@@ -63,6 +67,8 @@ class Classifier(threading.Thread):
                     self.cutter.release_done()
                     if crops:
                         self.run_once(lane, crops)
+                        if len(crops) < self._detector.info.max_batch:
+                            self._runtime.clock.wait(self._ending, _GATHER_S)
         except Exception as error:  # noqa: BLE001 - libraries raise many kinds
             self.fail(error)
         finally:
