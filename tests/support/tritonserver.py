@@ -69,6 +69,7 @@ class TritonServer:
     Args:
         configs: configurations of further models, by name.
         code: of all models; None for the demo model.
+        starts: start it now.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class TritonServer:
         folder: Path,
         configs: Mapping[str, str] | None = None,
         code: str | None = None,
+        *,
+        starts: bool = True,
         **models: tuple[str, str, int],
     ) -> None:
         self._code = code or _MODEL
@@ -90,7 +93,8 @@ class TritonServer:
         shutil.copytree(_root() / "backends" / "python", backend)
         shutil.copy(_stub(), backend)
         (backend / "triton_python_backend_stub").chmod(0o755)
-        self.start()
+        if starts:
+            self.start()
 
     def add(self, name: str, config: str) -> None:
         """Add a model, or change its configuration; the next start loads it."""
