@@ -138,6 +138,7 @@ def test_a_stop_while_the_tracker_compiles(tmp_path: Path) -> None:
             config["sources"][0]["tracking"] = True
             lookout.config.write_text(yaml.safe_dump(config))
             lookout.process.send_signal(signal.SIGHUP)
-            assert any(box.track_id for message in subscriber for box in message.detections)
+            found = (message.detections for message in subscriber if isinstance(message, Detections))
+            assert any(box.track_id for boxes in found for box in boxes)
         assert lookout.stop() == 0
         assert "Traceback" not in lookout.log()
