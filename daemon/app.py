@@ -129,6 +129,7 @@ class App:
         read: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
+        self._instance = secrets.token_hex(4)
         self._stop = stop or Stop()
         self._begun, self._finished = threading.Lock(), False
         self._result: int | None = None  # of `stop`
@@ -157,7 +158,7 @@ class App:
     ) -> None:
         memory.configure_malloc()
         raise_nofile_limit()  # capture processes, started from here, have it too
-        config, instance = self._config, secrets.token_hex(4)
+        config, instance = self._config, self._instance
         access = None
         if config.http.enabled:
             self._http, access = open_http(config.http, self._clock)
@@ -573,11 +574,28 @@ class App:
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None
         parts = Parts(
-            self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read, self.events
+            self.changes,
+            self.sources,
+            self.health,
+            self.snapshots,
+            exposition,
+            kept,
+            self._read,
+            self.events,
+            self._facts,
         )
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
+
+    def _facts(self) -> dict[str, object]:
+        model = self.model
+        return {
+            "instance": self._instance,
+            "endpoint": self.endpoint,
+            "model": model.name,
+            "labels": list(model.labels),
+        }
 
     def _announce(
         self,
