@@ -256,6 +256,7 @@ class PublisherConfig(Section, frozen=True):
     encoding: Encoding = "json"
     high_water_mark: Count = 1000
     outbox: Count = 1024
+    packets: str = "auto"
     masks: MaskForm = "polygon"
     max_masks: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     max_subscribers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
@@ -429,7 +430,7 @@ def parse(text: str) -> Config:
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
         raw["admission"] = "off"
-    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks")):
+    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks"), ("publisher", "packets")):
         if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
             raw[section][key] = "off"
     _check_variables(raw, Config)
@@ -576,6 +577,7 @@ def _check_publisher(publisher: PublisherConfig) -> None:
     port = address.rpartition(":")[2]
     if scheme == "tcp" and port != "*" and not is_port(port):
         raise ConfigError(f"publisher.endpoint: {publisher.endpoint!r} must end with a port, 0 to 65535, or with *")
+    _check_packets(publisher.packets)
     curve = publisher.curve
     if curve and (curve.secret_key is None) == (curve.secret_key_file is None):
         raise ConfigError(
@@ -585,6 +587,17 @@ def _check_publisher(publisher: PublisherConfig) -> None:
         raise ConfigError(
             f"publisher.endpoint: {publisher.endpoint} can be read by the whole network: set publisher.curve "
             "(`lookout keys new` makes keys), or allow_plaintext: true if that is meant"
+        )
+
+
+def _check_packets(endpoint: str) -> None:
+    scheme, _, address = endpoint.partition("://")
+    port = address.rpartition(":")[2]
+    if endpoint in ("auto", "off") or (scheme == "ipc" and address):
+        return
+    if scheme != "tcp" or not (port == "*" or is_port(port)):
+        raise ConfigError(
+            f"publisher.packets: {endpoint!r} must be auto, off, or an endpoint such as tcp://127.0.0.1:5557"
         )
 
 

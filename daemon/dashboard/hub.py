@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
 from daemon.dashboard.viewers import Viewer, Wishes
 from daemon.dashboard.watched import Facts, Row, WatchedDaemon
-from daemon.messages import Counts, Detections, Event, Message, Metrics, Status, decode
+from daemon.messages import Counts, Detections, Event, Message, Metrics, Packets, Status, decode, topic
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -36,6 +36,9 @@ class Hub:
 
     Attributes:
         daemons: by name.
+        loop: None before `start`.
+        on_packets: called when a daemon says where its packets are.
+        on_change: called with a daemon, and a source or None for all, whose state has changed.
     """
 
     def __init__(self, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
@@ -44,13 +47,16 @@ class Hub:
         self._links: dict[str, Link] = {}
         self._viewers: dict[Viewer, None] = {}
         self._asking = CapacityLimiter(4)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_packets: Callable[[str, Packets], None] = lambda _, __: None
+        self.on_change: Callable[[str, str | None], None] = lambda _, __: None
+        self._watched: dict[str, frozenset[str]] = {}  # sources by daemon
         self._busy: set[str] = set()  # daemons whose last batch is being worked on
         self._refreshing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """In the event loop: connect to all daemons."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         for name, daemon in self.daemons.items():
             link = Link(daemon.address, self._clock, partial(self._deliver, name), partial(self._tell_state, name))
             self._links[name] = link
@@ -95,6 +101,15 @@ class Hub:
             self._want()
         return daemon.tracks[source]
 
+    def watch(self, daemon: str, sources: Iterable[str]) -> None:
+        """Ask a daemon where the packets of these sources are, and no others."""
+        self._watched[daemon] = frozenset(sources)
+        self._want()
+
+    def endpoint_of(self, daemon: str) -> str | None:
+        """Where the messages of a daemon come from; None if unknown."""
+        return self._links[daemon].endpoint if daemon in self._links else None
+
     def _want(self) -> None:
         """Tell the daemons' threads whose detections are wanted: of no source while nobody looks."""
         wanted: dict[str, set[str]] = {name: set() for name in self.daemons}
@@ -106,7 +121,8 @@ class Hub:
             if self._viewers:
                 wanted[name] |= daemon.tracked | daemon.tracks.keys()
             if link := self._links.get(name):
-                link.want([*wanted[name]][:_MAX_SOURCES])
+                topics = {topic("detections", source) for source in [*wanted[name]][:_MAX_SOURCES]}
+                link.want(topics | {topic("packets", source) for source in self._watched.get(name, ())})
 
     def _tell(self, viewers: Iterable[Viewer], message: bytes) -> None:
         for viewer in viewers:
@@ -116,18 +132,18 @@ class Hub:
 
     def _deliver(self, name: str, batch: Sequence[Arrived]) -> bool:
         """Called by a daemon's thread."""
-        if name in self._busy or self._loop is None:
+        if name in self._busy or self.loop is None:
             return False
         self._busy.add(name)
         with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._on_batch, name, batch)
+            self.loop.call_soon_threadsafe(self._on_batch, name, batch)
         return True
 
     def _tell_state(self, name: str, state: LinkState, reason: str | None) -> None:
         """Called by a daemon's thread."""
-        if self._loop is not None:
+        if self.loop is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._on_state, name, state, reason)
+                self.loop.call_soon_threadsafe(self._on_state, name, state, reason)
 
     def _on_state(self, name: str, state: LinkState, reason: str | None) -> None:
         daemon = self.daemons[name]
@@ -138,6 +154,7 @@ class Hub:
         daemon.state, daemon.reason = state, reason
         daemon.stale = daemon.stale or state == "up"
         self._tell(self._viewers, _told("daemon", name, daemon.entry()))
+        self.on_change(name, None)
 
     def _on_batch(self, name: str, batch: Sequence[Arrived]) -> None:
         try:
@@ -157,7 +174,12 @@ class Hub:
             return
         if daemon.note_instance(message.instance):
             self._tell(self._viewers, _told("daemon", daemon.name, daemon.entry()))
+        if isinstance(message, Packets):
+            self.on_packets(daemon.name, message)
+            return
         self._remember(daemon, message)
+        if isinstance(message, Status):
+            self.on_change(daemon.name, message.source)
         told = _told(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
             self._tell((viewer for viewer in self._viewers if viewer.wishes.metrics), told)
@@ -251,6 +273,7 @@ class Hub:
         if problem:
             return
         self._want()
+        self.on_change(daemon.name, None)
         self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
 
     async def ask(self, daemon: WatchedDaemon, path: str) -> Any:

@@ -53,6 +53,9 @@ class Link(threading.Thread):
     Args:
         deliver: called with a batch of messages; False if the last batch is still being worked on.
         on_state: called when the connection changes, with the reason.
+
+    Attributes:
+        endpoint: of the daemon's messages; None if unknown.
     """
 
     def __init__(
@@ -71,15 +74,16 @@ class Link(threading.Thread):
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
-        self._wanted: frozenset[str] = frozenset()  # sources whose detections are wanted; set by any thread
-        self._subscribed: frozenset[str] = frozenset()
+        self._wanted: frozenset[bytes] = frozenset()  # topics beside the usual; set by any thread
+        self._subscribed: frozenset[bytes] = frozenset()
+        self.endpoint = address.endpoint
         self._heard_ns = 0
         self._state: LinkState = "connecting"
         self._batch: list[Arrived] = []  # not delivered yet
 
-    def want(self, sources: Iterable[str]) -> None:
-        """Receive the detections of these sources, and of no others; any thread may call it."""
-        self._wanted = frozenset(sources)
+    def want(self, topics: Iterable[bytes]) -> None:
+        """Receive these topics beside the usual ones, and no others; any thread may call it."""
+        self._wanted = frozenset(topics)
         self._ring()
 
     def close(self) -> None:
@@ -141,6 +145,7 @@ class Link(threading.Thread):
 
     def _serve(self, endpoint: str) -> None:
         """Receive from one endpoint; returns when the daemon publishes elsewhere, and at the end."""
+        self.endpoint = endpoint
         socket, monitor = self._connect(endpoint)
         poller = zmq.Poller()
         for each in (socket, monitor, self._wake):
@@ -211,10 +216,10 @@ class Link(threading.Thread):
         wanted = self._wanted
         if wanted is self._subscribed:
             return
-        for source in wanted - self._subscribed:
-            socket.setsockopt(zmq.SUBSCRIBE, topic("detections", source))
-        for source in self._subscribed - wanted:
-            socket.setsockopt(zmq.UNSUBSCRIBE, topic("detections", source))
+        for name in wanted - self._subscribed:
+            socket.setsockopt(zmq.SUBSCRIBE, name)
+        for name in self._subscribed - wanted:
+            socket.setsockopt(zmq.UNSUBSCRIBE, name)
         self._subscribed = wanted
 
     def _receive(self, socket: zmq.Socket[bytes]) -> None:

@@ -42,7 +42,7 @@ class Dashboard:
         self._server = HttpServer(http, "dashboard")
         self.url = _url(config, self._server.port)
         self._hub = Hub(addresses, clock)
-        self._live = Live()
+        self._live = Live(self._hub, clock)
         routes = PageRoutes(config, self._hub, self._live, sessions, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:
@@ -59,6 +59,7 @@ class Dashboard:
     def close(self) -> None:
         """Stop serving, and leave the daemons. A second call does nothing."""
         self._server.stop(_END_S)
+        self._live.close()
         self._hub.close()
 
 
