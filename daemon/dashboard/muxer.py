@@ -17,6 +17,7 @@ from daemon.sources.bitstream import Bitstream
 CODECS = {"h264": "avc1", "hevc": "hvc1"}
 _FLAGS = {"movflags": "empty_moov+default_base_moof+frag_every_frame"}
 _MAX_JUMP_S = 10.0  # forward in time; a longer one begins a new stream
+_MAX_UNTIMED = 100  # packets
 _MAX_TICKS = 90_000  # finer units of time are rounded to this one
 
 
@@ -84,12 +85,17 @@ class SourceVideo:
         self._needs_key = True
         self._lost = 0
         self._key_pts: int | None = None
+        self._untimed = 0  # packets in a row without a time
         self._refused = ""  # said once
 
     def take(self, header: Packet, data: bytes) -> list[Output]:
         """What a packet gives."""
-        if reason := _problem(header):
-            return self._refuse(reason)
+        if header.codec not in CODECS:
+            return self._refuse(f"its codec, {header.codec}, is not one that the page plays")
+        if header.pts is None:  # a camera may send a few before its first report of the time
+            self._untimed += 1
+            return self._refuse("its packets have no timestamps") if self._untimed > _MAX_UNTIMED else []
+        self._untimed = 0
         found: list[Output] = []
         missed = 0 if self._index is None else header.index - self._index
         self._index = header.index + 1
@@ -233,13 +239,6 @@ def mime_of(segment: bytes) -> str:
     constraints = "".join(f".{byte:X}" for byte in record[6:12].rstrip(b"\0"))
     prefix = ("", "A", "B", "C")[space]
     return f'video/mp4; codecs="hvc1.{prefix}{profile}.{compatible:X}.{"LH"[tier]}{record[12]}{constraints}"'
-
-
-def _problem(header: Packet) -> str | None:
-    """Why a packet cannot be shown as video."""
-    if header.codec not in CODECS:
-        return f"its codec, {header.codec}, is not one that the page plays"
-    return "its packets have no timestamps" if header.pts is None else None
 
 
 def _unit(header: Packet) -> Fraction:
