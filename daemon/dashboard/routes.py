@@ -148,12 +148,12 @@ class PageRoutes:
 
     async def _event_snapshot(self, request: Request) -> Response:
         path = f"events/{request.path_params['id']}/snapshot.jpg"
-        answer = await self._ask(self._daemon_of(request), "GET", path)
+        answer = await self._request(self._daemon_of(request), "GET", path)
         headers = {"Cache-Control": "private, max-age=86400"}  # it does not change
         return Response(answer.body, media_type="image/jpeg", headers=headers)
 
     async def _source_config(self, request: Request) -> Response:
-        answer = await self._ask(self._daemon_of(request), "GET", f"sources/{request.path_params['s']}")
+        answer = await self._request(self._daemon_of(request), "GET", f"sources/{request.path_params['s']}")
         row = msgspec.json.decode(answer.body)
         return _json({**row, "tag": answer.headers.get("etag"), "labels": self._daemon_of(request).facts.labels})
 
@@ -193,8 +193,8 @@ class PageRoutes:
             query["dry_run"] = "true"
         elif daemon.facts.persists:
             query["persist"] = "true"
-        ask = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
-        answer = await to_thread.run_sync(ask, limiter=self._changing)
+        send = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
+        answer = await to_thread.run_sync(send, limiter=self._changing)
         person = person_of(request)
         audit = {"daemon": daemon.name, "path": path, "by": person.name if person else "?", "peer": peer_of(request)}
         if "dry_run" not in query:
@@ -204,7 +204,7 @@ class PageRoutes:
         headers = {"X-Persisted": str("persist" in query).lower()}
         return Response(answer.body, answer.status, headers, media_type="application/json" if answer.body else None)
 
-    async def _ask(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
+    async def _request(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
         """Ask a daemon.
 
         Raises:
