@@ -166,7 +166,7 @@ def _await(port: int, sources: int) -> None:
     raise LookoutError(f"the daemon or the page was not ready within {_START_S:g} s")
 
 
-def _measured(way: tuple[int, int], seconds: float, port: int, daemon: psutil.Process, page: psutil.Process) -> _Sample:
+def _measured(way: _Way, seconds: float, port: int, daemon: psutil.Process, page: psutil.Process) -> _Sample:
     watched, viewers, boxes = way
     with ExitStack() as stack:
         readers = [
