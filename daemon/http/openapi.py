@@ -12,6 +12,7 @@ from daemon.http.events import KINDS, MAX_LIMIT
 from daemon.messages import Counts, Event, VideoFormat
 from daemon.redact import Secret
 
+_RANGES = ("before", "from", "until")  # of numbers, and of times
 _REF = "#/components/schemas/{name}"
 
 
@@ -29,6 +30,7 @@ def document() -> dict[str, Any]:
             "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
             **_source_paths(),
             **_event_paths(),
+            "/api/v1/daemon": {"get": _operation("This daemon, for the page", {"200": _answer("It", _ref("Daemon"))})},
             "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
             "/api/v1/reload": {
                 "post": _operation("Read the file again", {"200": _answer("What changed", {"type": "object"}),
@@ -52,6 +54,16 @@ def _schemas() -> dict[str, Any]:
             "failure": {"type": ["string", "null"]},
         }
     )
+    schemas["Daemon"] = _object(
+        {
+            "version": {"type": "string"},
+            "instance": {"type": "string"},
+            "endpoint": {"type": "string", "description": "where subscribers connect"},
+            "model": {"type": "string"},
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "persists": {"type": "boolean", "description": "persist=true is possible"},
+        }
+    )
     schemas["Events"] = _object(
         {
             "events": {"type": "array", "items": _ref("Event")},
@@ -62,6 +74,7 @@ def _schemas() -> dict[str, Any]:
     )
     schemas["AllCounts"] = _object({"counts": {"type": "array", "items": _ref("Counts")}})
     schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
+    schemas["Check"] = _object({"ok": {"type": "boolean"}, "lines": {"type": "array", "items": {"type": "string"}}})
     schemas["Error"] = _object({"error": {"type": "string"}})
     return schemas
 
@@ -74,6 +87,13 @@ def _source_paths() -> dict[str, Any]:
         "/api/v1/sources": {
             "get": _operation("The sources", {"200": _answer("All", rows)}),
             "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
+        },
+        "/api/v1/check": {
+            "post": {
+                **_operation("Try a source that would be added, or changes of the one that `id` names",
+                             {"200": _answer("Whether it would work, and why not", _ref("Check"))}, body=patch),
+                "parameters": [_parameter("id", "query", {"type": "string"})],
+            },
         },
         one: {
             "parameters": [_parameter("id", "path", {"type": "string"})],
@@ -106,6 +126,8 @@ def _event_paths() -> dict[str, Any]:
                     _parameter("source", "query", {"type": "string", "minLength": 1}),
                     _parameter("kind", "query", {"enum": list(KINDS)}),
                     _parameter("rule", "query", {"type": "string", "minLength": 1}),
+                    _parameter("label", "query", {"type": "string", "minLength": 1}),
+                    *(_parameter(name, "query", {"type": "integer", "minimum": 0}) for name in _RANGES),
                 ],
             }
         },

@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 import structlog
-from anyio import CapacityLimiter, fail_after, to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from daemon import __version__
 from daemon.analytics.events import EventPublisher
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
 from daemon.control.changes import Changes, PersistSources
@@ -29,12 +30,14 @@ from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
+from daemon.http.bodies import read_body
 from daemon.http.events import EventReader
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
-from daemon.http.rules import MAX_BODY, check_synthetic, patched, source_from
+from daemon.http.rules import check_synthetic, patched, source_from
 from daemon.http.snapshots import Snapshots
+from daemon.http.trial import try_source
 from daemon.monitoring.health import Health
 from daemon.redact import Secret, scrub, written_of
 from detectors.port import DetectorError
@@ -42,7 +45,6 @@ from detectors.port import DetectorError
 log = structlog.get_logger(__name__)
 _CHANGE_TIMEOUT_S = 60.0  # a model may be built; sources take seconds
 _SNAPSHOT_TIMEOUT_S = 5.0
-_BODY_TIMEOUT_S = 10.0
 _MAX_SNAPSHOTS = 4  # encoded at once
 _MAX_WAITING = 32  # requests that wait for a snapshot
 _TRUE = ("1", "true", "yes")
@@ -58,6 +60,7 @@ class Parts:
     Attributes:
         store: persists sources, None if that is not configured.
         read: reads the configuration file.
+        facts: what a subscriber wants to know: instance, endpoint, model and labels.
     """
 
     changes: Changes
@@ -68,6 +71,7 @@ class Parts:
     store: SourceStore | None
     read: Callable[[], Config]
     events: EventPublisher
+    facts: Callable[[], dict[str, Any]]
 
 
 class Routes:
@@ -77,7 +81,7 @@ class Routes:
         self._parts, self._config, self._access = parts, config, access
         self._events = EventReader(parts.events)
         self._snapshots, self._waiting = CapacityLimiter(_MAX_SNAPSHOTS), 0
-        self._scrapes = CapacityLimiter(1)
+        self._scrapes, self._trials = CapacityLimiter(1), CapacityLimiter(2)
         self._tag_key = secrets.token_bytes()
 
     def starlette(self) -> Starlette:
@@ -91,6 +95,7 @@ class Routes:
             Route("/metrics", self._viewable(self._metrics), methods=["GET"]),
             Route("/api/v1/sources", view(self._list), methods=["GET"]),
             Route("/api/v1/sources", operate(self._add, has_body=True), methods=["POST"]),
+            Route("/api/v1/check", operate(self._check, has_body=True), methods=["POST"]),
             Route(one, view(self._show), methods=["GET"]),
             Route(one, operate(self._replace, has_body=True), methods=["PUT"]),
             Route(one, operate(self._patch, has_body=True), methods=["PATCH"]),
@@ -99,6 +104,7 @@ class Routes:
             Route("/api/v1/events", view(self._list_events), methods=["GET"]),
             Route("/api/v1/events/{id}/snapshot.jpg", view(self._show_event), methods=["GET"]),
             Route("/api/v1/counts", view(self._list_counts), methods=["GET"]),
+            Route("/api/v1/daemon", view(self._show_daemon), methods=["GET"]),
             Route("/api/v1/config", view(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", operate(self._reload), methods=["POST"]),
         ]
@@ -153,7 +159,7 @@ class Routes:
         return self._answer(self._source_of(request))
 
     async def _add(self, request: Request, caller: Caller) -> Response:
-        source = source_from(await _body(request), self._config)
+        source = source_from(await read_body(request), self._config)
         limit = self._config.max_sources
 
         def add(rows: list[SourceConfig]) -> list[SourceConfig]:
@@ -167,11 +173,11 @@ class Routes:
         return self._answer(source, 201)
 
     async def _replace(self, request: Request, caller: Caller) -> Response:
-        body, id = await _body(request), self._source_of(request).id
+        body, id = await read_body(request), self._source_of(request).id
         return await self._change(request, caller, id, lambda old: source_from(body, self._config, old, id))
 
     async def _patch(self, request: Request, caller: Caller) -> Response:
-        body, id = await _body(request), self._source_of(request).id
+        body, id = await read_body(request), self._source_of(request).id
         return await self._change(request, caller, id, lambda old: patched(body, self._config, old))
 
     async def _change(
@@ -189,6 +195,34 @@ class Routes:
 
         await self._edit(request, caller, "source changed", id, change)
         return self._answer(made[-1])
+
+    async def _check(self, request: Request, caller: Caller) -> Response:  # noqa: ARG002
+        """Whether a source could be added, or changed if `id` names one; says what would be refused, or goes wrong."""
+        body, id = await read_body(request), request.query_params.get("id")
+        checked: list[SourceConfig] = []
+
+        def read(now: Config) -> Config:
+            old = next((row for row in now.sources if row.id == id), None)
+            if id is not None and old is None:
+                raise _GoneError("no such source")
+            source = patched(body, self._config, old) if old else source_from(body, self._config)
+            if old is None and any(row.id == source.id for row in now.sources):
+                raise LookoutError(f"there is a source {source.id!r} already")
+            checked[:] = [source]
+            rows = [source if row is old else row for row in now.sources]
+            rows += [] if old else [source]
+            if not self._config.allow_local:
+                check_synthetic(rows, now.sources)
+            return check(msgspec.structs.replace(now, sources=rows), may_be_empty=True)
+
+        try:
+            change = await self._submit(read, dry_run=True)
+        except (LookoutError, DetectorError) as error:
+            return _json({"ok": False, "lines": [str(error)]})
+        ok, lines = True, list[str]()
+        if checked[0].enabled and checked[0] in (*change.added, *change.changed):
+            ok, lines = await to_thread.run_sync(try_source, checked[0], limiter=self._trials)
+        return _json({"ok": ok, "lines": [scrub(line) for line in lines] or ["ok: it would go on without a restart"]})
 
     async def _remove(self, request: Request, caller: Caller) -> Response:
         id = self._source_of(request).id
@@ -213,14 +247,17 @@ class Routes:
         render = partial(self._parts.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
         self._waiting += 1
         try:
-            picture = await to_thread.run_sync(render, limiter=self._snapshots)
+            picture, frame = await to_thread.run_sync(render, limiter=self._snapshots)
         except StoppingError as error:
             raise HTTPException(503, str(error)) from error
         except LookoutError as error:
             raise HTTPException(504, str(error)) from error
         finally:
             self._waiting -= 1
-        return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+        headers = {"Cache-Control": "no-store", "X-Seq": str(frame.seq), "X-Captured-At": str(frame.captured_at)}
+        if frame.pts is not None:
+            headers["X-Pts"] = str(frame.pts)
+        return Response(picture, media_type="image/jpeg", headers=headers)
 
     async def _list_events(self, request: Request, _: Caller) -> Response:
         return _json(await self._events.events(request))
@@ -230,6 +267,10 @@ class Routes:
 
     async def _list_counts(self, request: Request, _: Caller) -> Response:
         return _json(self._events.counts(request))
+
+    async def _show_daemon(self, _: Request, __: Caller) -> Response:
+        facts = self._parts.facts()
+        return _json({**facts, "version": __version__, "persists": self._parts.store is not None})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
         rules = self._parts.store is not None and self._parts.store.exists
@@ -268,7 +309,12 @@ class Routes:
         log.info(event, **audit)
 
     async def _submit(
-        self, read: Callable[[Config], Config], *, reloads: bool = False, persist: PersistSources | None = None
+        self,
+        read: Callable[[Config], Config],
+        *,
+        reloads: bool = False,
+        persist: PersistSources | None = None,
+        dry_run: bool = False,
     ) -> Any:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -276,7 +322,7 @@ class Routes:
             with suppress(RuntimeError):  # the server has stopped
                 loop.call_soon_threadsafe(done.set)
 
-        future = self._parts.changes.submit(read, reloads=reloads, persist=persist)
+        future = self._parts.changes.submit(read, reloads=reloads, persist=persist, dry_run=dry_run)
         future.add_done_callback(notify)
         try:
             await asyncio.wait_for(done.wait(), _CHANGE_TIMEOUT_S)
@@ -329,22 +375,6 @@ class Routes:
             return await handler(request)
 
         return guarded
-
-
-async def _body(request: Request) -> bytes:
-    """Read the body, within limits of size and time."""
-    content = b""
-    try:
-        with fail_after(_BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > MAX_BODY:
-                    raise HTTPException(413, f"more than {MAX_BODY} bytes")
-    except TimeoutError as error:
-        raise HTTPException(408, f"the request was not complete within {_BODY_TIMEOUT_S:g} s") from error
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the request broke off") from error
-    return content
 
 
 def _row(source: SourceConfig, capture: AnyCapture | None) -> dict[str, Any]:

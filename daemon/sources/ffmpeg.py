@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -27,12 +28,13 @@ from daemon.sources.decode import (
 )
 from daemon.sources.packets import Demuxer
 from daemon.sources.playlist import Playlist, is_playlist
-from daemon.sources.port import DecodeBudget, PacketTap, Picture, Skipped
+from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.rotation import rotated, rotated_format, turns_of
 from daemon.sources.skipping import FrameSkipper
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
+_NANOSECOND = Fraction(1, 1_000_000_000)
 _MAX_UNDELIVERED = 32  # H.264 reorders up to 16 pictures, and each decoder thread holds one
 
 
@@ -120,6 +122,8 @@ class AvReader:
         self._decode_ns = 0
         self._undelivered = 0  # packets decoded, less pictures received
         self._has_key = False
+        self._described: VideoStream | None = None  # the stream of these facts
+        self._stream_facts: tuple[Fraction, tuple[str, bytes, tuple[int, int], int, int, int]]
         self._skipper = FrameSkipper(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
@@ -154,6 +158,18 @@ class AvReader:
         load = partial(self._load_turned, frame.load) if self._turns else frame.load
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
         return Picture(time, decode, load, sent_at, self._in_bursts)
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        stream = self._demuxer.stream
+        if stream is not self._described:
+            self._described, context = stream, stream.codec_context
+            unit = packet.time_base or stream.time_base or _NANOSECOND
+            size = context.width, context.height
+            kind = context.name, context.extradata or b"", (unit.numerator, unit.denominator)
+            self._stream_facts = (unit, (*kind, *size, self._turns))
+        unit, facts = self._stream_facts
+        place = self._demuxer.placed
+        return PacketInfo(*facts, place(packet.pts, unit), place(packet.dts, unit), packet.is_keyframe)
 
     def close(self) -> None:
         self._frames.clear()
