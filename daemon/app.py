@@ -51,6 +51,7 @@ from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.pipeline.views import SourceViews, check_views
 from daemon.publish.masks import MaskEncoder
+from daemon.publish.packets import PacketPublisher
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
@@ -129,6 +130,7 @@ class App:
         read: Callable[[], Config] | None = None,
     ) -> None:
         self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
+        self._instance = secrets.token_hex(4)
         self._stop = stop or Stop()
         self._begun, self._finished = threading.Lock(), False
         self._result: int | None = None  # of `stop`
@@ -157,7 +159,7 @@ class App:
     ) -> None:
         memory.configure_malloc()
         raise_nofile_limit()  # capture processes, started from here, have it too
-        config, instance = self._config, secrets.token_hex(4)
+        config, instance = self._config, self._instance
         access = None
         if config.http.enabled:
             self._http, access = open_http(config.http, self._clock)
@@ -166,6 +168,9 @@ class App:
         masks = MaskEncoder(config.publisher.masks, config.publisher.max_masks, self.ledger)
         self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, masks, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
+        self._packets = PacketPublisher(self._zeromq, config.publisher, instance, self._clock)
+        undo.callback(self._packets.stop, 0.5)
+        self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
         self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
@@ -186,8 +191,9 @@ class App:
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
         admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
         views.add_listener(admission.set_pictures)
-        captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget)
+        captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget, packets=self._packets)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
+        self._packets.on_demand = self.sources.watch
         undo.callback(self.sources.close)
         undo.callback(self.sources.decoder_pool.close)
         self.monitor = self._make_monitor(instance, admission, sinks)
@@ -335,6 +341,7 @@ class App:
         if self._http:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
         self.monitor.stop(left(_REPORTED))
+        self._packets.stop(left(_REPORTED))
         self.publisher.stop(left(1.0))
         for store in self._stores:
             store.stop(left(1.0))
@@ -387,7 +394,7 @@ class App:
             log.warning("left behind: it does not close", what=getattr(close, "__qualname__", "a part"))
 
     def _log_overdue_threads(self) -> None:
-        ours = (self.publisher, self.monitor, self.changes, *self._stores, *self.second.classifiers)
+        ours = (self.publisher, self._packets, self.monitor, self.changes, *self._stores, *self.second.classifiers)
         parts = (*self.sources.threads, *self._lanes.threads, *ours)
         overdue = [thread.name for thread in parts if thread.is_alive()]
         if overdue:
@@ -573,11 +580,28 @@ class App:
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None
         parts = Parts(
-            self.changes, self.sources, self.health, self.snapshots, exposition, kept, self._read, self.events
+            self.changes,
+            self.sources,
+            self.health,
+            self.snapshots,
+            exposition,
+            kept,
+            self._read,
+            self.events,
+            self._facts,
         )
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
         server.serve(routes.starlette())
+
+    def _facts(self) -> dict[str, object]:
+        model = self.model
+        return {
+            "instance": self._instance,
+            "endpoint": self.endpoint,
+            "model": model.name,
+            "labels": list(model.labels),
+        }
 
     def _announce(
         self,

@@ -11,7 +11,7 @@ import click
 
 from daemon import __version__
 from daemon.bench.commands import bench
-from daemon.commands.groups import accuracy, running
+from daemon.commands.groups import accuracy, page, running
 from daemon.commands.groups.engine import engine
 from daemon.commands.groups.keys import keys
 from daemon.commands.groups.model import model
@@ -83,6 +83,7 @@ for command in (
     running.events,
     running.demo,
     running.cameras,
+    page.dashboard,
     model,
     accuracy.evaluate,
     accuracy.calibrate,

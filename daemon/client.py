@@ -63,10 +63,7 @@ class Subscriber:
         try:
             self._socket.setsockopt(zmq.RCVHWM, high_water_mark)
             self._socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
-            if server_key is not None:
-                public, secret = _own_keys(secret_key)
-                self._socket.curve_publickey, self._socket.curve_secretkey = public, secret
-                self._socket.curve_serverkey = public_key(server_key)
+            use_curve(self._socket, server_key, secret_key)
             for kind in kinds:
                 # Metrics are the daemon's, not a source's.
                 for source in ("",) if kind == "metrics" or not sources else sources:
@@ -120,6 +117,17 @@ class Subscriber:
             key = name.decode()
             self.lost[key] = self.lost.get(key, 0) + message.index - expected
         self._next[name] = (message.instance, message.index + 1)
+
+
+def use_curve(socket: zmq.Socket[bytes], server_key: str | Path | None, secret_key: Path | None) -> None:
+    """Set the CURVE keys of a socket before it connects; nothing without a server's key.
+
+    Raises:
+        ConfigError: a key cannot be read.
+    """
+    if server_key is not None:
+        socket.curve_publickey, socket.curve_secretkey = _own_keys(secret_key)
+        socket.curve_serverkey = public_key(server_key)
 
 
 def _own_keys(file: Path | None) -> tuple[bytes, bytes]:

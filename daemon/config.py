@@ -256,6 +256,7 @@ class PublisherConfig(Section, frozen=True):
     encoding: Encoding = "json"
     high_water_mark: Count = 1000
     outbox: Count = 1024
+    packets: str = "auto"
     masks: MaskForm = "polygon"
     max_masks: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 100
     max_subscribers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1000
@@ -308,6 +309,29 @@ class HttpConfig(Section, frozen=True):
     sources_file: Path | None = None
 
 
+class DaemonConfig(Section, frozen=True):
+    """A daemon that the page shows; at least one of `endpoint` and `http`."""
+
+    name: SourceId
+    endpoint: str | None = None
+    http: str | None = None
+    token: Secret | None = None
+    token_file: Path | None = None
+    server_key: str | None = None
+    secret_key_file: Path | None = None
+
+
+class DashboardConfig(Section, frozen=True):
+    host: str = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 9106
+    hosts: list[str] = []
+    tokens: list[TokenConfig] = []
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    max_viewers: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    daemons: list[DaemonConfig] = []
+
+
 class LogConfig(Section, frozen=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
@@ -331,6 +355,7 @@ class Config(Section, frozen=True):
     monitor: MonitorConfig = MonitorConfig()
     events: EventsConfig = EventsConfig()
     http: HttpConfig = HttpConfig()
+    dashboard: DashboardConfig = DashboardConfig()
     log: LogConfig = LogConfig()
 
     @property
@@ -348,24 +373,54 @@ class Config(Section, frozen=True):
         return self.tracking if own or (own is None and self.tracking.enabled) else None
 
 
+class PageConfig(Section, frozen=True):
+    """A file for `lookout dashboard` alone, on a machine without a daemon."""
+
+    dashboard: DashboardConfig
+    log: LogConfig = LogConfig()
+
+
 def load(path: Path) -> Config:
     """Read, convert and check a configuration file; relative paths in it are relative to its folder.
 
     Raises:
         ConfigError: with the file, the path of the key, and what to do.
     """
+    text = _text_of(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        return _anchor(parse(text), path.resolve().parent)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+
+
+def load_page(path: Path) -> Config | PageConfig:
+    """A configuration file for `lookout dashboard`: a daemon's, or one that has `dashboard` and `log` alone.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    text = _text_of(path)
+    try:
+        raw = read_yaml(text, _Loader)
+        if not (isinstance(raw, dict) and "dashboard" in raw and set(raw) <= {"dashboard", "log"}):
+            return load(path)
+        _check_variables(raw, PageConfig)
+        found: PageConfig = convert(raw, PageConfig, _hook)
+        _check_dashboard(found.dashboard)
+        return msgspec.structs.replace(found, dashboard=_anchored_page(found.dashboard, path.resolve().parent))
+    except ConfigError as error:
+        raise error if str(error).startswith(f"{path}: ") else ConfigError(f"{path}: {error}") from error
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
             f"config {path} does not exist: pass one with -c, or copy the config.yaml that explains every key"
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config {path} cannot be read: {error}") from error
-    try:
-        return _anchor(parse(text), path.resolve().parent)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error
 
 
 def parse(text: str) -> Config:
@@ -375,14 +430,18 @@ def parse(text: str) -> Config:
         raise ConfigError("is not a mapping of keys: it needs at least `model` and `sources`")
     if raw.get("admission") is False:  # what YAML 1.1 makes of a plain `off`
         raw["admission"] = "off"
-    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks")):
+    for section, key in (("gpu", "mps"), ("events", "journal"), ("publisher", "masks"), ("publisher", "packets")):
         if isinstance(raw.get(section), dict) and raw[section].get(key) is False:
             raw[section][key] = "off"
-    for where, value in strings(raw):
-        if _ENVIRONMENT.search(value) and not is_secret(where, raw, Config):
-            raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
+    _check_variables(raw, Config)
     found: Config = convert(raw, Config, _hook)
     return check(found)
+
+
+def _check_variables(raw: object, kind: type) -> None:
+    for where, value in strings(raw):
+        if _ENVIRONMENT.search(value) and not is_secret(where, raw, kind):
+            raise ConfigError(f"{where}: ${{NAME}} is only replaced in URLs and secrets; write the value itself")
 
 
 def source_of(raw: object) -> SourceConfig:
@@ -422,6 +481,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     if not config.events.journal:
         raise ConfigError("events.journal: is empty: write auto, off, or the name of a file")
     _check_http(config.http)
+    _check_dashboard(config.dashboard)
     return config
 
 
@@ -478,14 +538,36 @@ def _check_http(http: HttpConfig) -> None:
         raise ConfigError("http: set one of token and token_file")
     if (http.tls_certificate is None) != (http.tls_key is None):
         raise ConfigError("http: tls_certificate and tls_key go together")
-    for index, row in enumerate(http.tokens):
-        if (row.token is None) == (row.token_file is None):
-            raise ConfigError(f"http.tokens[{index}]: set one of token and token_file")
-        if row.name in [other.name for other in http.tokens[:index]]:
-            raise ConfigError(f"http.tokens[{index}].name: {row.name!r} is used twice")
+    _check_tokens(http.tokens, "http")
     has_token = http.token is not None or http.token_file is not None or http.tokens
     if not is_loopback(http.host) and not has_token:
         raise ConfigError(f"http.host: {http.host} can be reached by the whole network: set http.token or tokens")
+
+
+def _check_tokens(tokens: list[TokenConfig], where: str) -> None:
+    for index, row in enumerate(tokens):
+        if (row.token is None) == (row.token_file is None):
+            raise ConfigError(f"{where}.tokens[{index}]: set one of token and token_file")
+        if row.name in [other.name for other in tokens[:index]]:
+            raise ConfigError(f"{where}.tokens[{index}].name: {row.name!r} is used twice")
+
+
+def _check_dashboard(page: DashboardConfig) -> None:
+    if (page.tls_certificate is None) != (page.tls_key is None):
+        raise ConfigError("dashboard: tls_certificate and tls_key go together")
+    _check_tokens(page.tokens, "dashboard")
+    if not is_loopback(page.host) and not page.tokens:
+        raise ConfigError(f"dashboard.host: {page.host} can be reached by the whole network: set dashboard.tokens")
+    for index, row in enumerate(page.daemons):
+        where = f"dashboard.daemons[{index}]"
+        if row.endpoint is None and row.http is None:
+            raise ConfigError(f"{where}: set endpoint, http, or both")
+        if row.token is not None and row.token_file is not None:
+            raise ConfigError(f"{where}: set one of token and token_file")
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", row.name):
+            raise ConfigError(f"{where}.name: {row.name!r} may hold letters, digits, '_', '.' and '-' only")
+        if row.name in [other.name for other in page.daemons[:index]]:
+            raise ConfigError(f"{where}.name: {row.name!r} is used twice; each daemon needs its own")
 
 
 def _check_publisher(publisher: PublisherConfig) -> None:
@@ -495,6 +577,7 @@ def _check_publisher(publisher: PublisherConfig) -> None:
     port = address.rpartition(":")[2]
     if scheme == "tcp" and port != "*" and not is_port(port):
         raise ConfigError(f"publisher.endpoint: {publisher.endpoint!r} must end with a port, 0 to 65535, or with *")
+    _check_packets(publisher.packets)
     curve = publisher.curve
     if curve and (curve.secret_key is None) == (curve.secret_key_file is None):
         raise ConfigError(
@@ -504,6 +587,17 @@ def _check_publisher(publisher: PublisherConfig) -> None:
         raise ConfigError(
             f"publisher.endpoint: {publisher.endpoint} can be read by the whole network: set publisher.curve "
             "(`lookout keys new` makes keys), or allow_plaintext: true if that is meant"
+        )
+
+
+def _check_packets(endpoint: str) -> None:
+    scheme, _, address = endpoint.partition("://")
+    port = address.rpartition(":")[2]
+    if endpoint in ("auto", "off") or (scheme == "ipc" and address):
+        return
+    if scheme != "tcp" or not (port == "*" or is_port(port)):
+        raise ConfigError(
+            f"publisher.packets: {endpoint!r} must be auto, off, or an endpoint such as tcp://127.0.0.1:5557"
         )
 
 
@@ -560,7 +654,24 @@ def _anchor(config: Config, folder: Path) -> Config:
             tls_key=at(config.http.tls_key),
             sources_file=at(config.http.sources_file),
         ),
+        dashboard=_anchored_page(config.dashboard, folder),
         log=msgspec.structs.replace(config.log, file=at(config.log.file)),
+    )
+
+
+def _anchored_page(page: DashboardConfig, folder: Path) -> DashboardConfig:
+    def at(path: Path | None) -> Path | None:
+        return None if path is None else _absolute(folder, path)
+
+    return msgspec.structs.replace(
+        page,
+        tokens=[msgspec.structs.replace(row, token_file=at(row.token_file)) for row in page.tokens],
+        tls_certificate=at(page.tls_certificate),
+        tls_key=at(page.tls_key),
+        daemons=[
+            msgspec.structs.replace(row, token_file=at(row.token_file), secret_key_file=at(row.secret_key_file))
+            for row in page.daemons
+        ],
     )
 
 

@@ -377,6 +377,53 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     owner: Owner | None = None
 
 
+class Packets(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the packets of one source are published: the answer to a subscription to exactly `packets/<source>/`.
+
+    Packets are for those who ask: on that endpoint, and of no source that nobody there subscribes to.
+
+    Attributes:
+        endpoint: null if packets are not published, and `reason` says why. Its host may be a wildcard.
+    """
+
+    schema: Literal["lookout.packets/1"] = "lookout.packets/1"
+    instance: str
+    source: str
+    index: int
+    endpoint: str | None
+    reason: str | None = None
+
+
+class Packet(msgspec.Struct, frozen=True, kw_only=True):
+    """One packet of a source's video, as the camera sent it; its bytes are a third frame, behind this one.
+
+    Attributes:
+        index: counter of the packets of this topic while anybody watches, from 0; a gap is a loss.
+        codec, extradata: of the stream, as FFmpeg has them. H.264 and HEVC have start codes if extradata has, or is
+            empty; otherwise their units follow their lengths.
+        time_base: numerator and denominator of the stream's unit of time, seconds.
+        width, height: of the coded picture, which `turns` quarter turns clockwise make upright.
+        pts: as in `detections`, null where it has none.
+        dts: on the same timeline, null likewise.
+        key: a decoder may begin here.
+    """
+
+    schema: Literal["lookout.packet/1"] = "lookout.packet/1"
+    instance: str
+    source: str
+    session: str
+    index: int
+    codec: str
+    extradata: bytes
+    time_base: tuple[int, int]
+    width: int
+    height: int
+    turns: int
+    pts: int | None
+    dts: int | None
+    key: bool
+
+
 class Percentiles(msgspec.Struct, frozen=True):
     """Of one stage over the interval, ns."""
 
@@ -502,17 +549,29 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     classifiers: dict[str, ClassifierMetrics] = {}
 
 
-Message = Detections | Status | Event | Counts | Metrics
+Message = Detections | Status | Event | Counts | Metrics | Packets
 _TYPES: dict[str, type[Any]] = {
     "detections": Detections,
     "status": Status,
     "events": Event,
     "counts": Counts,
     "metrics": Metrics,
+    "packets": Packets,
 }
-KINDS = tuple(_TYPES)
+KINDS = ("detections", "status", "events", "counts", "metrics")  # that a subscriber may want of all sources
+_HEADERS = {"packet": Packet}  # of messages on other endpoints
+_PACKET_JSON, _PACKET_MSGPACK = msgspec.json.Decoder(Packet), msgspec.msgpack.Decoder(Packet)
 _JSON = {kind: msgspec.json.Decoder(cls) for kind, cls in _TYPES.items()}
 _MSGPACK = {kind: msgspec.msgpack.Decoder(cls) for kind, cls in _TYPES.items()}
+
+
+def watched_source(topic: bytes) -> str | None:
+    """The source of a subscription to exactly `packets/<source>/`; None for any other, which asks for no packets."""
+    kind, _, source = topic.partition(b"/")
+    name = source[:-1]
+    if kind != b"packets" or source[-1:] != b"/" or not name or b"/" in name:
+        return None
+    return name.decode(errors="replace")
 
 
 def is_port(text: str) -> bool:
@@ -525,7 +584,7 @@ def topic(kind: str, source: str = "") -> bytes:
     return f"{kind}/{source}/".encode() if source else f"{kind}/".encode()
 
 
-def encoder(encoding: Encoding) -> Callable[[Message], bytes]:
+def encoder(encoding: Encoding) -> Callable[[Message | Packet], bytes]:
     """The function that makes a payload."""
     return msgspec.json.Encoder().encode if encoding == "json" else msgspec.msgpack.Encoder().encode
 
@@ -547,12 +606,26 @@ def decode(topic: bytes, payload: bytes) -> Message:
     return message
 
 
+def decode_packet(header: bytes) -> Packet:
+    """The header of a packet.
+
+    Raises:
+        ValueError: it does not fit the wire's version 1.
+    """
+    decoder: Any = _PACKET_JSON if header[:1] == b"{" else _PACKET_MSGPACK
+    try:
+        found: Packet = decoder.decode(header)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"the header of a packet does not fit the wire: {error}") from error
+    return found
+
+
 def schemas() -> dict[str, bytes]:
     """JSON Schema of each message, by file name."""
     return {
         f"{kind}.schema.json": msgspec.json.format(msgspec.json.encode(_normalised(msgspec.json.schema(cls))), indent=2)
         + b"\n"
-        for kind, cls in _TYPES.items()
+        for kind, cls in (_TYPES | _HEADERS).items()
     }
 
 

@@ -47,6 +47,7 @@ LAYERS = (
     ("monitoring",),
     ("control",),
     ("http",),
+    ("dashboard",),
     ("app",),
     ("commands",),
     ("bench",),

@@ -51,6 +51,8 @@ class Query:
     Attributes:
         since: those with a larger number, from the oldest on; None for the newest ones.
         limit: maximum number.
+        before: those with a smaller number.
+        begin, end: those that were recorded from `begin` on and before `end`; UTC, ns.
     """
 
     since: int | None = None
@@ -58,6 +60,10 @@ class Query:
     source: str | None = None
     kind: str | None = None
     rule: str | None = None
+    label: str | None = None
+    before: int | None = None
+    begin: int | None = None
+    end: int | None = None
 
 
 class JournalFile:
@@ -222,9 +228,17 @@ def read(path: Path, query: Query) -> list[Event]:
     Raises:
         sqlite3.Error: the journal cannot be read.
     """
-    filters = {"source": query.source, "kind": query.kind, "rule": query.rule}
-    given = {name: value for name, value in filters.items() if value is not None}
-    conditions = [f"{name} = ?" for name in given] + ["number > ?"]
+    filters = {
+        "source = ?": query.source,
+        "kind = ?": query.kind,
+        "rule = ?": query.rule,
+        "json_extract(message, '$.label') = ?": query.label,
+        "number < ?": query.before,
+        "recorded_at >= ?": query.begin,
+        "recorded_at < ?": query.end,
+    }
+    given = {condition: value for condition, value in filters.items() if value is not None}
+    conditions = [*given, "number > ?"]
     order = "DESC" if query.since is None else "ASC"
     text = f"SELECT message FROM events WHERE {' AND '.join(conditions)} ORDER BY number {order} LIMIT ?"  # noqa: S608
     with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_S)) as db:

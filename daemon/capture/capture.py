@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
+from av.packet import Packet
 
 from daemon.capture.sinks import DETACHED, UNLIMITED, CaptureSinks, Quota
 from daemon.capture.timing import Backoff, CameraClock, RateLimit
@@ -22,7 +23,7 @@ from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.port import DecodeBudget, Picture, Reader, Source
+from daemon.sources.port import DecodeBudget, Picture, Reader, Source, TappedReader
 from daemon.system.stop import Stop
 from detectors.port import Image
 
@@ -102,8 +103,8 @@ class Capture:
         "_backoff", "_bell", "_budget", "_burst", "_burst_ns", "_camera_clock", "_clock", "_decode_ns", "_drop_cause",
         "_errors", "_first_seq", "_has_delivered", "_held_ns", "_is_waiting", "_last_error", "_last_error_ns",
         "_last_ns", "_library", "_lock", "_max_fps", "_new_quota", "_pending", "_quota", "_rate_limit", "_seq",
-        "_session", "_settle_ns", "_sinks", "_source", "_state", "_stop", "config", "end", "failure", "format", "id",
-        "wake", "wants_gpu",
+        "_session", "_settle_ns", "_sinks", "_source", "_state", "_stop", "_tapped", "config", "end", "failure",
+        "format", "id", "wake", "wants_gpu",
     )  # fmt: skip
 
     def __init__(
@@ -142,6 +143,7 @@ class Capture:
         self._last_error_ns = self._last_ns
         self._errors = 0  # pictures lost in a row
         self._library = _Library(self._lock)
+        self._tapped: TappedReader | None = None  # the reader, if its source has packets
         self._pending: Frame | None = None  # waits for room on the board
         self._has_delivered = False  # this connection has given a picture
         self._is_waiting = False  # for the board or a due time: the source is not stalled
@@ -185,6 +187,11 @@ class Capture:
             self._detach_locked()
             return self._seq
 
+    def tap(self) -> None:
+        """Put a tap on the connection if somebody watches, and take it off if nobody does; any thread may call it."""
+        with self._lock:
+            self._tap_locked()
+
     def abandon(self, reason: str | None = None) -> None:
         """End a stopped capture whose library blocks."""
         with self._lock:
@@ -195,8 +202,22 @@ class Capture:
         """Set the number of the first frame; before the start."""
         self._seq = self._first_seq = seq
 
+    def _tap_locked(self) -> None:
+        reader, sinks, session = self._tapped, self._sinks, self._session or ""
+        if reader is None:
+            return
+
+        def put(packet: Packet[Any]) -> None:
+            if packet.size:
+                sinks.packets.put_packet(self.id, session, reader.describe(packet), bytes(packet))
+
+        reader.tap = put if sinks.packets.is_watched(self.id) else None
+
     def _detach_locked(self) -> None:
         self._stop.set()
+        if self._tapped:
+            self._tapped.tap = None
+            self._tapped = None
         self._library.detached = True
         if self._pending:
             self._sinks.ledger.dropped(self.id, self._pending.info.seq, self._drop_cause)
@@ -253,6 +274,11 @@ class Capture:
             return False
         answer.result()
         self.format = reader.format
+        if isinstance(reader, TappedReader):
+            with self._lock:
+                if not self._library.detached:
+                    self._tapped = reader
+                    self._tap_locked()
         self._burst_ns = min(_BURST_NS, round(0.5e9 / (reader.format.fps or 1.0)))
         self._apply_quota()
         return True
@@ -280,6 +306,7 @@ class Capture:
     def _end_connection(self) -> None:
         self.format = None
         with self._lock:  # see `_request_admission`
+            self._tapped = None
             self._sinks.admission.release(self.id)
         self._new_quota = UNLIMITED
 

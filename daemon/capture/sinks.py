@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
+from daemon.sources.port import PacketInfo
 
 
 class Quota(msgspec.Struct, frozen=True):
@@ -66,6 +67,18 @@ class AdmissionControl(Protocol):
     def release(self, source: str) -> None: ...
 
 
+class PacketSink(Protocol):
+    """Takes packets of watched sources: `daemon.publish.packets.PacketPublisher`, or its stand-in."""
+
+    def is_watched(self, source: str) -> bool:
+        """Whether somebody wants the packets of a source."""
+        ...
+
+    def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None:
+        """Take a packet; returns at once."""
+        ...
+
+
 class Announce(Protocol):
     """Publishes a change of a source's state."""
 
@@ -80,6 +93,18 @@ class Announce(Protocol):
     ) -> None: ...
 
 
+class NoPackets:
+    """Nobody watches."""
+
+    def is_watched(self, source: str) -> bool:  # noqa: ARG002
+        return False
+
+    def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None: ...
+
+
+NO_PACKETS = NoPackets()
+
+
 @dataclass(frozen=True)
 class CaptureSinks:
     """The ports of a capture."""
@@ -88,10 +113,11 @@ class CaptureSinks:
     ledger: FrameCounters
     announce: Announce
     admission: AdmissionControl
+    packets: PacketSink = field(default=NO_PACKETS, kw_only=True)
 
 
 class _Detached:
-    """Stands in for all four ports when another capture has the source: ignores everything."""
+    """Stands in for all ports when another capture has the source: ignores everything."""
 
     live = True
 

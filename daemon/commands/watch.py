@@ -17,7 +17,7 @@ from rich.text import Text
 
 from daemon.client import Subscriber
 from daemon.commands.events import line_of
-from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Status
+from daemon.messages import Counts, Detection, Detections, Dropped, Event, Message, Metrics, Packets, Status
 from daemon.pipeline.drawing import settled
 from daemon.redact import printable
 
@@ -85,7 +85,7 @@ class View:
         if isinstance(message, Metrics):
             self._metrics = message
             return
-        if isinstance(message, Event | Counts):
+        if isinstance(message, Event | Counts | Packets):
             self._event = message if isinstance(message, Event) else self._event
             return
         row = self._rows.setdefault(message.source, _Row())

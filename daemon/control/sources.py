@@ -7,7 +7,7 @@ process.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -205,6 +205,16 @@ class SourceManager:
             self._sinks.board.remove(capture.id)
             self._sinks.ledger.remove(capture.id)
             self._sinks.forget(capture.id)
+
+    def watch(self, sources: Collection[str]) -> None:
+        """The packets of these sources are wanted from now on, or not any more; see `CaptureSinks.packets`."""
+        for capture in self.captures:
+            if capture.id not in sources:
+                continue
+            if isinstance(capture, Capture):
+                capture.tap()
+            elif isinstance(capture, RemoteCapture):
+                self._pool.watch(capture)
 
     def housekeeping(self, stall_after_s: float) -> None:
         """Every second: report sources that have stalled, and replace those whose library blocks for much longer.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import structlog
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 
 from daemon.clock import Clock
 from daemon.config import HttpConfig, Role, TokenConfig, is_loopback
@@ -93,7 +93,7 @@ class Access:
     def may_view(self, request: Request) -> bool:
         """Whether a request may see metrics and reasons: on a loopback address every local client, otherwise only with
         a token. A web page whose own host name resolves to this machine sends that name, and is refused."""
-        return (self._is_local and is_loopback(_host(request))) or self._caller_of(request) is not None
+        return (self._is_local and is_loopback(host_of(request))) or self._caller_of(request) is not None
 
     def check_may_view(self, request: Request) -> None:
         """Raises:
@@ -106,9 +106,8 @@ class Access:
         scheme, _, given = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        # Compares all tokens in constant time.
-        right = [token for token in self._tokens if _matches(token.secret, given.strip())]
-        return Caller(right[0].name, right[0].role, _peer(request)) if right else None
+        found = holder_of(self._tokens, given.strip())
+        return Caller(found.name, found.role, peer_of(request)) if found else None
 
     def _refuse(self, request: Request) -> HTTPException:
         """Count a refusal, and log refusals once a minute."""
@@ -120,7 +119,7 @@ class Access:
             if warn:
                 self._warned_ns, self._unreported = now, 0
         if warn:
-            log.warning("http: requests without a valid token", count=count, last_peer=_peer(request))
+            log.warning("http: requests without a valid token", count=count, last_peer=peer_of(request))
         return HTTPException(401, "a bearer token is needed", {"WWW-Authenticate": "Bearer"})
 
 
@@ -133,10 +132,25 @@ def read_tokens(config: HttpConfig) -> Sequence[Token]:
     rows = list(config.tokens)
     if config.token is not None or config.token_file is not None:
         rows.insert(0, TokenConfig("token", "operate", config.token, config.token_file))
-    tokens = [Token(row.name, row.role, _secret(row)) for row in rows]
+    return tokens_of(rows, "http")
+
+
+def tokens_of(rows: Sequence[TokenConfig], where: str) -> Sequence[Token]:
+    """The tokens of a section of the configuration.
+
+    Raises:
+        ConfigError: as `read_tokens`.
+    """
+    tokens = [Token(row.name, row.role, _secret(row, where)) for row in rows]
     if len({token.secret for token in tokens}) < len(tokens):
-        raise ConfigError("http.tokens: two tokens are equal, so that their holders cannot be told apart")
+        raise ConfigError(f"{where}.tokens: two tokens are equal, so that their holders cannot be told apart")
     return tuple(tokens)
+
+
+def holder_of(tokens: Sequence[Token], given: str) -> Token | None:
+    """The token that was given; compares all tokens in constant time."""
+    right = [token for token in tokens if _matches(token.secret, given)]
+    return right[0] if right else None
 
 
 def check_body(request: Request) -> None:
@@ -150,16 +164,18 @@ def check_body(request: Request) -> None:
         raise HTTPException(415, "send JSON, with Content-Type: application/json")
 
 
-def _secret(row: TokenConfig) -> Secret:
+def _secret(row: TokenConfig, where: str) -> Secret:
     found = row.token
     if row.token_file is not None:
         try:
             found = Secret(row.token_file.read_text(encoding="utf-8").strip())
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"http: the token of {row.name!r}: {row.token_file} cannot be read: {error}") from error
+            raise ConfigError(
+                f"{where}: the token of {row.name!r}: {row.token_file} cannot be read: {error}"
+            ) from error
     if found is None or len(found.reveal()) < _MIN_TOKEN_LENGTH:
         raise ConfigError(
-            f"http: the token of {row.name!r} is shorter than {_MIN_TOKEN_LENGTH} characters: "
+            f"{where}: the token of {row.name!r} is shorter than {_MIN_TOKEN_LENGTH} characters: "
             "`openssl rand -hex 32` makes one"
         )
     return found
@@ -169,11 +185,12 @@ def _matches(secret: Secret, given: str) -> bool:
     return hmac.compare_digest(given.encode(), secret.reveal().encode())
 
 
-def _host(request: Request) -> str:
+def host_of(request: HTTPConnection) -> str:
     """The host name that the client used, without the port."""
     host = request.headers.get("host", "")
     return host if host.endswith("]") else host.rpartition(":")[0] or host
 
 
-def _peer(request: Request) -> str:
+def peer_of(request: HTTPConnection) -> str:
+    """The client's address."""
     return request.client.host if request.client else "?"

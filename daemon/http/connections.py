@@ -1,18 +1,23 @@
 """Limits of the HTTP server's connections: their number, and the time for a request and for an answer.
 
 uvicorn closes a connection that idles between two requests. It waits for ever for the rest of a header, and for a
-client that does not read its answer.
+client that does not read its answer, or what a WebSocket sends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+if TYPE_CHECKING:
+    import h11
+    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
 REQUEST_S = 10.0  # from the connection, or the last answer, to the end of a request's header
 ANSWER_S = 75.0  # from the header to the end of the answer; a change of sources may take a minute
+READ_S = 20.0  # that a WebSocket's client may leave what it was sent unread
 
 
 def limited_protocol(max_connections: int) -> type[H11Protocol]:
@@ -46,6 +51,13 @@ def limited_protocol(max_connections: int) -> type[H11Protocol]:
             if self.is_busy and not was_busy:
                 self._restart()
 
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            """The connection is a WebSocket from now on, which has limits of its own."""
+            connections.pop(self, None)
+            if self._timer:
+                self._timer.cancel()
+            super().handle_websocket_upgrade(event)
+
         def on_response_complete(self) -> None:
             super().on_response_complete()
             self._restart()
@@ -59,5 +71,34 @@ def limited_protocol(max_connections: int) -> type[H11Protocol]:
             if self._timer:
                 self._timer.cancel()
             self._timer = self.loop.call_later(ANSWER_S if self.is_busy else REQUEST_S, self.transport.abort)
+
+    return Limited
+
+
+def limited_websockets() -> type[WSProtocol]:
+    """A protocol class for WebSockets that cuts off a client which does not read."""
+    from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+    class Limited(WSProtocol):
+        """One WebSocket. Its queue of what the client has sent is one message: uvicorn then pauses reading."""
+
+        _timer: asyncio.TimerHandle | None = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._cancel()
+            self._timer = self.loop.call_later(READ_S, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._cancel()
+            super().resume_writing()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._cancel()
+            super().connection_lost(exc)
+
+        def _cancel(self) -> None:
+            if self._timer:
+                self._timer.cancel()
 
     return Limited

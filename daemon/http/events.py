@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 from anyio import CapacityLimiter, to_thread
@@ -79,7 +80,7 @@ def query_of(request: Request) -> Query:
     Raises:
         HTTPException: 400: one of them is not understood.
     """
-    _check_names(request, ("since", "limit", "source", "kind", "rule"))
+    _check_names(request, ("since", "limit", "source", "kind", "rule", "label", "before", "from", "until"))
     kind = _text(request, "kind")
     if kind is not None and kind not in KINDS:
         raise HTTPException(400, f"kind: {kind!r} is not one of {', '.join(KINDS)}")
@@ -90,6 +91,10 @@ def query_of(request: Request) -> Query:
         source=_text(request, "source"),
         kind=kind,
         rule=_text(request, "rule"),
+        label=_text(request, "label"),
+        before=_number(request, "before", 0, _MAX_NUMBER),
+        begin=_number(request, "from", 0, _MAX_NUMBER),
+        end=_number(request, "until", 0, _MAX_NUMBER),
     )
 
 
@@ -97,7 +102,7 @@ def _answer(journal: Journal, query: Query) -> dict[str, Any]:
     """`next` is the `since` of the next request; `more` means that there are events behind it now."""
     since = query.since
     last = journal.last_written
-    rows = journal.read(Query(since, query.limit + 1, query.source, query.kind, query.rule))
+    rows = journal.read(replace(query, limit=query.limit + 1))
     is_cut = len(rows) > query.limit
     rows = (rows[: query.limit] if since is not None else rows[-query.limit :]) if is_cut else rows
     more = is_cut and since is not None

@@ -12,6 +12,7 @@ from daemon.http.events import KINDS, MAX_LIMIT
 from daemon.messages import Counts, Event, VideoFormat
 from daemon.redact import Secret
 
+_RANGES = ("before", "from", "until")  # of numbers, and of times
 _REF = "#/components/schemas/{name}"
 
 
@@ -29,6 +30,7 @@ def document() -> dict[str, Any]:
             "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
             **_source_paths(),
             **_event_paths(),
+            "/api/v1/daemon": {"get": _operation("This daemon, for the page", {"200": _answer("It", _ref("Daemon"))})},
             "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
             "/api/v1/reload": {
                 "post": _operation("Read the file again", {"200": _answer("What changed", {"type": "object"}),
@@ -50,6 +52,16 @@ def _schemas() -> dict[str, Any]:
             "state": {"enum": ["connecting", "up", "stalled", "down", "ended", "disabled"]},
             "format": {"anyOf": [{"type": "null"}, {"$ref": _REF.format(name="VideoFormat")}]},
             "failure": {"type": ["string", "null"]},
+        }
+    )
+    schemas["Daemon"] = _object(
+        {
+            "version": {"type": "string"},
+            "instance": {"type": "string"},
+            "endpoint": {"type": "string", "description": "where subscribers connect"},
+            "model": {"type": "string"},
+            "labels": {"type": "array", "items": {"type": "string"}},
+            "persists": {"type": "boolean", "description": "persist=true is possible"},
         }
     )
     schemas["Events"] = _object(
@@ -106,6 +118,8 @@ def _event_paths() -> dict[str, Any]:
                     _parameter("source", "query", {"type": "string", "minLength": 1}),
                     _parameter("kind", "query", {"enum": list(KINDS)}),
                     _parameter("rule", "query", {"type": "string", "minLength": 1}),
+                    _parameter("label", "query", {"type": "string", "minLength": 1}),
+                    *(_parameter(name, "query", {"type": "integer", "minimum": 0}) for name in _RANGES),
                 ],
             }
         },

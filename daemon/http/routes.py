@@ -14,14 +14,15 @@ from typing import Any
 
 import msgspec
 import structlog
-from anyio import CapacityLimiter, fail_after, to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from daemon import __version__
 from daemon.analytics.events import EventPublisher
 from daemon.config import Config, HttpConfig, Role, SourceConfig, check
 from daemon.control.changes import Changes, PersistSources
@@ -29,11 +30,12 @@ from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.http.access import Access, Caller, check_body
+from daemon.http.bodies import read_body
 from daemon.http.events import EventReader
 from daemon.http.exposition import CONTENT_TYPE, Exposition
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
-from daemon.http.rules import MAX_BODY, check_synthetic, patched, source_from
+from daemon.http.rules import check_synthetic, patched, source_from
 from daemon.http.snapshots import Snapshots
 from daemon.monitoring.health import Health
 from daemon.redact import Secret, scrub, written_of
@@ -42,7 +44,6 @@ from detectors.port import DetectorError
 log = structlog.get_logger(__name__)
 _CHANGE_TIMEOUT_S = 60.0  # a model may be built; sources take seconds
 _SNAPSHOT_TIMEOUT_S = 5.0
-_BODY_TIMEOUT_S = 10.0
 _MAX_SNAPSHOTS = 4  # encoded at once
 _MAX_WAITING = 32  # requests that wait for a snapshot
 _TRUE = ("1", "true", "yes")
@@ -58,6 +59,7 @@ class Parts:
     Attributes:
         store: persists sources, None if that is not configured.
         read: reads the configuration file.
+        facts: what a subscriber wants to know: instance, endpoint, model and labels.
     """
 
     changes: Changes
@@ -68,6 +70,7 @@ class Parts:
     store: SourceStore | None
     read: Callable[[], Config]
     events: EventPublisher
+    facts: Callable[[], dict[str, Any]]
 
 
 class Routes:
@@ -99,6 +102,7 @@ class Routes:
             Route("/api/v1/events", view(self._list_events), methods=["GET"]),
             Route("/api/v1/events/{id}/snapshot.jpg", view(self._show_event), methods=["GET"]),
             Route("/api/v1/counts", view(self._list_counts), methods=["GET"]),
+            Route("/api/v1/daemon", view(self._show_daemon), methods=["GET"]),
             Route("/api/v1/config", view(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", operate(self._reload), methods=["POST"]),
         ]
@@ -153,7 +157,7 @@ class Routes:
         return self._answer(self._source_of(request))
 
     async def _add(self, request: Request, caller: Caller) -> Response:
-        source = source_from(await _body(request), self._config)
+        source = source_from(await read_body(request), self._config)
         limit = self._config.max_sources
 
         def add(rows: list[SourceConfig]) -> list[SourceConfig]:
@@ -167,11 +171,11 @@ class Routes:
         return self._answer(source, 201)
 
     async def _replace(self, request: Request, caller: Caller) -> Response:
-        body, id = await _body(request), self._source_of(request).id
+        body, id = await read_body(request), self._source_of(request).id
         return await self._change(request, caller, id, lambda old: source_from(body, self._config, old, id))
 
     async def _patch(self, request: Request, caller: Caller) -> Response:
-        body, id = await _body(request), self._source_of(request).id
+        body, id = await read_body(request), self._source_of(request).id
         return await self._change(request, caller, id, lambda old: patched(body, self._config, old))
 
     async def _change(
@@ -213,14 +217,17 @@ class Routes:
         render = partial(self._parts.snapshots.jpeg, source.id, _SNAPSHOT_TIMEOUT_S, boxes=boxes)
         self._waiting += 1
         try:
-            picture = await to_thread.run_sync(render, limiter=self._snapshots)
+            picture, frame = await to_thread.run_sync(render, limiter=self._snapshots)
         except StoppingError as error:
             raise HTTPException(503, str(error)) from error
         except LookoutError as error:
             raise HTTPException(504, str(error)) from error
         finally:
             self._waiting -= 1
-        return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
+        headers = {"Cache-Control": "no-store", "X-Seq": str(frame.seq), "X-Captured-At": str(frame.captured_at)}
+        if frame.pts is not None:
+            headers["X-Pts"] = str(frame.pts)
+        return Response(picture, media_type="image/jpeg", headers=headers)
 
     async def _list_events(self, request: Request, _: Caller) -> Response:
         return _json(await self._events.events(request))
@@ -230,6 +237,10 @@ class Routes:
 
     async def _list_counts(self, request: Request, _: Caller) -> Response:
         return _json(self._events.counts(request))
+
+    async def _show_daemon(self, _: Request, __: Caller) -> Response:
+        facts = self._parts.facts()
+        return _json({**facts, "version": __version__, "persists": self._parts.store is not None})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
         rules = self._parts.store is not None and self._parts.store.exists
@@ -329,22 +340,6 @@ class Routes:
             return await handler(request)
 
         return guarded
-
-
-async def _body(request: Request) -> bytes:
-    """Read the body, within limits of size and time."""
-    content = b""
-    try:
-        with fail_after(_BODY_TIMEOUT_S):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > MAX_BODY:
-                    raise HTTPException(413, f"more than {MAX_BODY} bytes")
-    except TimeoutError as error:
-        raise HTTPException(408, f"the request was not complete within {_BODY_TIMEOUT_S:g} s") from error
-    except ClientDisconnect as error:
-        raise HTTPException(400, "the request broke off") from error
-    return content
 
 
 def _row(source: SourceConfig, capture: AnyCapture | None) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from daemon.config import AvConfig, HttpConfig, SourceConfig, SyntheticConfig, s
 from daemon.errors import ConfigError
 from daemon.redact import HIDDEN, Secret, Url
 
-MAX_BODY = 64 << 10
 _ENVIRONMENT = re.compile(r"\$\{")
 _MAX_PIXELS = 4 << 20  # of a synthetic picture
 _MAX_FPS = 60

@@ -8,6 +8,7 @@ import resource
 import socket
 import ssl
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -31,21 +32,35 @@ _SHUTDOWN_TIMEOUT_S = 0.2  # for open requests; from Python 3.12 on uvicorn has 
 class HttpServer(threading.Thread):
     """Binds the port in the constructor, so that a port in use is known before anything slow starts.
 
+    Args:
+        section: of the configuration, for messages.
+
     Raises:
         ConfigError: the port cannot be bound, or the TLS files cannot be read.
     """
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, section: str = "http") -> None:
         super().__init__(name="http", daemon=True)
         self._config = config
-        _check_tls(config)
-        self._socket = _bind(config)
+        _check_tls(config, section)
+        self._socket = _bind(config, section)
         self.port = int(self._socket.getsockname()[1])
         self._server: uvicorn.Server | None = None
+        self._on_start: Callable[[], None] = lambda: None
 
-    def serve(self, app: Starlette) -> None:
-        """Start to serve."""
-        config = self._config
+    def serve(
+        self,
+        app: Starlette,
+        websockets: type[asyncio.Protocol] | None = None,
+        on_start: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Start to serve.
+
+        Args:
+            websockets: protocol of WebSockets; None for none.
+            on_start: called in the server's event loop before the first request.
+        """
+        config, self._on_start = self._config, on_start
         settings = uvicorn.Config(
             app,
             log_config=None,
@@ -58,7 +73,9 @@ class HttpServer(threading.Thread):
             timeout_graceful_shutdown=_SHUTDOWN_TIMEOUT_S,  # type: ignore[arg-type]  # asyncio accepts fractions
             h11_max_incomplete_event_size=16 << 10,
             http=limited_protocol(min(_MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _FILE_SHARE)),
-            ws="none",
+            ws=websockets or "none",
+            ws_max_size=16 << 10,
+            ws_per_message_deflate=False,
             ssl_certfile=config.tls_certificate,
             ssl_keyfile=config.tls_key,
         )
@@ -76,6 +93,7 @@ class HttpServer(threading.Thread):
 
     async def _serve(self, server: uvicorn.Server) -> None:
         asyncio.get_running_loop().set_exception_handler(_on_loop_error)
+        self._on_start()
         await server.serve(sockets=[self._socket])
         for connection in [*server.server_state.connections]:
             connection.transport.abort()  # its client does not read the answer
@@ -95,16 +113,16 @@ def _on_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
     log.warning("http is in trouble", what=context["message"], reason=str(context.get("exception", "")))
 
 
-def _check_tls(config: HttpConfig) -> None:
+def _check_tls(config: HttpConfig, section: str) -> None:
     if config.tls_certificate is None:
         return
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_certificate, config.tls_key)
     except OSError as error:  # includes ssl.SSLError
-        raise ConfigError(f"http.tls_certificate, tls_key: cannot be read: {error}") from error
+        raise ConfigError(f"{section}.tls_certificate, tls_key: cannot be read: {error}") from error
 
 
-def _bind(config: HttpConfig) -> socket.socket:
+def _bind(config: HttpConfig, section: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # asyncio disables Nagle's algorithm, which costs 40 ms an answer, only if the protocol is given as TCP.
     found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -115,6 +133,6 @@ def _bind(config: HttpConfig) -> socket.socket:
     except OSError as error:
         found.close()
         raise ConfigError(
-            f"http: cannot bind {config.host}:{config.port}: {error.strerror}; choose another port"
+            f"{section}: cannot bind {config.host}:{config.port}: {error.strerror}; choose another port"
         ) from error
     return found

@@ -8,7 +8,7 @@ from functools import partial
 
 from daemon.errors import LookoutError, StoppingError
 from daemon.pipeline.drawing import jpeg, with_boxes
-from daemon.pipeline.frames import Frame
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.port import DetectorError, Fetch, HostImage, Lane
@@ -23,6 +23,7 @@ class _Request:
     """
 
     done: Stop = field(default_factory=Stop)
+    info: FrameInfo | None = None
     fetch: Fetch | None = None
     found: Detections | None = None
     labels: tuple[str, ...] = ()
@@ -60,11 +61,11 @@ class Snapshots:
         except DetectorError as error:
             fetch = partial(_fail, error)
         for request in requests:
-            request.fetch, request.found, request.labels = fetch, found, labels
+            request.info, request.fetch, request.found, request.labels = frame.info, fetch, found, labels
             request.done.set()
 
-    def jpeg(self, source: str, timeout_s: float, *, boxes: bool) -> bytes:
-        """A JPEG of the source's next frame.
+    def jpeg(self, source: str, timeout_s: float, *, boxes: bool) -> tuple[bytes, FrameInfo]:
+        """A JPEG of the source's next frame, and which frame it is.
 
         Args:
             boxes: draw the detections.
@@ -80,7 +81,7 @@ class Snapshots:
             self._requests.setdefault(source, []).append(request)
         if not request.done.wait(timeout_s):
             self._withdraw(source, request)
-        if request.fetch is None or request.found is None:
+        if request.fetch is None or request.found is None or request.info is None:
             if self._stopped:
                 raise StoppingError
             raise LookoutError(f"no frame of {source} in {timeout_s:g} s: is it up?")
@@ -88,7 +89,8 @@ class Snapshots:
             picture = request.fetch().bgr
         except DetectorError as error:
             raise LookoutError(f"the frame of {source} cannot be read: {error}") from error
-        return jpeg(with_boxes(picture, request.found, request.labels) if boxes else picture)
+        drawn = with_boxes(picture, request.found, request.labels) if boxes else picture
+        return jpeg(drawn), request.info
 
     def _withdraw(self, source: str, request: _Request) -> None:
         with self._lock:

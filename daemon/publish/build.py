@@ -13,7 +13,19 @@ import numpy.typing as npt
 from msgspec import UNSET
 
 from daemon.clock import Clock
-from daemon.messages import KINDS, Counts, Detection, Event, ImageSize, Latency, Message, Metrics, Status, topic
+from daemon.messages import (
+    KINDS,
+    Counts,
+    Detection,
+    Event,
+    ImageSize,
+    Latency,
+    Message,
+    Metrics,
+    Packets,
+    Status,
+    topic,
+)
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
@@ -79,14 +91,15 @@ class MessageBuilder:
         if isinstance(message, Status):
             self._last_status[report.topic] = message
             self._gone.pop(message.source, None)
-        return self._numbered(report.topic, message)
+        return self.numbered(report.topic, message)
 
     def last_statuses(self, prefixes: Collection[bytes]) -> list[tuple[bytes, Message]]:
         """The last status of each source whose topic has one of these prefixes, for new subscribers."""
         names = matching([*self._last_status], prefixes)
-        return [(name, self._numbered(name, self._last_status[name])) for name in names]
+        return [(name, self.numbered(name, self._last_status[name])) for name in names]
 
-    def _numbered(self, name: bytes, message: Status | Event | Counts | Metrics) -> Message:
+    def numbered(self, name: bytes, message: Status | Event | Counts | Metrics | Packets) -> Message:
+        """The message with the next index of its topic."""
         index = self._index[name]
         self._index[name] = index + 1
         return msgspec.structs.replace(message, index=index)  # structs are frozen
@@ -97,7 +110,7 @@ class MessageBuilder:
             source = next(iter(self._gone))
             del self._gone[source]
             self._topics.pop(source, None)
-            for kind in KINDS:
+            for kind in (*KINDS, "packets"):
                 self._index.pop(topic(kind, source), None)
 
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from daemon.messages import Detection, Latency, Message, PublisherMetrics, State, Status, VideoFormat, topic
+from daemon.messages import (
+    Detection,
+    Latency,
+    Message,
+    Packets,
+    PublisherMetrics,
+    State,
+    Status,
+    VideoFormat,
+    topic,
+    watched_source,
+)
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
@@ -35,6 +46,7 @@ class Publisher(threading.Thread):
 
     Attributes:
         has_subscribers: set while there is a subscription.
+        answer: called with the source of each new subscription to exactly `packets/<source>/`; set before the start.
     """
 
     def __init__(
@@ -53,6 +65,7 @@ class Publisher(threading.Thread):
         self._looked_ns = 0  # for newcomers
         self._ending = Stop()
         self.has_subscribers = threading.Event()
+        self.answer: Callable[[str], Packets | None] = lambda _: None
 
     def stop(self, timeout_s: float) -> None:
         """Send the rest, close the sinks and end, within a time limit."""
@@ -158,6 +171,11 @@ class Publisher(threading.Thread):
         if prefixes:
             for name, message in self._build.last_statuses(prefixes):
                 self._send(name, message)
+            for prefix in prefixes:
+                source = watched_source(prefix)
+                answer = None if source is None else self.answer(source)
+                if answer is not None:
+                    self._send(prefix, self._build.numbered(prefix, answer))
 
     def _close(self) -> None:
         for sink in self._sinks:

@@ -95,6 +95,11 @@ class Subscribers:
         return sum(self._subscriptions.values())
 
     @property
+    def prefixes(self) -> Collection[bytes]:
+        """The topic prefixes that are subscribed to now."""
+        return self._subscriptions.keys()
+
+    @property
     def connections(self) -> int:
         return len(self._peers)
 

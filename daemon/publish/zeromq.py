@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import structlog
 import zmq
 import zmq.auth
@@ -64,6 +65,7 @@ class ZeroMqSink:
         self._put = _sender(self._socket)
         self._subscribers = Subscribers(self._socket, clock, config.max_subscribers)
         self._let_in: set[str] | None = None  # keys, since they were read again
+        self.on_let_in: Callable[[set[str]], None] = lambda _: None  # called with these keys, by any thread
         self.endpoint = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
 
     def send(self, topic: bytes, message: Message) -> None:
@@ -78,6 +80,17 @@ class ZeroMqSink:
             self._put(name, zmq.SNDMORE)
             self._put(payload, 0)
         self._encoded.clear()
+
+    def open_packets(self, high_water_mark: int) -> zmq.Socket[bytes]:
+        """A socket of its own for packets, with the keys of this one; whoever uses it closes it before this sink.
+
+        Raises:
+            ConfigError: it cannot be bound.
+        """
+        changed = msgspec.structs.replace(
+            self._config, endpoint=packets_endpoint(self._config), high_water_mark=high_water_mark
+        )
+        return _bind(self._zmq, changed, "publisher.packets")
 
     def newcomers(self) -> set[bytes]:
         if self._let_in is not None:
@@ -106,6 +119,7 @@ class ZeroMqSink:
             if authenticator:
                 authenticator.certs["*"] = keys
                 self._let_in = {key.decode() for key in keys}
+                self.on_let_in(self._let_in)
 
         return apply
 
@@ -159,9 +173,19 @@ def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
     return put
 
 
-def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> zmq.Socket[bytes]:
+def packets_endpoint(config: PublisherConfig) -> str:
+    """Where packets are published: beside the messages, on a port that the system chooses, unless it is configured."""
+    if config.packets != "auto":
+        return config.packets
+    scheme, _, address = config.endpoint.partition("://")
+    return f"{scheme}://{address.rpartition(':')[0]}:*" if scheme == "tcp" else f"{config.endpoint}.packets"
+
+
+def _bind(
+    context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig, key: str = "publisher.endpoint"
+) -> zmq.Socket[bytes]:
     if in_use(config.endpoint):
-        raise ConfigError(f"publisher.endpoint: {config.endpoint} is in use; {_IN_USE}")
+        raise ConfigError(f"{key}: {config.endpoint} is in use; {_IN_USE}")
     socket = _socket(context)
     try:
         socket.setsockopt(zmq.XPUB_VERBOSER, 1)  # every subscription and its end, not only the first of a topic
@@ -177,9 +201,7 @@ def _bind(context: zmq.Context[zmq.Socket[bytes]], config: PublisherConfig) -> z
         socket.bind(config.endpoint)
     except zmq.ZMQError as error:
         socket.close(linger=0)
-        raise ConfigError(
-            f"publisher.endpoint: cannot bind {config.endpoint}: {error.strerror}; {_advice(error)}"
-        ) from error
+        raise ConfigError(f"{key}: cannot bind {config.endpoint}: {error.strerror}; {_advice(error)}") from error
     except BaseException:
         socket.close(linger=0)
         raise

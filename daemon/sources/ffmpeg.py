@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from time import monotonic_ns
 from typing import Any
@@ -27,12 +28,13 @@ from daemon.sources.decode import (
 )
 from daemon.sources.packets import Demuxer
 from daemon.sources.playlist import Playlist, is_playlist
-from daemon.sources.port import DecodeBudget, PacketTap, Picture, Skipped
+from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.rotation import rotated, rotated_format, turns_of
 from daemon.sources.skipping import FrameSkipper
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
+_NANOSECOND = Fraction(1, 1_000_000_000)
 _MAX_UNDELIVERED = 32  # H.264 reorders up to 16 pictures, and each decoder thread holds one
 
 
@@ -154,6 +156,21 @@ class AvReader:
         load = partial(self._load_turned, frame.load) if self._turns else frame.load
         sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
         return Picture(time, decode, load, sent_at, self._in_bursts)
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        stream = self._demuxer.stream
+        context, unit = stream.codec_context, packet.time_base or stream.time_base or _NANOSECOND
+        return PacketInfo(
+            codec=context.name,
+            extradata=context.extradata or b"",
+            time_base=(unit.numerator, unit.denominator),
+            width=context.width,
+            height=context.height,
+            turns=self._turns,
+            pts=self._demuxer.placed(packet.pts, unit),
+            dts=self._demuxer.placed(packet.dts, unit),
+            key=packet.is_keyframe,
+        )
 
     def close(self) -> None:
         self._frames.clear()

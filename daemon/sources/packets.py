@@ -123,6 +123,10 @@ class Demuxer:
         self._end = max(self._end, time + self._period)
         return time
 
+    def placed(self, time: int | None, unit: Fraction) -> int | None:
+        """A timestamp of a packet of this pass on the timeline of `time_of`, ns."""
+        return None if time is None else self._offset + _nanoseconds(time, unit)
+
     def sent_at(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """When the camera took a picture, by the camera's clock, UTC ns; None if unknown."""
         if self._wall_clock is None or pts is None or time_base is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 from av.packet import Packet
@@ -75,6 +75,20 @@ class Reader(Protocol):
         ...
 
 
+class PacketInfo(msgspec.Struct, frozen=True, gc=False):
+    """A packet without its bytes; see `daemon.messages.Packet`."""
+
+    codec: str
+    extradata: bytes
+    time_base: tuple[int, int]
+    width: int
+    height: int
+    turns: int
+    pts: int | None
+    dts: int | None
+    key: bool
+
+
 class PacketTap(Protocol):
     """Called with every packet of a connection between the demuxer and the decoder, also with packets that are skipped.
 
@@ -83,6 +97,21 @@ class PacketTap(Protocol):
     """
 
     def __call__(self, packet: Packet[Any]) -> None: ...
+
+
+@runtime_checkable
+class TappedReader(Protocol):
+    """A reader of a source that has packets.
+
+    Attributes:
+        tap: called with each packet, None for no tap; any thread may set it.
+    """
+
+    tap: PacketTap | None
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        """A packet that the tap was called with, before it returns."""
+        ...
 
 
 class Source(Protocol):

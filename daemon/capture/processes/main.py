@@ -33,6 +33,7 @@ from daemon.capture.processes.protocol import (
     Returned,
     Stop,
     ToCapture,
+    Watch,
 )
 from daemon.capture.processes.sender import Feed, FrameSender
 from daemon.capture.sinks import CaptureSinks
@@ -212,7 +213,7 @@ class _CaptureProcess:
         capture = capture_kind(source)(
             task.source,
             source,
-            CaptureSinks(feed, feed, feed.announce, feed),
+            CaptureSinks(feed, feed, feed.announce, feed, packets=feed),
             self._clock,
             config.reconnect,
             task.seq,
@@ -273,12 +274,9 @@ class _CaptureProcess:
     def _handle(self, message: Any) -> None:
         if isinstance(message, Returned):
             self._sender.on_returned(message)
-        elif isinstance(message, AdmissionReply):
+        elif isinstance(message, AdmissionReply | QuotaChanged | Watch):
             if feed := self._feeds.get(message.capture):
-                feed.on_admission_reply(message)
-        elif isinstance(message, QuotaChanged):
-            if feed := self._feeds.get(message.capture):
-                feed.on_quota_changed(message)
+                self._handle_for(feed, message)
         elif isinstance(message, Add):
             self._add_task(pickle.loads(message.task))  # noqa: S301 - from the daemon, which started this
         elif isinstance(message, Remove):
@@ -291,6 +289,16 @@ class _CaptureProcess:
             for number in [*self._failed]:
                 self._remove(number)
             self._threads.stop()
+
+    def _handle_for(self, feed: Feed, message: AdmissionReply | QuotaChanged | Watch) -> None:
+        if isinstance(message, AdmissionReply):
+            feed.on_admission_reply(message)
+        elif isinstance(message, QuotaChanged):
+            feed.on_quota_changed(message)
+        else:
+            feed.watch(on=message.on)
+            if capture := self._captures.get(message.capture):
+                capture.tap()
 
     def _remove(self, number: int) -> None:
         if capture := self._captures.get(number):

@@ -87,6 +87,10 @@ class WorkerPool(threading.Thread):
         """Ask a source to end; from any thread."""
         self._call(lambda: self._call_worker(capture, Worker.remove))
 
+    def watch(self, capture: RemoteCapture) -> None:
+        """Pass on whether the packets of a source are wanted; from any thread."""
+        self._call(lambda: self._call_worker(capture, Worker.watch))
+
     def abandon(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended; from any thread."""
         self._call(lambda: self._call_worker(capture, Worker.abandon_capture))

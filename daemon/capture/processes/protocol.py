@@ -7,6 +7,7 @@ import msgspec
 from daemon.capture.sinks import Quota
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
+from daemon.sources.port import PacketInfo
 
 MAX_MESSAGES = 64  # in one packet
 
@@ -120,6 +121,19 @@ class Failed(ProcessMessage, frozen=True, tag=11):
     reason: str
 
 
+class PacketPart(ProcessMessage, frozen=True, tag=12):
+    """A part of a watched source's packet of video, alone in its packet of the channel.
+
+    Attributes:
+        info: with the last part; None with those before.
+    """
+
+    capture: int
+    session: str
+    info: PacketInfo | None
+    data: bytes
+
+
 FromCapture = (
     DeviceFrame
     | HostFrame
@@ -132,6 +146,7 @@ FromCapture = (
     | MemoryClosed
     | Heartbeat
     | Failed
+    | PacketPart
 )
 
 # --- to a capture process ------------------------------------------------------------------------------------------
@@ -185,4 +200,11 @@ class Abandon(ProcessMessage, frozen=True, tag=7):
     capture: int
 
 
-ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon
+class Watch(ProcessMessage, frozen=True, tag=8):
+    """Whether the packets of a source are wanted."""
+
+    capture: int
+    on: bool
+
+
+ToCapture = Returned | AdmissionReply | QuotaChanged | Stop | Add | Remove | Abandon | Watch

@@ -24,6 +24,7 @@ from daemon.capture.processes.protocol import (
     HostFrame,
     MemoryClosed,
     NewMemory,
+    PacketPart,
     PictureSkipped,
     ProcessMessage,
     QuotaChanged,
@@ -39,10 +40,13 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.sources.buffers import HostMemory, HostSlot, SharedMemory, view
 from daemon.sources.decode import DecoderPool
 from daemon.sources.leases import BufferPool, Lease
+from daemon.sources.port import PacketInfo
 from daemon.system.stop import Stop
 from detectors.port import DeviceImage, HostImage
 
 _POLL_S = 0.001  # between checks of pictures that are not ready
+_PART_BYTES = 128 << 10  # of a packet of video; half of a packet of the channel
+_MAX_PACKET_BYTES = 8 << 20  # of a source's packets of video that wait to be sent; more are lost
 _GATHER_S = 0.002  # live: frames are gathered this long, so that the daemon wakes less often
 
 
@@ -87,6 +91,8 @@ class Feed:
         self._connection = 0
         self._on_quota: OnQuota = lambda _: None
         self._answer: Future[None] = ADMITTED
+        self._is_watched = False
+        self._packets_queued = self._packets_sent = 0  # bytes; each is written by one thread
 
     # --- for the capture -------------------------------------------------------------------------------------------
 
@@ -156,7 +162,23 @@ class Feed:
         self._on_quota = lambda _: None
         self._send(Disconnected(self.number))
 
+    def is_watched(self, source: str) -> bool:  # noqa: ARG002
+        return self._is_watched
+
+    def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None:  # noqa: ARG002
+        if self._packets_queued - self._packets_sent + len(data) > _MAX_PACKET_BYTES:
+            data = b""  # the daemon counts it as lost
+        self._packets_queued += len(data)
+        last = max(0, (len(data) - 1) // _PART_BYTES * _PART_BYTES)
+        for at in range(0, last, _PART_BYTES):
+            self._send(PacketPart(self.number, session, None, data[at : at + _PART_BYTES]))
+        self._send(PacketPart(self.number, session, info, data[last:]))
+
     # --- for the thread that receives ------------------------------------------------------------------------------
+
+    def watch(self, *, on: bool) -> None:
+        """Whether the packets are wanted."""
+        self._is_watched = on
 
     def on_returned(self) -> None:
         """The daemon has returned a frame."""
@@ -180,6 +202,11 @@ class Feed:
         """The source has ended; its memory is closed once the daemon has returned it."""
         self._send(Ended(self.number, failure))
         self._retire()
+
+    # --- for the thread that sends ---------------------------------------------------------------------------------
+
+    def on_packet_sent(self, size: int) -> None:
+        self._packets_sent += size
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -319,7 +346,10 @@ class FrameSender:
     def _enqueue(self, item: _Item, batch: list[ProcessMessage]) -> None:
         """Add a message, unless its feed is blocked."""
         feed = item.feed
-        if feed is None or (feed not in self._blocked and _is_ready(item)):
+        if feed and isinstance(item.content, PacketPart):  # as large as a packet of the channel may be
+            self._channel.send([item.content])
+            feed.on_packet_sent(len(item.content.data))
+        elif feed is None or (feed not in self._blocked and _is_ready(item)):
             batch.append(self._message(item))
         elif feed in self._blocked:
             self._blocked[feed].append(item)

@@ -33,6 +33,7 @@ from daemon.capture.processes.protocol import (
     HostFrame,
     MemoryClosed,
     NewMemory,
+    PacketPart,
     PictureSkipped,
     ProcessMessage,
     QuotaChanged,
@@ -40,6 +41,7 @@ from daemon.capture.processes.protocol import (
     Returned,
     StateChanged,
     Stop,
+    Watch,
 )
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
@@ -74,6 +76,7 @@ class _Run:
         returned: slots that the daemon has released and not yet returned.
         outstanding: number of slots that are not returned yet.
         unsent: messages to it.
+        parts: of packets of video that are not complete, by capture.
         problem: why it will end, by its own message.
         closed_ns: monotonic time at which its socket was found closed; None while it is open.
         killed_ns: monotonic time at which it was killed.
@@ -89,6 +92,7 @@ class _Run:
     returned: deque[tuple[int, int]] = field(default_factory=deque)
     outstanding: int = 0
     unsent: deque[ProcessMessage] = field(default_factory=deque)
+    parts: dict[int, list[bytes]] = field(default_factory=dict)
     problem: str | None = None
     closed_ns: int | None = None
     killed_ns: int | None = None
@@ -158,6 +162,7 @@ class Worker:
             MemoryClosed: self._on_memory_closed,
             Heartbeat: self._on_heartbeat,
             Failed: self._on_failed,
+            PacketPart: self._on_packet_part,
         }
 
     @property
@@ -242,6 +247,12 @@ class Worker:
         capture.is_leaving = self._has_ending = True
         if self._current and capture.number in self._current.captures:
             self._current.unsent.append(Remove(capture.number))
+
+    def watch(self, capture: RemoteCapture) -> None:
+        """Tell the process whether the packets of a source are wanted."""
+        if self._current and capture.number in self._current.captures:
+            on = self._sinks.packets.is_watched(capture.id)
+            self._current.unsent.append(Watch(capture.number, on))
 
     def abandon_capture(self, capture: RemoteCapture) -> None:
         """Ignore a removed source that has not ended.
@@ -545,6 +556,8 @@ class Worker:
         refusal = answer.exception()
         if refusal is not None and not isinstance(refusal, SourceError):
             raise refusal
+        if self._sinks.packets.is_watched(capture.id):  # its process may be new
+            run.unsent.append(Watch(number, True))
         run.unsent.append(AdmissionReply(number, connection, None if refusal is None else str(refusal)))
 
     def _on_disconnected(self, _: _Run, message: Disconnected) -> None:
@@ -556,6 +569,15 @@ class Worker:
             self._put_frames()  # once the last source has ended, the board takes no more
             capture.failure = message.failure
             capture.end.set()
+
+    def _on_packet_part(self, run: _Run, message: PacketPart) -> None:
+        parts = run.parts.setdefault(message.capture, [])
+        parts.append(message.data)
+        if message.info is None:
+            return
+        del run.parts[message.capture]
+        if capture := self._captures.get(message.capture):
+            self._sinks.packets.put_packet(capture.id, message.session, message.info, b"".join(parts))
 
     def _on_new_memory(self, run: _Run, message: NewMemory, fd: int | None) -> None:
         if fd is None:

@@ -46,15 +46,14 @@ export async function send(method, path, content) {
 
 /**
  * The newest picture of a source.
- * @returns {{blob, seq, pts, boxes}} boxes: [[label, x1, y1, x2, y2], ...] in shares of the picture, or null
+ * @returns {{blob, seq, pts}}
  */
 export async function still(daemon, source) {
   const answer = await request(`/api/still/${at(daemon, source)}`, { cache: "no-cache" });
   const header = (name) => answer.headers.get(name);
   return {
     blob: await answer.blob(),
-    seq: header("X-Seq") === null ? null : Number(header("X-Seq")),
-    pts: header("X-Pts") === null ? null : Number(header("X-Pts")),
-    boxes: header("X-Boxes") === null ? null : JSON.parse(header("X-Boxes")),
+    seq: Number(header("X-Seq")),
+    pts: Number(header("X-Pts")),
   };
 }

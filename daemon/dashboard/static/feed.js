@@ -73,7 +73,7 @@ export class Feed {
       this.ask();
       this.tell({ kind: "open" });
     };
-    socket.onmessage = (event) => this.tell(JSON.parse(event.data));
+    socket.onmessage = (event) => JSON.parse(event.data).forEach((message) => this.tell(message));
     socket.onclose = () => this.retry();
   }
 

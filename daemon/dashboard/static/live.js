@@ -20,7 +20,7 @@ export class LivePlayer {
   /**
    * @param video a muted element
    * @param path of the WebSocket
-   * @param on {state(LiveState), frame(pts, session)}: frame is called for each frame that is shown
+   * @param on {state(LiveState), frame(pts, session), turns(n)}: frame is called for each frame that is shown
    */
   constructor(video, path, on) {
     Object.assign(this, { video, path, on, socket: null, closed: false, tries: 0, timer: 0, init: null });
@@ -90,6 +90,7 @@ export class LivePlayer {
   begin(message) {
     if (!Source?.isTypeSupported(message.mime)) return this.fallBack(t.live.noCodec(message.mime));
     this.dropMedia();
+    this.on.turns(message.turns ?? 0);
     const media = new Source();
     Object.assign(this, { media, init: message, queue: [], buffer: null, tries: 0 });
     media.addEventListener("sourceopen", () => {

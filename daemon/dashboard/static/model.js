@@ -44,13 +44,15 @@ export async function refresh() {
 function withStates(row) {
   const before = sources.value.get(keyOf(row.daemon, row.id));
   const states = row.states ?? before?.states ?? [{ at: Date.now() / 1000, state: row.state, reason: row.reason }];
-  return { ...row, states, activeAt: Math.max(row.active_at ?? 0, before?.activeAt ?? 0) };
+  if (row.counts) counts.value.set(keyOf(row.daemon, row.id), row.counts);
+  const isBusy = row.counts?.occupancy.some((one) => one.count > 0);
+  return { ...row, states, activeAt: isBusy ? Date.now() / 1000 : (before?.activeAt ?? 0) };
 }
 
 function onStatus({ daemon, message }) {
   const key = keyOf(daemon, message.source);
   const row = sources.value.get(key);
-  if (!row) return void refresh().catch(() => {});
+  if (!row) return again();
   const { state, reason, format } = message;
   const last = row.states[row.states.length - 1];
   if (!last || last.state !== state || last.reason !== reason) {
@@ -77,30 +79,45 @@ function noteActivity(daemon, source) {
   if (row) row.activeAt = Date.now() / 1000;
 }
 
+function onDrops({ daemon, source, per_minute: drops, captured_fps, analysed_fps }) {
+  const row = sources.value.get(keyOf(daemon, source));
+  if (!row) return;
+  Object.assign(row, { drops, captured_fps, analysed_fps });
+  sources.touch();
+}
+
+const again = () => void refresh().catch(() => {}); // the next refresh says what is wrong
+
 function onDaemon(message) {
   const { kind: _, ...entry } = message.message ?? message.daemon ?? message;
   const before = daemons.value.get(entry.name);
   daemons.set(new Map(daemons.value).set(entry.name, { ...before, ...entry }));
-  if (before?.instance !== entry.instance || before?.state !== entry.state) refresh().catch(() => {});
+  if (before?.instance !== entry.instance || before?.state !== entry.state) again();
 }
 
 /** Begin to follow; called once, when the session may view. */
 export function follow() {
-  feed.on("open", () => refresh().catch(() => {}));
+  feed.on("open", again);
   feed.on("status", onStatus);
   feed.on("event", onEvent);
   feed.on("detections", onDetections);
   feed.on("daemon", onDaemon);
+  feed.on("drops", onDrops);
+  feed.on("sources", again);
   feed.on("counts", ({ daemon, message }) => {
     counts.value.set(keyOf(daemon, message.source), message);
+    if (message.occupancy.some((one) => one.count > 0)) noteActivity(daemon, message.source);
     counts.touch();
   });
   feed.on("metrics", ({ daemon, message }) => {
     metrics.value.set(daemon, message);
     metrics.touch();
   });
-  feed.on("skipped", ({ messages }) => skipped.update((n) => n + (messages ?? 1)));
-  refresh().catch(() => {});
-  setInterval(() => document.hidden || refresh().catch(() => {}), REFRESH_MS);
+  feed.on("skipped", ({ messages }) => {
+    skipped.update((n) => n + (messages ?? 1));
+    again();
+  });
+  again();
+  setInterval(() => document.hidden || again(), REFRESH_MS);
   feed.start();
 }

@@ -81,10 +81,9 @@ class Painter {
     this.tell({ pts, ...found });
   }
 
-  still({ seq, pts, boxes }) {
-    const message = seq === null ? null : this.log.bySeq(seq);
+  still({ seq, pts }) {
+    const message = this.log.bySeq(seq);
     if (message) this.paint(message, message.detections, message.pts, false);
-    else if (boxes) this.paint(null, boxes.map(([label, ...box]) => ({ label, box, confidence: 1 })), pts, false);
     else this.paint(this.log.newest, [], pts, false);
     this.tell({ pts, kind: message ? "exact" : "unknown", message });
   }
@@ -119,6 +118,7 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
   const painter = useRef(null);
   const visible = useOnScreen(frame);
   const [state, setState] = useState({ phase: "still", reason: null });
+  const [turns, setTurns] = useState(0); // of the video, a quarter clockwise each; boxes are upright
   const playing = live && state.phase === "playing";
   const isStill = live && (row.live === "jpeg" || state.phase === "still");
   const every = isStill ? FAST_STILL_MS : STILL_MS;
@@ -145,6 +145,7 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
     const player = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
       frame: (pts, session) => painter.current.frame(pts, session),
+      turns: setTurns,
     });
     return () => {
       player.close();
@@ -156,7 +157,7 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
   const ratio = row.width && row.height ? `${row.width * (row.pixel_aspect ?? 1)} / ${row.height}` : "16 / 9";
   return html`<div class="picture" ref=${frame} style=${{ aspectRatio: ratio }} data-phase=${live ? state.phase : "off"}>
     <img ref=${image} alt=${t.picture.alt(row.id)} class=${failure ? "is-old" : ""} />
-    <video ref=${video} muted playsinline autoplay aria-label=${t.picture.alt(row.id)} hidden=${!playing}></video>
+    <video ref=${video} muted playsinline autoplay aria-label=${t.picture.alt(row.id)} class=${`turned-${turns}`} hidden=${!playing}></video>
     <canvas ref=${canvas} aria-hidden="true"></canvas>
     ${failure && !playing && html`<p class="picture-note">${failure}</p>`}
     ${children}

@@ -114,7 +114,7 @@ function Figures({ row }) {
   const stages = latencies(log.frames);
   const most = Math.max(1, ...stages.map(({ p95 }) => p95 ?? 0));
   const dropped = Object.entries(newest?.dropped ?? measured?.dropped ?? {}).filter(([, n]) => n);
-  const captured = measured?.captured_fps ?? row.fps;
+  const captured = measured?.captured_fps ?? row.captured_fps;
   const published = measured?.published_fps ?? row.analysed_fps;
   return html`
     <section><h2>${t.camera.figures}</h2>
@@ -122,7 +122,7 @@ function Figures({ row }) {
       <${Facts} rows=${[
         [t.camera.captured, `${format.fps(captured)} /s`],
         [t.camera.published, `${format.fps(published)} /s`],
-        [t.camera.objectsNow, format.count(newest?.detections.length ?? row.objects)],
+        [t.camera.objectsNow, format.count(newest?.detections.length)],
         newest && [t.camera.age, format.seconds(Math.max(0, now - newest.captured_at / 1e9))],
         [t.camera.size, row.width ? `${row.width} × ${row.height}` : format.DASH],
         [t.camera.codec, row.codec ?? format.DASH],

@@ -13,13 +13,15 @@ const REFRESH_MS = 10000;
 
 // Charts, by the names that the server gives to series; one without data is left out.
 const CHARTS = [
-  ["latency", "ms", ["latency_p50_ms", "latency_p95_ms", "latency_p99_ms"]],
-  ["frames", "fps", ["captured_fps", "fps", "dropped_per_s"]],
-  ["processes", "percent", ["cpu"]],
+  ["latency", "ms", ["latency_p50_ms", "latency_p99_ms"]],
+  ["frames", "fps", ["fps", "dropped_per_s"]],
+  ["processes", "percent", ["cpu_percent"]],
   ["gpu", "percent", ["gpu", "decoder"]],
-  ["memory", "mib", ["rss", "memory"]],
+  ["memory", "mib", ["memory", "gpu_memory"]],
   ["power", "watts", ["power"]],
 ];
+const BYTES = ["memory", "gpu_memory"];
+const inUnit = (key, values) => (BYTES.includes(key) ? values.map((value) => value && value / (1 << 20)) : values);
 const LABELS = { latency: () => t.health.latency, frames: () => t.health.frames, processes: () => t.health.processes, gpu: () => t.health.gpu, memory: () => t.health.memory, power: () => t.health.power };
 
 export default function Health() {
@@ -63,7 +65,8 @@ function Daemon({ row }) {
   const { health, failure } = useHealth(row.name, row.instance);
   const latest = useStore(metrics).get(row.name) ?? health?.metrics ?? null;
   const series = health?.series ?? { t: [] };
-  const charts = CHARTS.map(([name, unit, keys]) => [name, unit, keys.filter((key) => series[key]?.some((value) => value !== null))]).filter(([, , keys]) => keys.length);
+  const charts = CHARTS.map(([name, unit, keys]) => [name, unit, keys.filter((key) => series[key]?.some((value) => value !== null))])
+    .filter(([, , keys]) => keys.length);
   return html`<section class="daemon" aria-labelledby=${`daemon-${row.name}`}>
     <h2 id=${`daemon-${row.name}`}>${row.name} <${State} state=${row.state === "up" ? "up" : row.state} reason=${row.reason} /></h2>
     ${row.state !== "up" && html`<${Notice} kind="warning">${t.health.away(row)}<//>`}
@@ -71,7 +74,7 @@ function Daemon({ row }) {
     <${Facts} rows=${factsOf(row, latest)} />
     ${series.t.length > 1 ? html`<div class="charts">${charts.map(([name, unit, keys]) => html`<${Chart} key=${name}
       title=${LABELS[name]()} unit=${t.health[unit]} times=${series.t}
-      lines=${keys.map((key) => ({ label: t.health.series[key], values: series[key] }))} />`)}</div>` : html`<p class="quiet">${t.health.noData}</p>`}
+      lines=${keys.map((key) => ({ label: t.health.series[key], values: inUnit(key, series[key]) }))} />`)}</div>` : html`<p class="quiet">${t.health.noData}</p>`}
     <div class="tables"><${Drops} drops=${health?.drops ?? {}} /><${Stages} latency=${latest?.latency} /><${Processes} rows=${health?.processes ?? []} /></div>
   </section>`;
 }
@@ -112,5 +115,5 @@ function Stages({ latency }) {
 function Processes({ rows }) {
   if (!rows.length) return null;
   return html`<section><h3>${t.health.processes}</h3><table><thead><tr><th>${t.health.process}</th><th>${t.health.cpu}</th><th>${t.health.rss}</th></tr></thead>
-    <tbody>${rows.map((one) => html`<tr><th scope="row">${one.name}</th><td>${format.percent(one.cpu_percent)}</td><td>${format.mib(one.rss_bytes)}</td></tr>`)}</tbody></table></section>`;
+    <tbody>${rows.map((one) => html`<tr><th scope="row">${one.name ?? t.health.allProcesses}</th><td>${format.percent(one.cpu_percent)}</td><td>${format.mib(one.rss_bytes)}</td></tr>`)}</tbody></table></section>`;
 }

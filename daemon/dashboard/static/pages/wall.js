@@ -128,7 +128,7 @@ function useAnnouncedStates(rows) {
 
 function objectsOf(row) {
   const occupied = counts.value.get(`${row.daemon}/${row.id}`)?.occupancy.filter((one) => one.rule === null);
-  return occupied?.length ? occupied.reduce((sum, one) => sum + one.count, 0) : (row.objects ?? null);
+  return occupied?.length ? occupied.reduce((sum, one) => sum + one.count, 0) : null;
 }
 
 const OPTIONS = { small: true };

@@ -1,0 +1,172 @@
+"""Which daemons the page shows, and how they are reached."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import zmq
+
+from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig
+from daemon.errors import ConfigError
+from daemon.publish.curve import secret_key
+from daemon.redact import Secret
+
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1", "": "127.0.0.1"}  # noqa: S104 - not bound here
+_EXAMPLE = "such as http://127.0.0.1:9105 or tcp://127.0.0.1:5556"
+
+
+@dataclass(frozen=True)
+class DaemonAddress:
+    """A daemon.
+
+    Attributes:
+        name: short and unique; in links of the page.
+        endpoint: of its messages; None to ask its HTTP API.
+        http: URL of its HTTP API; None without.
+        token: for the HTTP API.
+        server_key: its public CURVE key, or the file that holds it.
+        secret_key: file of the page's own CURVE key.
+        is_here: it runs on this machine from the same configuration, so that its certificate need not be checked.
+    """
+
+    name: str
+    endpoint: str | None
+    http: str | None
+    token: Secret | None = None
+    server_key: str | None = None
+    secret_key: Path | None = None
+    is_here: bool = False
+
+
+def addresses_of(
+    config: Config | PageConfig | None, arguments: Sequence[str], token: Secret | None
+) -> list[DaemonAddress]:
+    """The daemons of the command line, or else those of the configuration, or else the configuration's own.
+
+    Args:
+        arguments: [NAME=]URL or [NAME=]URL,URL.
+        token: for the HTTP API of each daemon without one of its own.
+
+    Raises:
+        ConfigError: says which is wrong, and how it looks.
+    """
+    if arguments:
+        found = [replace(_from_argument(text), token=token) for text in arguments]
+        return _with_unique_names(found)
+    if config is None:
+        raise ConfigError(f"no daemon to show: give its address, {_EXAMPLE}, or a configuration with -c")
+    if config.dashboard.daemons:
+        return [_from_config(row, token) for row in config.dashboard.daemons]
+    if isinstance(config, PageConfig):
+        raise ConfigError("dashboard.daemons: is empty: name a daemon, such as {name: here, http: http://...}")
+    return [_own(config, token)]
+
+
+def _from_argument(text: str) -> DaemonAddress:
+    name, equals, urls = text.partition("=")
+    if not equals or "://" in name:
+        name, urls = "", text
+    endpoint = http = None
+    for url in urls.split(","):
+        if url.startswith(("http://", "https://")):
+            http = _checked_http(url)
+        elif url.startswith(("tcp://", "ipc://")):
+            endpoint = url
+        else:
+            raise ConfigError(f"{text!r} is not the address of a daemon: {_EXAMPLE}")
+    host = urlsplit(http or endpoint or "").hostname or "daemon"
+    name = name or re.sub(r"[^A-Za-z0-9_.-]", "-", host)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise ConfigError(f"{text!r}: a name may hold letters, digits, '_', '.' and '-' only")
+    return DaemonAddress(name, endpoint, http)
+
+
+def _with_unique_names(found: Sequence[DaemonAddress]) -> list[DaemonAddress]:
+    names: dict[str, int] = {}
+    rows = []
+    for row in found:
+        names[row.name] = number = names.get(row.name, 0) + 1
+        rows.append(row if number == 1 else replace(row, name=f"{row.name}-{number}"))
+    return rows
+
+
+def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
+    http = _checked_http(row.http) if row.http else None
+    own = _token(row.name, row.token, row.token_file) or token
+    return DaemonAddress(row.name, row.endpoint, http, own, row.server_key, row.secret_key_file)
+
+
+def _own(config: Config, token: Secret | None) -> DaemonAddress:
+    """The daemon that runs with this configuration, on this machine."""
+    publisher, key = config.publisher, None
+    if publisher.curve:
+        if publisher.curve.clients:
+            raise ConfigError("publisher.curve.clients admits known keys only: give the page one in dashboard.daemons")
+        key = zmq.curve_public(secret_key(publisher.curve)).decode()
+    http = _own_http(config.http) if config.http.enabled else None
+    endpoint: str | None = re.sub(r"^tcp://(\*|0\.0\.0\.0)(?=:)", "tcp://127.0.0.1", publisher.endpoint)
+    if endpoint and endpoint.endswith((":*", ":0")):
+        endpoint = None
+    if endpoint is None and http is None:
+        raise ConfigError("publisher.endpoint has no fixed port: set one, or http.enabled, so that the page can ask")
+    return DaemonAddress("here", endpoint, http, token or _operator(config.http), key, is_here=True)
+
+
+def _own_http(http: HttpConfig) -> str:
+    host = _ANYWHERE.get(http.host, http.host)
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if http.tls_certificate else 'http'}://{shown}:{http.port}"
+
+
+def _operator(http: HttpConfig) -> Secret | None:
+    """A token of the daemon's own configuration: one that may change sources, or else one that may view."""
+    rows = [("operate", http.token, http.token_file), *((row.role, row.token, row.token_file) for row in http.tokens)]
+    for role in ("operate", "view"):
+        for row_role, token, file in rows:
+            if row_role == role and (token or file):
+                return _token("http", token, file)
+    return None
+
+
+def _token(name: str, token: Secret | None, file: Path | None) -> Secret | None:
+    if file is None:
+        return token
+    try:
+        return Secret(file.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the token of {name!r}: {file} cannot be read: {error}") from error
+
+
+def _checked_http(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        well_formed = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        well_formed = False
+    if (
+        not well_formed
+        or parts.scheme not in ("http", "https")
+        or parts.username
+        or parts.query
+        or parts.path.strip("/")
+    ):
+        raise ConfigError(f"{Secret(url) if '@' in url else url} is not the address of an HTTP API: {_EXAMPLE}")
+    return url.rstrip("/")
+
+
+def reachable(endpoint: str, http: str | None) -> str:
+    """An endpoint that a daemon told: its wildcard is the host under which its HTTP API was reached."""
+    host = urlsplit(http).hostname if http else None
+    return "".join(_replaced(endpoint, host or "127.0.0.1"))
+
+
+def _replaced(endpoint: str, host: str) -> Iterator[str]:
+    scheme, _, address = endpoint.partition("://")
+    found, colon, port = address.rpartition(":")
+    if scheme == "tcp" and found.strip("[]") in _ANYWHERE:
+        found = f"[{host}]" if ":" in host else host
+    yield from (scheme, "://", found, colon, port)

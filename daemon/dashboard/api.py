@@ -1,0 +1,108 @@
+"""Requests to a daemon's HTTP API. They block: the page's server makes them in threads."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from daemon.dashboard.addresses import DaemonAddress
+from daemon.errors import LookoutError
+
+_MAX_ANSWER = 32 << 20
+_TIMEOUT_S = 10.0
+CHANGE_TIMEOUT_S = 65.0  # the daemon itself gives up after a minute
+
+
+class AwayError(LookoutError):
+    """The daemon does not answer, or has no HTTP API."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of a daemon.
+
+    Attributes:
+        headers: names in lower case.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> str:
+        """The reason of a refusal."""
+        try:
+            return msgspec.json.decode(self.body, type=_Refusal).error
+        except msgspec.MsgspecError:
+            return f"the daemon answers {self.status}"
+
+
+class _Refusal(msgspec.Struct):
+    error: str
+
+
+class DaemonApi:
+    """The HTTP API of one daemon; any thread may use it. Each request has a connection of its own."""
+
+    def __init__(self, address: DaemonAddress) -> None:
+        self._address = address
+        self._tls: ssl.SSLContext | None = None
+        if address.http and address.http.startswith("https:"):
+            # The certificate of this machine names the machine, not localhost.
+            self._tls = ssl._create_unverified_context() if address.is_here else ssl.create_default_context()  # noqa: S323
+
+    @property
+    def exists(self) -> bool:
+        """Whether the daemon has one that this page may use."""
+        return self._address.http is not None and self._address.token is not None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_s: float = _TIMEOUT_S,
+    ) -> Answer:
+        """The answer, whatever its status.
+
+        Args:
+            path: below the API's root; its parts are quoted here.
+
+        Raises:
+            AwayError: there is none.
+        """
+        address = self._address
+        if address.http is None:
+            raise AwayError(f"the page does not know the HTTP API of {address.name}: give its http:// address as well")
+        if address.token is None:
+            raise AwayError(f"the page has no token for the HTTP API of {address.name}: set LOOKOUT_TOKEN")
+        headers = {"Authorization": f"Bearer {address.token.reveal()}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        target = f"/api/v1/{quote(path)}" + (f"?{urlencode(query)}" if query else "")
+        connection = self._connection(timeout_s)
+        try:
+            connection.request(method, target, body, headers)
+            answer = connection.getresponse()
+            content = answer.read(_MAX_ANSWER)
+            return Answer(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise AwayError(f"the HTTP API of {address.name} does not answer: {reason}") from error
+        finally:
+            connection.close()
+
+    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        parts = urlsplit(self._address.http or "")
+        host = parts.hostname or ""
+        if self._tls:
+            return http.client.HTTPSConnection(host, parts.port, timeout=timeout_s, context=self._tls)
+        return http.client.HTTPConnection(host, parts.port, timeout=timeout_s)

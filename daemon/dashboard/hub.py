@@ -1,0 +1,287 @@
+"""Messages of all daemons to all viewers, and what is remembered of them. The event loop's thread alone uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from anyio import CapacityLimiter, to_thread
+
+from daemon.clock import Clock
+from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.api import AwayError
+from daemon.dashboard.history import Tracks
+from daemon.dashboard.link import Arrived, Link, LinkState
+from daemon.dashboard.viewers import Viewer, Wishes
+from daemon.dashboard.watched import Facts, Row, WatchedDaemon
+from daemon.messages import Counts, Detections, Event, Message, Metrics, Packets, Status, decode, topic
+
+log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+_rows = msgspec.json.Decoder(list[Row]).decode
+_facts = msgspec.json.Decoder(Facts).decode
+_REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
+_ANYWAY_S = 15.0  # asked this often while somebody looks
+_MAX_SOURCES = 4096  # of a daemon
+_KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
+
+
+class Hub:
+    """All daemons and all viewers.
+
+    Attributes:
+        daemons: by name.
+        loop: None before `start`.
+        on_packets: called when a daemon says where its packets are.
+        on_change: called with a daemon, and a source or None for all, whose state has changed.
+    """
+
+    def __init__(self, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
+        self._clock = clock
+        self.daemons = {row.name: WatchedDaemon(row, clock.utc_ns() / 1e9) for row in addresses}
+        self._links: dict[str, Link] = {}
+        self._viewers: dict[Viewer, None] = {}
+        self._asking = CapacityLimiter(4)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.on_packets: Callable[[str, Packets], None] = lambda _, __: None
+        self.on_change: Callable[[str, str | None], None] = lambda _, __: None
+        self._watched: dict[str, frozenset[str]] = {}  # sources by daemon
+        self._busy: set[str] = set()  # daemons whose last batch is being worked on
+        self._refreshing: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """In the event loop: connect to all daemons."""
+        self.loop = asyncio.get_running_loop()
+        for name, daemon in self.daemons.items():
+            link = Link(daemon.address, self._clock, partial(self._deliver, name), partial(self._tell_state, name))
+            self._links[name] = link
+            link.start()
+        self._refreshing = asyncio.ensure_future(self._refresh())
+
+    def close(self) -> None:
+        """From any thread, after the event loop has ended or while it runs."""
+        for link in self._links.values():
+            link.close()
+
+    # --- viewers ---------------------------------------------------------------------------------------------------
+
+    @property
+    def viewers(self) -> int:
+        return len(self._viewers)
+
+    def join(self, viewer: Viewer) -> None:
+        """Add a viewer, and tell it the state of everything."""
+        self._viewers[viewer] = None
+        for daemon in self.daemons.values():
+            viewer.put(_told("daemon", daemon.name, daemon.entry()))
+            daemon.stale = True
+        self._want()
+
+    def wish(self, viewer: Viewer, wishes: Wishes) -> None:
+        viewer.wish(wishes)
+        if wishes.metrics:
+            for daemon in self.daemons.values():
+                if daemon.figures.last:
+                    viewer.put(_told("metrics", daemon.name, daemon.figures.last))
+        self._want()
+
+    def leave(self, viewer: Viewer) -> None:
+        self._viewers.pop(viewer, None)
+        self._want()
+
+    def keep_tracks(self, daemon: WatchedDaemon, source: str) -> Tracks:
+        """The tracks of a source; they are kept from now on while somebody looks."""
+        if source not in daemon.tracks:
+            daemon.tracks[source] = Tracks()
+            self._want()
+        return daemon.tracks[source]
+
+    def watch(self, daemon: str, sources: Iterable[str]) -> None:
+        """Ask a daemon where the packets of these sources are, and no others."""
+        self._watched[daemon] = frozenset(sources)
+        self._want()
+
+    def endpoint_of(self, daemon: str) -> str | None:
+        """Where the messages of a daemon come from; None if unknown."""
+        return self._links[daemon].endpoint if daemon in self._links else None
+
+    def _want(self) -> None:
+        """Tell the daemons' threads whose detections are wanted: of no source while nobody looks."""
+        wanted: dict[str, set[str]] = {name: set() for name in self.daemons}
+        for viewer in self._viewers:
+            for name, source in viewer.sources:
+                if name in wanted:
+                    wanted[name].add(source)
+        for name, daemon in self.daemons.items():
+            if self._viewers:
+                wanted[name] |= daemon.tracked | daemon.tracks.keys()
+            if link := self._links.get(name):
+                topics = {topic("detections", source) for source in [*wanted[name]][:_MAX_SOURCES]}
+                link.want(topics | {topic("packets", source) for source in self._watched.get(name, ())})
+
+    def _tell(self, viewers: Iterable[Viewer], message: bytes) -> None:
+        for viewer in viewers:
+            viewer.put(message)
+
+    # --- from the daemons' threads ---------------------------------------------------------------------------------
+
+    def _deliver(self, name: str, batch: Sequence[Arrived]) -> bool:
+        """Called by a daemon's thread."""
+        if name in self._busy or self.loop is None:
+            return False
+        self._busy.add(name)
+        with suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(self._on_batch, name, batch)
+        return True
+
+    def _tell_state(self, name: str, state: LinkState, reason: str | None) -> None:
+        """Called by a daemon's thread."""
+        if self.loop is not None:
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._on_state, name, state, reason)
+
+    def _on_state(self, name: str, state: LinkState, reason: str | None) -> None:
+        daemon = self.daemons[name]
+        if state != daemon.state:
+            daemon.since_s = self._clock.utc_ns() / 1e9
+            level = log.warning if state == "away" else log.info
+            level(f"daemon {state}", daemon=name, **({"reason": reason} if reason else {}))
+        daemon.state, daemon.reason = state, reason
+        daemon.stale = daemon.stale or state == "up"
+        self._tell(self._viewers, _told("daemon", name, daemon.entry()))
+        self.on_change(name, None)
+
+    def _on_batch(self, name: str, batch: Sequence[Arrived]) -> None:
+        try:
+            for arrived in batch:
+                self._on_message(self.daemons[name], arrived)
+        finally:
+            self._busy.discard(name)
+
+    def _on_message(self, daemon: WatchedDaemon, arrived: Arrived) -> None:
+        try:
+            if arrived.topic.startswith(b"detections/"):
+                self._on_detections(daemon, arrived)
+                return
+            message = decode(*arrived)
+        except ValueError as error:
+            log.warning("a message is not understood", daemon=daemon.name, reason=str(error)[:200])
+            return
+        if daemon.note_instance(message.instance):
+            self._tell(self._viewers, _told("daemon", daemon.name, daemon.entry()))
+        if isinstance(message, Packets):
+            self.on_packets(daemon.name, message)
+            return
+        self._remember(daemon, message)
+        if isinstance(message, Status):
+            self.on_change(daemon.name, message.source)
+        told = _told(_KINDS[type(message)], daemon.name, message)
+        if isinstance(message, Metrics):
+            self._tell((viewer for viewer in self._viewers if viewer.wishes.metrics), told)
+            self._tell_drops(daemon)
+        elif isinstance(message, Event):
+            self._tell((viewer for viewer in self._viewers if viewer.wishes.events), told)
+        else:
+            self._tell(self._viewers, told)
+
+    def _on_detections(self, daemon: WatchedDaemon, arrived: Arrived) -> None:
+        source = arrived.topic.split(b"/")[1].decode()
+        payload = arrived.payload
+        tracks = daemon.tracks.get(source)
+        if tracks is None and source in daemon.tracked:
+            tracks = daemon.tracks[source] = Tracks()
+        if tracks is not None or payload[:1] != b"{":
+            message = decode(*arrived)
+            if isinstance(message, Detections) and tracks is not None:
+                tracks.add(message)
+            payload = payload if payload[:1] == b"{" else _encode(message)
+        key = (daemon.name, source)
+        watching = [viewer for viewer in self._viewers if key in viewer.sources]
+        if watching:
+            self._tell(watching, b'{"kind":"detections","daemon":"%b","message":%b}' % (daemon.name.encode(), payload))
+
+    def _remember(self, daemon: WatchedDaemon, message: Message) -> None:
+        if isinstance(message, Status):
+            daemon.note_status(message)
+        elif isinstance(message, Metrics):
+            daemon.note_metrics(message)
+        elif isinstance(message, Counts):
+            daemon.counts[message.source] = message
+        elif isinstance(message, Event):
+            daemon.events.append(message)
+
+    def _tell_drops(self, daemon: WatchedDaemon) -> None:
+        """After each report: rates of each source, and why frames were dropped."""
+        last = daemon.figures.last
+        if last is None or not self._viewers:
+            return
+        for source, row in last.sources.items():
+            self._tell(
+                self._viewers,
+                _encode(
+                    {
+                        "kind": "drops",
+                        "daemon": daemon.name,
+                        "source": source,
+                        "per_minute": daemon.figures.drops_per_minute(source),
+                        "captured_fps": row.captured_fps,
+                        "analysed_fps": row.published_fps,
+                    }
+                ),
+            )
+
+    # --- what the daemons' HTTP APIs tell --------------------------------------------------------------------------
+
+    async def _refresh(self) -> None:
+        """Ask for the sources of daemons where they may have changed."""
+        asked_s = dict.fromkeys(self.daemons, 0.0)
+        while True:
+            await asyncio.sleep(_REFRESH_S)
+            now = self._clock.monotonic_ns() / 1e9
+            due = [
+                daemon
+                for daemon in self.daemons.values()
+                if daemon.api.exists
+                and daemon.state == "up"
+                and (daemon.stale or (self._viewers and now - asked_s[daemon.name] > _ANYWAY_S))
+            ]
+            for daemon in due:
+                asked_s[daemon.name] = now
+            await asyncio.gather(*(self.refresh(daemon) for daemon in due))
+
+    async def refresh(self, daemon: WatchedDaemon) -> None:
+        """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
+        daemon.stale = False
+        try:
+            facts = await self.ask(daemon, "daemon")
+            rows = await self.ask(daemon, "sources")
+            if facts.status == 200:
+                daemon.facts = _facts(facts.body)
+            if rows.status == 200:
+                daemon.note_rows(_rows(rows.body))
+            problem = None if rows.status == 200 else f"its HTTP API refuses: {rows.error}"
+        except (AwayError, msgspec.MsgspecError) as error:
+            problem = str(error)[:200]
+        if problem != daemon.api_problem:
+            daemon.api_problem = problem
+            self._tell(self._viewers, _told("daemon", daemon.name, daemon.entry()))
+        if problem:
+            return
+        self._want()
+        self.on_change(daemon.name, None)
+        self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
+
+    async def ask(self, daemon: WatchedDaemon, path: str) -> Any:
+        """GET from a daemon. Raises AwayError."""
+        return await to_thread.run_sync(partial(daemon.api.request, "GET", path), limiter=self._asking)
+
+
+def _told(kind: str, daemon: str, message: object) -> bytes:
+    if isinstance(message, dict):
+        return _encode({"kind": kind, **message})
+    return _encode({"kind": kind, "daemon": daemon, "message": message})

@@ -1,0 +1,240 @@
+"""The connection to one daemon: a thread that receives its messages, and hands them to the page's event loop."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+import msgspec
+import structlog
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from daemon.client import use_curve
+from daemon.clock import Clock
+from daemon.dashboard.addresses import DaemonAddress, reachable
+from daemon.dashboard.api import AwayError, DaemonApi
+from daemon.errors import ConfigError
+from daemon.messages import topic
+from daemon.system.stop import Stop
+
+log = structlog.get_logger(__name__)
+LinkState = Literal["connecting", "up", "away"]
+_GATHER_S = 0.01  # messages are gathered this long, so that the event loop wakes less often
+_IDLE_MS = 1000
+_MAX_BATCH = 1000  # messages
+_ASK_S = 2.0  # between two questions for the endpoint
+_SILENT_NS = 90_000_000_000  # the daemon's own figures come once a minute at least
+_HIGH_WATER = 2000
+_KINDS = ("status", "events", "counts", "metrics")
+_EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+
+class Arrived(NamedTuple):
+    """A message, as it came: topic and payload."""
+
+    topic: bytes
+    payload: bytes
+
+
+class Told(msgspec.Struct):
+    """What `GET /api/v1/daemon` tells that is used here."""
+
+    endpoint: str
+    version: str = ""
+
+
+class Link(threading.Thread):
+    """Receives from one daemon until `close`, and connects again whenever it comes back.
+
+    Args:
+        deliver: called with a batch of messages; False if the last batch is still being worked on.
+        on_state: called when the connection changes, with the reason.
+
+    Attributes:
+        endpoint: of the daemon's messages; None if unknown.
+    """
+
+    def __init__(
+        self,
+        address: DaemonAddress,
+        clock: Clock,
+        deliver: Callable[[Sequence[Arrived]], bool],
+        on_state: Callable[[LinkState, str | None], None],
+    ) -> None:
+        super().__init__(name=f"link-{address.name}", daemon=True)
+        self._address, self._clock = address, clock
+        self._deliver, self._on_state = deliver, on_state
+        self._api = DaemonApi(address)
+        self._context = zmq.Context()
+        self._stop = Stop()
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._waker, False)
+        self._wanted: frozenset[bytes] = frozenset()  # topics beside the usual; set by any thread
+        self._subscribed: frozenset[bytes] = frozenset()
+        self.endpoint = address.endpoint
+        self._heard_ns = 0
+        self._state: LinkState = "connecting"
+        self._batch: list[Arrived] = []  # not delivered yet
+
+    def want(self, topics: Iterable[bytes]) -> None:
+        """Receive these topics beside the usual ones, and no others; any thread may call it."""
+        self._wanted = frozenset(topics)
+        self._ring()
+
+    def close(self) -> None:
+        """End the thread; the context ends with it."""
+        self._stop.set()
+        self._ring()
+        if self.ident is not None:
+            self.join(2.0)
+        else:
+            self._release()
+
+    def run(self) -> None:
+        try:
+            while not self._stop.is_set:
+                endpoint = self._find_endpoint()
+                if endpoint is not None:
+                    self._serve(endpoint)
+        except Exception as error:
+            log.exception("the connection to a daemon failed", daemon=self._address.name)
+            self._change("away", f"{type(error).__name__}: {error}")
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._context.destroy(linger=0)
+        for fd in (self._wake, self._waker):
+            with suppress(OSError):
+                os.close(fd)
+
+    def _ring(self) -> None:
+        with suppress(OSError):  # full: the thread will wake; closed: it has ended
+            os.write(self._waker, b".")
+
+    def _change(self, state: LinkState, reason: str | None) -> None:
+        if (state, reason) != (self._state, None) or state == "up":
+            self._state = state
+            self._on_state(state, reason)
+
+    def _find_endpoint(self) -> str | None:
+        """Where the daemon publishes; None if it does not tell now."""
+        if self._address.endpoint is not None:
+            return self._address.endpoint
+        try:
+            return self._ask()
+        except AwayError as error:
+            self._change("away", str(error))
+            self._clock.wait(self._stop, _ASK_S)
+            return None
+
+    def _ask(self) -> str:
+        answer = self._api.request("GET", "daemon")
+        if answer.status != 200:
+            raise AwayError(f"its HTTP API refuses: {answer.error}")
+        try:
+            told = msgspec.json.decode(answer.body, type=Told).endpoint
+        except msgspec.MsgspecError as error:
+            raise AwayError("its HTTP API does not answer as Lookout does") from error
+        return reachable(told, self._address.http)
+
+    def _serve(self, endpoint: str) -> None:
+        """Receive from one endpoint; returns when the daemon publishes elsewhere, and at the end."""
+        self.endpoint = endpoint
+        socket, monitor = self._connect(endpoint)
+        poller = zmq.Poller()
+        for each in (socket, monitor, self._wake):
+            poller.register(each, zmq.POLLIN)
+        self._subscribed = frozenset()
+        self._heard_ns = self._clock.monotonic_ns()
+        away_ns: int | None = None
+        while not self._stop.is_set:
+            came = dict(poller.poll(10 if self._batch else _IDLE_MS))
+            if self._wake in came:
+                with suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+            self._subscribe(socket)
+            if monitor in came:
+                away_ns = self._note(monitor, away_ns)
+            if socket in came or self._batch:
+                self._clock.wait(self._stop, _GATHER_S)
+                self._receive(socket)
+            now = self._clock.monotonic_ns()
+            if self._state == "up" and now - self._heard_ns > _SILENT_NS:
+                self._change("away", f"it is connected, and has sent nothing for {_SILENT_NS // 1_000_000_000} s")
+            if away_ns and self._address.http and self._address.endpoint is None and now - away_ns > _ASK_S * 1e9:
+                away_ns = now
+                if self._has_moved(endpoint):
+                    break
+        socket.close(linger=0)
+        monitor.close(linger=0)
+
+    def _has_moved(self, endpoint: str) -> bool:
+        try:
+            return self._ask() != endpoint
+        except AwayError:
+            return False
+
+    def _connect(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+        socket = self._context.socket(zmq.SUB)
+        socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
+        use_curve(socket, self._address.server_key, self._address.secret_key)
+        for kind in _KINDS:
+            socket.setsockopt(zmq.SUBSCRIBE, topic(kind))
+        name = f"inproc://link-{id(socket)}"
+        socket.monitor(name, _EVENTS)
+        monitor = self._context.socket(zmq.PAIR)
+        monitor.connect(name)
+        try:
+            socket.connect(endpoint)
+        except zmq.ZMQError as error:
+            raise ConfigError(f"cannot subscribe to {endpoint}: {error.strerror}") from error
+        return socket, monitor
+
+    def _note(self, monitor: zmq.Socket[bytes], away_ns: int | None) -> int | None:
+        """Read the monitor; returns since when the daemon is away, None if it is not."""
+        while True:
+            try:
+                event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))["event"]
+            except zmq.Again:
+                return away_ns
+            if event == zmq.EVENT_DISCONNECTED:
+                away_ns = self._clock.monotonic_ns()
+                self._change("away", "the connection broke: it has ended, or the network has")
+            else:
+                away_ns, self._heard_ns = None, self._clock.monotonic_ns()
+                self._change("up", None)
+
+    def _subscribe(self, socket: zmq.Socket[bytes]) -> None:
+        wanted = self._wanted
+        if wanted is self._subscribed:
+            return
+        for name in wanted - self._subscribed:
+            socket.setsockopt(zmq.SUBSCRIBE, name)
+        for name in self._subscribed - wanted:
+            socket.setsockopt(zmq.UNSUBSCRIBE, name)
+        self._subscribed = wanted
+
+    def _receive(self, socket: zmq.Socket[bytes]) -> None:
+        """Take what has come. While the page is busy messages wait in ZeroMQ, which drops those beyond a number."""
+        batch = self._batch
+        while len(batch) < _MAX_BATCH:
+            try:
+                frames = socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            if len(frames) == 2:
+                batch.append(Arrived(*frames))
+        if batch:
+            self._heard_ns = self._clock.monotonic_ns()
+            if self._state == "away":
+                self._change("up", None)
+            if self._deliver(batch):
+                self._batch = []

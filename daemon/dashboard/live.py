@@ -1,0 +1,311 @@
+"""Live video: one muxer for each watched source, and any number of viewers. The event loop's thread alone uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+import msgspec
+import structlog
+
+from daemon.clock import Clock
+from daemon.dashboard.addresses import reachable
+from daemon.dashboard.hub import Hub
+from daemon.dashboard.muxer import Fragment, Init, Lost, Output, Unplayable
+from daemon.dashboard.packet_link import Made, PacketLink
+from daemon.messages import Packets
+
+log = structlog.get_logger(__name__)
+MAX_SOURCES = 64  # watched at once
+_MAX_SEAT = 4 << 20  # bytes that wait for one viewer
+_MAX_GOP = 8 << 20  # bytes since the last key picture, so that the next viewer need not wait for one
+_JOINED = 256 << 10  # bytes of pictures that go together
+_LINGER_S = 5.0  # after the last viewer
+_encode = msgspec.json.Encoder().encode
+Key = tuple[str, str]
+
+
+class Seat:
+    """One viewer of one source: a bounded queue. A viewer that does not keep up goes on at the next key picture."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self._queue: deque[bytes | str] = deque()
+        self._bytes = 0
+        self._skipped = 0
+        self._needs_key = True
+        self._said = ""
+        self._filled = asyncio.Event()
+
+    def tell(self, **message: object) -> None:
+        """Queue a message, unless it is what was queued last."""
+        text = _encode(message).decode()
+        if text != self._said:
+            self._said = text
+            self._queue.append(text)
+            self._filled.set()
+
+    def begin(self, init: Init) -> None:
+        """What waits is of another stream."""
+        self._drop_pictures()
+        self._needs_key = True
+        self.tell(
+            kind="init",
+            mime=init.mime,
+            session=init.session,
+            base_pts=init.base_pts,
+            width=init.width,
+            height=init.height,
+            turns=init.turns,
+        )
+        self._queue.append(init.segment)
+
+    def show(self, fragment: Fragment) -> None:
+        if self._needs_key and not fragment.key:
+            self._skipped += 1
+            return
+        if self._skipped:
+            self.tell(kind="skipped", frames=self._skipped)
+        self._needs_key, self._skipped, self._said = False, 0, ""
+        self._queue.append(fragment.data)
+        self._bytes += len(fragment.data)
+        self._filled.set()
+        if self._bytes > _MAX_SEAT:
+            self._skipped = self._drop_pictures()
+            self._needs_key = True
+
+    def lose(self, packets: int) -> None:
+        """Packets were lost before they came here."""
+        self._skipped += packets
+
+    async def next(self) -> bytes | str:
+        while not self._queue:
+            self._filled.clear()
+            await self._filled.wait()
+        first = self._queue.popleft()
+        if isinstance(first, str):
+            return first
+        parts, size = [first], len(first)
+        while self._queue and isinstance(self._queue[0], bytes) and size < _JOINED:
+            part = self._queue.popleft()
+            assert isinstance(part, bytes)  # noqa: S101 - just seen
+            parts.append(part)
+            size += len(part)
+        self._bytes = max(0, self._bytes - size)
+        return b"".join(parts)
+
+    def _drop_pictures(self) -> int:
+        """Forget all pictures that wait, and the beginnings of streams before the last; returns their number."""
+        before = len(self._queue)
+        last = max((at for at, row in enumerate(self._queue) if isinstance(row, str) and '"init"' in row), default=None)
+        kept: list[bytes | str] = [row for row in self._queue if isinstance(row, str) and '"init"' not in row]
+        if last is not None:
+            kept += [self._queue[last], self._queue[last + 1]]
+        self._queue, self._bytes = deque(kept), 0
+        return before - len(kept)
+
+
+class _Stream:
+    """A watched source.
+
+    Attributes:
+        problem: why it is shown as stills; None if it is not.
+        ending: takes it away after the last viewer has gone.
+    """
+
+    def __init__(self) -> None:
+        self.seats: dict[Seat, None] = {}
+        self.init: Init | None = None
+        self.gop: list[Fragment] = []
+        self._gop_bytes = 0
+        self.key_interval_s: float | None = None
+        self.problem: str | None = None
+        self.ending: asyncio.TimerHandle | None = None
+
+    def put(self, output: Output) -> None:
+        if isinstance(output, Fragment):
+            self._keep(output)
+            for seat in self.seats:
+                seat.show(output)
+        elif isinstance(output, Init):
+            self.init, self.problem = output, None
+            self.gop.clear()
+            for seat in self.seats:
+                seat.begin(output)
+        elif isinstance(output, Lost):
+            self.gop.clear()
+            for seat in self.seats:
+                seat.lose(output.packets)
+        else:
+            self.fail(output)
+
+    def fail(self, problem: Unplayable) -> None:
+        self.problem = problem.reason
+        self.forget()
+        for seat in self.seats:
+            seat.tell(kind="jpeg", reason=problem.reason)
+
+    def forget(self) -> None:
+        """The stream has ended; another will begin."""
+        self.init = None
+        self.gop.clear()
+
+    def catch_up(self, seat: Seat) -> None:
+        """Give a new viewer what there is since the last key picture."""
+        if self.init:
+            seat.begin(self.init)
+            for fragment in self.gop:
+                seat.show(fragment)
+
+    def _keep(self, fragment: Fragment) -> None:
+        if fragment.key:
+            self.gop, self._gop_bytes = [], 0
+        elif not self.gop:
+            return
+        self.gop.append(fragment)
+        self._gop_bytes += len(fragment.data)
+        if self._gop_bytes > _MAX_GOP:
+            self.gop = []
+
+
+class Live:
+    """All watched sources."""
+
+    def __init__(self, hub: Hub, clock: Clock) -> None:
+        self._hub, self._clock = hub, clock
+        self._streams: dict[Key, _Stream] = {}
+        self._links: dict[str, PacketLink] = {}
+        self._endpoints: dict[str, str | None] = {}
+        self._busy: set[str] = set()
+        hub.on_packets, hub.on_change = self._on_packets, self._on_change
+
+    def join(self, daemon: str, source: str) -> Seat:
+        """A seat for one more viewer."""
+        key = (daemon, source)
+        seat, row = Seat(key), self._row(key)
+        if row is None:
+            seat.tell(kind="ended", reason="there is no such source")
+            return seat
+        if row["state"] == "up" and row["live"] != "mse":
+            seat.tell(kind="jpeg", reason=f"{_named(row['type'])} gives no packets of H.264 or HEVC")
+            return seat
+        if key not in self._streams and len(self._streams) >= MAX_SOURCES:
+            seat.tell(kind="jpeg", reason=f"{MAX_SOURCES} sources are watched already")
+            return seat
+        stream = self._streams.setdefault(key, _Stream())
+        if stream.ending:
+            stream.ending.cancel()
+            stream.ending = None
+        stream.seats[seat] = None
+        if stream.problem:
+            seat.tell(kind="jpeg", reason=stream.problem)
+        else:
+            self._tell_waiting(seat, stream)
+            stream.catch_up(seat)
+        self._want(daemon)
+        return seat
+
+    def leave(self, seat: Seat) -> None:
+        stream = self._streams.get(seat.key)
+        if stream is None or seat not in stream.seats:
+            return
+        del stream.seats[seat]
+        if not stream.seats and stream.ending is None:
+            stream.ending = asyncio.get_running_loop().call_later(_LINGER_S, self._end, seat.key)
+
+    def close(self) -> None:
+        """After the event loop has ended."""
+        for link in self._links.values():
+            link.close()
+
+    def _end(self, key: Key) -> None:
+        stream = self._streams.get(key)
+        if stream is not None and not stream.seats:
+            del self._streams[key]
+            self._want(key[0])
+
+    def _row(self, key: Key) -> dict[str, object] | None:
+        daemon = self._hub.daemons.get(key[0])
+        return daemon.source(key[1]) if daemon else None
+
+    def _tell_waiting(self, seat: Seat, stream: _Stream) -> None:
+        row, every = self._row(seat.key), stream.key_interval_s
+        state = row["state"] if row else "away"
+        if row and state != "up":
+            why = f": {row['reason']}" if row["reason"] else ""
+            seat.tell(kind="waiting", reason=f"the source, which is {state}{why}", interval_s=None)
+            return
+        rate = "" if every is None else f"; this camera sends one every {every:.1f} s"
+        seat.tell(kind="waiting", reason=f"a key picture{rate}", interval_s=every)
+
+    # --- which packets are wanted ----------------------------------------------------------------------------------
+
+    def _want(self, daemon: str) -> None:
+        """Ask the daemon where its packets are, and subscribe there to those of watched sources."""
+        sources = [source for name, source in self._streams if name == daemon]
+        self._hub.watch(daemon, sources)
+        link = self._links.get(daemon)
+        if link is None and not sources:
+            return
+        if link is None:
+            link = PacketLink(self._hub.daemons[daemon].address, self._clock, partial(self._deliver, daemon))
+            self._links[daemon] = link
+            link.start()
+        link.want(self._endpoints.get(daemon), sources)
+
+    def _on_packets(self, daemon: str, message: Packets) -> None:
+        """The daemon says where the packets of a source are."""
+        if message.endpoint is None:
+            if stream := self._streams.get((daemon, message.source)):
+                stream.fail(Unplayable(message.reason or "the daemon publishes no packets"))
+            return
+        known = self._hub.endpoint_of(daemon)
+        self._endpoints[daemon] = reachable(message.endpoint, known)
+        self._want(daemon)
+
+    def _on_change(self, daemon: str, source: str | None) -> None:
+        """A source, or a daemon if `source` is None, has another state."""
+        for key, stream in [*self._streams.items()]:
+            if key[0] != daemon or source not in (None, key[1]):
+                continue
+            row = self._row(key)
+            if row is None or row["state"] == "disabled":
+                for seat in stream.seats:
+                    seat.tell(kind="ended", reason="the source was removed" if row is None else "it is disabled")
+                stream.forget()
+            elif row["state"] != "up":
+                stream.forget()
+                for seat in stream.seats:
+                    self._tell_waiting(seat, stream)
+            elif row["live"] != "mse" and stream.problem is None:
+                stream.fail(Unplayable(f"{_named(row['type'])} gives no packets of H.264 or HEVC"))
+
+    # --- what comes ------------------------------------------------------------------------------------------------
+
+    def _deliver(self, daemon: str, made: Sequence[Made]) -> bool:
+        """Called by the thread of a daemon's packets."""
+        if daemon in self._busy or self._hub.loop is None:
+            return False
+        self._busy.add(daemon)
+        with suppress(RuntimeError):  # the loop has ended
+            self._hub.loop.call_soon_threadsafe(self._on_made, daemon, made)
+        return True
+
+    def _on_made(self, daemon: str, made: Sequence[Made]) -> None:
+        try:
+            for source, outputs, every in made:
+                stream = self._streams.get((daemon, source))
+                if stream is not None:
+                    stream.key_interval_s = every
+                    for output in outputs:
+                        stream.put(output)
+        finally:
+            self._busy.discard(daemon)
+
+
+def _named(kind: object) -> str:
+    names = {"camera": "a camera of this machine", "synthetic": "a drawn source"}
+    return names.get(str(kind), "this source")

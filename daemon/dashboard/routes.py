@@ -1,0 +1,280 @@
+"""The page's own API: what docs/dashboard.md describes. Reads come from the hub; changes go to the daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+import structlog
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from daemon import __version__
+from daemon.clock import Clock
+from daemon.config import DashboardConfig, Role
+from daemon.dashboard.api import CHANGE_TIMEOUT_S, Answer, AwayError
+from daemon.dashboard.event_list import EventList, event_row, query_of
+from daemon.dashboard.guard import Guard, cookie_of, person_of
+from daemon.dashboard.hub import Hub
+from daemon.dashboard.live import Live
+from daemon.dashboard.sessions import MAX_AGE_S, Sessions
+from daemon.dashboard.sockets import Sockets
+from daemon.dashboard.static_files import StaticFiles
+from daemon.dashboard.stills import Stills
+from daemon.dashboard.watched import WatchedDaemon
+from daemon.http.access import check_body, peer_of
+from daemon.http.bodies import read_body
+from daemon.http.framing import Framing
+
+log = structlog.get_logger(__name__)
+_TRUE = ("1", "true", "yes")
+_PAGES = ("/", "/login", "/events", "/health", "/sources", "/camera/{d}/{s}", "/rules/{d}/{s}")
+_MAX_MINUTE_S = 60.0
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class PageRoutes:
+    """All routes of the page."""
+
+    def __init__(self, config: DashboardConfig, hub: Hub, live: Live, sessions: Sessions, clock: Clock) -> None:
+        self._config, self._hub, self._sessions = config, hub, sessions
+        self._cookie = f"lookout_{config.port}"  # cookies do not know ports
+        self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
+        self._changing, self._fetching = CapacityLimiter(2), CapacityLimiter(4)
+        self._sockets = Sockets(config.max_viewers, hub, live)
+
+    def starlette(self) -> Starlette:
+        view, operate = partial(self._guarded, "view"), partial(self._guarded, "operate")
+        routes = [
+            *(Route(path, self._index, methods=["GET"]) for path in _PAGES),
+            Route("/static/{name:path}", self._static, methods=["GET"]),
+            Route("/api/session", self._session, methods=["GET"]),
+            Route("/api/login", self._login, methods=["POST"]),
+            Route("/api/logout", self._logout, methods=["POST"]),
+            Route("/api/daemons", view(self._daemons), methods=["GET"]),
+            Route("/api/sources", view(self._list_sources), methods=["GET"]),
+            Route("/api/still/{d}/{s}", view(self._still), methods=["GET"]),
+            Route("/api/events", view(self._list_events), methods=["GET"]),
+            Route("/api/events/{d}/{id}", view(self._one_event), methods=["GET"]),
+            Route("/api/events/{d}/{id}/snapshot", view(self._event_snapshot), methods=["GET"]),
+            Route("/api/sources/{d}", operate(self._add), methods=["POST"]),
+            Route("/api/sources/{d}/{s}", operate(self._change), methods=["PATCH"]),
+            Route("/api/sources/{d}/{s}", operate(self._remove), methods=["DELETE"]),
+            Route("/api/sources/{d}/{s}/config", view(self._source_config), methods=["GET"]),
+            Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
+            Route("/api/health/{d}", view(self._health), methods=["GET"]),
+            WebSocketRoute("/api/feed", self._feed),
+            WebSocketRoute("/api/live/{d}/{s}", self._live),
+        ]
+        guard = Middleware(Guard, config=self._config, sessions=self._sessions, cookie=self._cookie)
+        handlers: dict[Any, Any] = {HTTPException: _failed, AwayError: _away}
+        return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Framing), guard])
+
+    # --- the page, and who looks at it -----------------------------------------------------------------------------
+
+    async def _index(self, request: Request) -> Response:
+        return self._files.answer(request, "index.html")
+
+    async def _static(self, request: Request) -> Response:
+        return self._files.answer(request, request.path_params["name"])
+
+    async def _session(self, request: Request) -> Response:
+        person = person_of(request)
+        role = person.role if person else "none"
+        return _json({"role": role, "login": self._sessions.needs_login, "version": __version__})
+
+    async def _login(self, request: Request) -> Response:
+        check_body(request)
+        peer = peer_of(request)
+        if wait := self._sessions.wait_s(peer):
+            raise HTTPException(429, "too many attempts", {"Retry-After": str(int(wait) + 1)})
+        cookie = self._sessions.login(_decoded(await read_body(request), _Login).token, peer)
+        if cookie is None:
+            raise HTTPException(401, "the token is wrong")
+        answer = Response(status_code=204)
+        self._set_cookie(answer, cookie, MAX_AGE_S)
+        return answer
+
+    async def _logout(self, request: Request) -> Response:
+        self._sessions.logout(cookie_of(request.headers, self._cookie) or "")
+        answer = Response(status_code=204)
+        self._set_cookie(answer, "", 0)
+        return answer
+
+    def _set_cookie(self, answer: Response, value: str, age_s: int) -> None:
+        secure = self._config.tls_certificate is not None
+        answer.set_cookie(self._cookie, value, max_age=age_s, httponly=True, samesite="strict", secure=secure, path="/")
+
+    # --- what is seen ----------------------------------------------------------------------------------------------
+
+    async def _daemons(self, _: Request) -> Response:
+        return _json([daemon.entry() for daemon in self._hub.daemons.values()])
+
+    async def _list_sources(self, _: Request) -> Response:
+        return _json([daemon.source(id) for daemon in self._hub.daemons.values() for id in daemon.sources])
+
+    async def _still(self, request: Request) -> Response:
+        daemon, source = self._daemon_of(request), request.path_params["s"]
+        still = await self._stills.get(daemon, source)
+        if still.status != 200:
+            raise HTTPException(still.status, still.reason, {"Retry-After": "2"})
+        tag = f'"{still.captured_at}-{still.seq}"'
+        headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+        headers |= {"X-Seq": still.seq, "X-Pts": still.pts, "X-Captured-At": still.captured_at}
+        if tag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        return Response(still.jpeg, media_type="image/jpeg", headers=headers)
+
+    async def _list_events(self, request: Request) -> Response:
+        query = query_of(request.query_params)
+        daemons = [row for row in self._hub.daemons.values() if query.daemon in (None, row.name)]
+        return _json(await self._events.find(daemons, query))
+
+    async def _one_event(self, request: Request) -> Response:
+        daemon = self._daemon_of(request)
+        event = await self._events.one(daemon, request.path_params["id"])
+        if event is None:
+            raise HTTPException(404, "no such event: it is gone, or there never was one")
+        return _json(event_row(daemon, event))
+
+    async def _event_snapshot(self, request: Request) -> Response:
+        path = f"events/{request.path_params['id']}/snapshot.jpg"
+        answer = await self._ask(self._daemon_of(request), "GET", path)
+        headers = {"Cache-Control": "private, max-age=86400"}  # it does not change
+        return Response(answer.body, media_type="image/jpeg", headers=headers)
+
+    async def _source_config(self, request: Request) -> Response:
+        answer = await self._ask(self._daemon_of(request), "GET", f"sources/{request.path_params['s']}")
+        row = msgspec.json.decode(answer.body)
+        return _json({**row, "tag": answer.headers.get("etag"), "labels": self._daemon_of(request).facts.labels})
+
+    async def _recent(self, request: Request) -> Response:
+        daemon, source = self._daemon_of(request), request.path_params["s"]
+        if daemon.source(source) is None:
+            raise HTTPException(404, "no such source")
+        try:
+            seconds = min(_MAX_MINUTE_S, max(1.0, float(request.query_params.get("seconds", "60"))))
+        except ValueError as error:
+            raise HTTPException(400, "seconds: is not a number") from error
+        return _json(self._hub.keep_tracks(daemon, source).document(seconds))
+
+    async def _health(self, request: Request) -> Response:
+        daemon = self._daemon_of(request)
+        return _json({**daemon.figures.document(), "daemon": daemon.entry(), "viewers": self._hub.viewers})
+
+    # --- what is changed -------------------------------------------------------------------------------------------
+
+    async def _add(self, request: Request) -> Response:
+        return await self._forward(request, "POST", "sources", "source added")
+
+    async def _change(self, request: Request) -> Response:
+        return await self._forward(request, "PATCH", f"sources/{request.path_params['s']}", "source changed")
+
+    async def _remove(self, request: Request) -> Response:
+        return await self._forward(request, "DELETE", f"sources/{request.path_params['s']}", "source removed")
+
+    async def _forward(self, request: Request, method: str, path: str, event: str) -> Response:
+        """Send a change to the daemon's own API, which checks it; kept for its next start where it can keep it."""
+        daemon, body = self._daemon_of(request), None
+        if method != "DELETE":
+            check_body(request)
+            body = await read_body(request)
+        query = {}
+        if request.query_params.get("dry_run", "").lower() in _TRUE:
+            query["dry_run"] = "true"
+        elif daemon.facts.persists:
+            query["persist"] = "true"
+        ask = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
+        answer = await to_thread.run_sync(ask, limiter=self._changing)
+        person = person_of(request)
+        audit = {"daemon": daemon.name, "path": path, "by": person.name if person else "?", "peer": peer_of(request)}
+        if "dry_run" not in query:
+            done = answer.status < 300
+            log.info(event if done else f"{event}: refused", **audit, **({} if done else {"reason": answer.error}))
+            await self._hub.refresh(daemon)
+        headers = {"X-Persisted": str("persist" in query).lower()}
+        return Response(answer.body, answer.status, headers, media_type="application/json" if answer.body else None)
+
+    async def _ask(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
+        """Ask a daemon.
+
+        Raises:
+            HTTPException, AwayError: it refuses, or does not answer.
+        """
+        answer = await to_thread.run_sync(partial(daemon.api.request, method, path), limiter=self._fetching)
+        if answer.status != 200:
+            raise HTTPException(answer.status if answer.status in (404, 409, 503) else 502, answer.error)
+        return answer
+
+    # --- what goes on ----------------------------------------------------------------------------------------------
+
+    async def _feed(self, socket: WebSocket) -> None:
+        if await self._may_view(socket):
+            await self._sockets.feed(socket)
+
+    async def _live(self, socket: WebSocket) -> None:
+        if await self._may_view(socket):
+            await self._sockets.live(socket, socket.path_params["d"], socket.path_params["s"])
+
+    async def _may_view(self, socket: WebSocket) -> bool:
+        if person_of(socket) is not None:
+            return True
+        with suppress(RuntimeError):
+            await socket.close(1008)
+        return False
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _daemon_of(self, request: Request) -> WatchedDaemon:
+        found = self._hub.daemons.get(request.path_params["d"])
+        if found is None:
+            raise HTTPException(404, "no such daemon")
+        return found
+
+    def _guarded(self, role: Role, handler: _Handler) -> _Handler:
+        """Require a person with that role."""
+
+        async def guarded(request: Request) -> Response:
+            person = person_of(request)
+            if person is None:
+                raise HTTPException(401, "log in first")
+            if role == "operate" and not person.may_operate:
+                raise HTTPException(403, f"the token of {person.name!r} may only view: its role must be operate")
+            return await handler(request)
+
+        return guarded
+
+
+class _Login(msgspec.Struct, forbid_unknown_fields=True):
+    token: str
+
+
+def _decoded(content: bytes, kind: type[_Login]) -> _Login:
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise HTTPException(400, f"not understood: {str(error)[:100]}") from error
+
+
+def _json(content: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - starlette calls it for nothing else
+    answer = _json({"error": error.detail}, error.status_code)
+    answer.headers.update(error.headers or {})
+    return answer
+
+
+async def _away(_: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, 503)

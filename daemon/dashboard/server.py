@@ -1,0 +1,69 @@
+"""The process of the page: connections to daemons, and the server for browsers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from daemon.clock import Clock
+from daemon.config import DashboardConfig, HttpConfig, is_loopback
+from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.hub import Hub
+from daemon.dashboard.live import Live
+from daemon.dashboard.routes import PageRoutes
+from daemon.dashboard.sessions import Sessions
+from daemon.http.connections import limited_websockets
+from daemon.http.server import HttpServer
+
+log = structlog.get_logger(__name__)
+_END_S = 2.0
+
+
+class Dashboard:
+    """The page's server; the constructor binds its port.
+
+    Attributes:
+        url: what a person opens.
+
+    Raises:
+        ConfigError: the port cannot be bound, or a token or key cannot be read.
+    """
+
+    def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
+        sessions = Sessions(config, clock)
+        http = HttpConfig(
+            enabled=True,
+            host=config.host,
+            port=config.port,
+            tls_certificate=config.tls_certificate,
+            tls_key=config.tls_key,
+        )
+        self._server = HttpServer(http, "dashboard")
+        self.url = _url(config, self._server.port)
+        self._hub = Hub(addresses, clock)
+        self._live = Live(self._hub, clock)
+        routes = PageRoutes(config, self._hub, self._live, sessions, clock)
+        self._app = routes.starlette()
+        if not is_loopback(config.host) and config.tls_certificate is None:
+            log.warning("the page is not encrypted: set dashboard.tls_certificate, or put a proxy with TLS before it")
+
+    def start(self) -> None:
+        self._server.serve(self._app, limited_websockets(), self._hub.start)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it serves."""
+        return self._server.is_alive()
+
+    def close(self) -> None:
+        """Stop serving, and leave the daemons. A second call does nothing."""
+        self._server.stop(_END_S)
+        self._live.close()
+        self._hub.close()
+
+
+def _url(config: DashboardConfig, port: int) -> str:
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(config.host, config.host)  # noqa: S104 - not bound here
+    shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    return f"{'https' if config.tls_certificate else 'http'}://{shown}:{port}/"

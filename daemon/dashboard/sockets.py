@@ -1,0 +1,134 @@
+"""The page's WebSockets: the feed of messages, and live video."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from daemon.dashboard.hub import Hub
+from daemon.dashboard.live import Live
+from daemon.dashboard.viewers import Viewer, Wishes
+
+log = structlog.get_logger(__name__)
+_wishes = msgspec.json.Decoder(Wishes).decode
+_MAX_PER_S, _MAX_AT_ONCE = 5.0, 50.0  # messages of a client
+_BUSY, _WRONG = 1013, 1008
+
+
+class Sockets:
+    """Serves WebSockets of people who may view.
+
+    Args:
+        most: WebSockets at once.
+    """
+
+    def __init__(self, most: int, hub: Hub, live: Live) -> None:
+        self._most, self._hub, self._live = most, hub, live
+        self._open = 0
+
+    async def feed(self, socket: WebSocket) -> None:
+        """One tab's feed, until it leaves."""
+        viewer = Viewer()
+
+        async def send() -> None:
+            while True:
+                await socket.send_text(await viewer.next())
+
+        async def receive() -> None:
+            allowance = _Allowance()
+            while True:
+                text = await socket.receive_text()
+                allowance.spend()
+                self._hub.wish(viewer, _wishes(text))
+
+        if not await self._accept(socket):
+            return
+        try:
+            self._hub.join(viewer)
+            await _until_one_ends(socket, send(), receive())
+        finally:
+            self._hub.leave(viewer)
+            self._open -= 1
+
+    async def live(self, socket: WebSocket, daemon: str, source: str) -> None:
+        """Live video of a source, until the viewer leaves."""
+        if not await self._accept(socket):
+            return
+        try:
+            seat = self._live.join(daemon, source)
+
+            async def send() -> None:
+                while True:
+                    message = await seat.next()
+                    if isinstance(message, bytes):
+                        await socket.send_bytes(message)
+                    else:
+                        await socket.send_text(message)
+
+            async def receive() -> None:
+                allowance = _Allowance()
+                while True:
+                    await socket.receive_text()  # what the browser can play; it judges `mime` itself
+                    allowance.spend()
+
+            try:
+                await _until_one_ends(socket, send(), receive())
+            finally:
+                self._live.leave(seat)
+        finally:
+            self._open -= 1
+
+    async def _accept(self, socket: WebSocket) -> bool:
+        if self._open >= self._most:
+            log.warning("a viewer is turned away", most=self._most)
+            await socket.close(_BUSY)
+            return False
+        self._open += 1
+        try:
+            await socket.accept()
+        except BaseException:
+            self._open -= 1
+            raise
+        return True
+
+
+class _TooManyError(Exception):
+    """The client sends without pause."""
+
+
+class _Allowance:
+    """Bounds the messages of a client."""
+
+    def __init__(self) -> None:
+        self._at, self._left = asyncio.get_running_loop().time(), _MAX_AT_ONCE
+
+    def spend(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._left = min(_MAX_AT_ONCE, self._left + (now - self._at) * _MAX_PER_S) - 1
+        self._at = now
+        if self._left < 0:
+            raise _TooManyError
+
+
+async def _until_one_ends(socket: WebSocket, *works: Coroutine[Any, Any, None]) -> None:
+    """Run both until one ends; a client that breaks the rules is told by the code."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    except WebSocketDisconnect:
+        return
+    except (_TooManyError, msgspec.MsgspecError, KeyError, RuntimeError):
+        with suppress(RuntimeError, WebSocketDisconnect):
+            await socket.close(_WRONG)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,163 @@
+"""What the page knows about one daemon now. The event loop's thread alone uses it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.api import DaemonApi
+from daemon.dashboard.history import Figures, Tracks
+from daemon.dashboard.link import LinkState
+from daemon.messages import Counts, Event, Metrics, Status, VideoFormat
+
+_MAX_EVENTS = 500  # kept for a daemon without a journal
+_LIVE_CODECS = ("h264", "hevc")
+
+
+class Row(msgspec.Struct):
+    """A source, as the daemon's HTTP API has it."""
+
+    config: dict[str, Any]
+    state: str
+    format: VideoFormat | None = None
+    failure: str | None = None
+
+
+class Facts(msgspec.Struct):
+    """What `GET /api/v1/daemon` tells."""
+
+    version: str | None = None
+    model: str | None = None
+    labels: list[str] = []
+    persists: bool = False
+
+
+class WatchedDaemon:
+    """One daemon.
+
+    Attributes:
+        api_problem: why its HTTP API does not answer; None if it does, or there is none.
+        rows: its sources by id, as its HTTP API told last; empty without one.
+        statuses: the last status of each source.
+        stale: `rows` should be asked for again.
+    """
+
+    def __init__(self, address: DaemonAddress, now_s: float) -> None:
+        self.address, self.api = address, DaemonApi(address)
+        self.state: LinkState = "connecting"
+        self.reason: str | None = None
+        self.api_problem: str | None = None
+        self.since_s = now_s
+        self.instance: str | None = None
+        self.facts = Facts()
+        self.rows: dict[str, Row] = {}
+        self.statuses: dict[str, Status] = {}
+        self.counts: dict[str, Counts] = {}
+        self.figures = Figures()
+        self.tracks: dict[str, Tracks] = {}
+        self.events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self.stale = True
+
+    @property
+    def name(self) -> str:
+        return self.address.name
+
+    def entry(self) -> dict[str, Any]:
+        """As `GET /api/daemons` shows it."""
+        return {
+            "name": self.name,
+            "endpoint": self.address.endpoint or self.address.http,
+            "state": self.state,
+            "reason": self.reason or self.api_problem,
+            "instance": self.instance,
+            "version": self.facts.version,
+            "model": self.facts.model,
+            "since": self.since_s,
+            "http": self.api.exists,
+            "persists": self.facts.persists,
+        }
+
+    def note_instance(self, instance: str) -> bool:
+        """Note the daemon's run; whether it is a new one, of which nothing is known."""
+        if instance == self.instance:
+            return False
+        is_new, self.instance = self.instance is not None, instance
+        if is_new:
+            self.statuses.clear()
+            self.counts.clear()
+        self.stale = True
+        return is_new
+
+    def note_status(self, message: Status) -> None:
+        known = self.statuses.get(message.source)
+        if known is None or message.state == "ended" or message.source not in self.rows:
+            self.stale = True  # it may be new, changed or removed
+        self.statuses[message.source] = message
+
+    def note_rows(self, rows: list[Row]) -> None:
+        self.rows = {str(row.config.get("id")): row for row in rows}
+        for source in self.statuses.keys() - self.rows.keys():
+            del self.statuses[source]
+            self.counts.pop(source, None)
+            self.tracks.pop(source, None)
+
+    @property
+    def sources(self) -> list[str]:
+        return [*self.rows] if self.api.exists and self.rows else sorted(self.statuses)
+
+    @property
+    def tracked(self) -> set[str]:
+        """Sources of which the last minute's tracks are kept."""
+        return {id for id, row in self.rows.items() if row.config.get("enabled", True) and row.config.get("rules")}
+
+    def source(self, id: str) -> dict[str, Any] | None:
+        """A source, as `GET /api/sources` shows it; None if there is none."""
+        row, status = self.rows.get(id), self.statuses.get(id)
+        if row is None and status is None:
+            return None
+        config = row.config if row else {}
+        is_enabled = bool(config.get("enabled", True))
+        format = (status.format if status and status.format else None) or (row.format if row else None)
+        figures = self.figures.last.sources.get(id) if self.figures.last else None
+        return {
+            "daemon": self.name,
+            "id": id,
+            "state": self._state(id),
+            "reason": (status.reason if status else None) or (row.failure if row else None),
+            "retry_in_s": status.retry_in_s if status else None,
+            "session": status.session if status else None,
+            "type": config.get("type"),
+            "fps": format.fps if format and format.fps else figures.captured_fps if figures else None,
+            "captured_fps": figures.captured_fps if figures else None,
+            "analysed_fps": figures.published_fps if figures else None,
+            "drops": self.figures.drops_per_minute(id),
+            "latency": figures.latency if figures else None,
+            "width": format.width if format else None,
+            "height": format.height if format else None,
+            "pixel_aspect": format.pixel_aspect if format else 1.0,
+            "codec": format.codec if format else None,
+            "decoder": format.decoder if format else None,
+            "notes": format.notes if format else (),
+            "live": "mse" if format and format.codec in _LIVE_CODECS else "jpeg",
+            "rules": config.get("rules", []),
+            "tracking": bool(config.get("tracking")) or bool(config.get("rules")),
+            "enabled": is_enabled,
+            "labels": config.get("labels"),
+            "counts": self.counts.get(id),
+        }
+
+    def _state(self, id: str) -> str:
+        row, status = self.rows.get(id), self.statuses.get(id)
+        if self.state != "up":
+            return "away"
+        if row is not None and not row.config.get("enabled", True):
+            return "disabled"
+        return status.state if status else row.state if row else "connecting"
+
+    def note_metrics(self, message: Metrics) -> None:
+        self.figures.add(message)
+        for source in self.tracks.keys() - message.sources.keys():
+            del self.tracks[source]

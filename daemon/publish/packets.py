@@ -1,0 +1,195 @@
+"""Packets of watched sources, on a socket of their own.
+
+Video is much more than messages. On a socket of its own, with a low high-water mark, a subscriber that does not keep up
+loses packets and no detections, and the daemon holds little for it. A subscription to exactly `packets/<source>/` is
+the demand: it puts a tap on that source's connection, and the end of the last such subscription takes it off.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import structlog
+import zmq
+
+from daemon.clock import Clock
+from daemon.config import PublisherConfig
+from daemon.errors import LookoutError
+from daemon.messages import Packet, Packets, encoder, topic, watched_source
+from daemon.publish.subscribers import Subscribers
+from daemon.publish.zeromq import ZeroMqSink
+from daemon.sources.port import PacketInfo
+from daemon.system.stop import Stop
+
+log = structlog.get_logger(__name__)
+_HIGH_WATER = 128  # packets that wait for one subscriber
+_MAX_SUBSCRIBERS = 16  # connections; 16 x 128 packets of 17 kB are 35 MB
+_MAX_WAITING = 16 << 20  # bytes before the socket; only a thread that gets no time leaves more
+_GATHER_S = 0.01  # packets are gathered this long, so that this thread and ZeroMQ's wake less often
+_LOOK_EVERY = 5  # of these, for subscriptions
+_IDLE_MS = 200
+_OFF = "publisher.packets is off"
+
+
+class _Waiting(NamedTuple):
+    source: str
+    session: str
+    info: PacketInfo
+    data: bytes
+
+
+class PacketPublisher(threading.Thread):
+    """Publishes packets, from the first question for them on. Implements `daemon.capture.sinks.PacketSink`.
+
+    Its failure ends live video and nothing else.
+
+    Args:
+        sink: has the keys.
+        instance: id of the daemon's run.
+
+    Attributes:
+        on_demand: called in this thread with the sources whose demand has changed; set before `answer` is called.
+    """
+
+    def __init__(self, sink: ZeroMqSink, config: PublisherConfig, instance: str, clock: Clock) -> None:
+        super().__init__(name="packets", daemon=True)
+        self._sink, self._config, self._instance, self._clock = sink, config, instance, clock
+        self._encode = encoder(config.encoding)
+        self.on_demand: Callable[[Collection[str]], None] = lambda _: None
+        self._watched: frozenset[str] = frozenset()
+        self._waiting: deque[_Waiting] = deque()
+        self._bytes = 0  # of `_waiting`
+        self._index: Counter[str] = Counter()
+        self._lock = threading.Lock()  # for the three above
+        self._ending = Stop()
+        self._socket: zmq.Socket[bytes] | None = None
+        self._endpoint: str | None = None
+        self._reason: str | None = _OFF if config.packets == "off" else None
+        self._let_in: set[str] | None = None
+
+    # --- for captures ----------------------------------------------------------------------------------------------
+
+    def is_watched(self, source: str) -> bool:
+        return source in self._watched
+
+    def put_packet(self, source: str, session: str, info: PacketInfo, data: bytes) -> None:
+        """A packet without bytes is one that was lost on the way here."""
+        if source not in self._watched:
+            return
+        with self._lock:
+            if not data or self._bytes + len(data) > _MAX_WAITING:
+                self._index[source] += 1  # subscribers see the gap
+                return
+            self._bytes += len(data)
+            self._waiting.append(_Waiting(source, session, info, data))
+
+    # --- for the publisher -----------------------------------------------------------------------------------------
+
+    def answer(self, source: str) -> Packets:
+        """Where the packets of a source are published; the first call opens the socket."""
+        if self._endpoint is None and self._reason is None and not self._ending.is_set:
+            try:
+                self._open()
+            except (LookoutError, OSError, RuntimeError) as error:
+                self._reason = str(error)
+                log.warning("packets cannot be published", reason=self._reason)
+        return Packets(instance=self._instance, source=source, index=0, endpoint=self._endpoint, reason=self._reason)
+
+    def _open(self) -> None:
+        socket = self._sink.open_packets(_HIGH_WATER)
+        try:
+            self._socket = socket
+            self._endpoint = str(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+            self.start()
+        except BaseException:
+            self._socket = self._endpoint = None
+            socket.close(linger=0)
+            raise
+        log.info("packets of watched sources are published", endpoint=self._endpoint)
+
+    def let_in(self, keys: set[str]) -> None:
+        """Cut off subscribers with other keys; any thread may call it."""
+        self._let_in = keys
+
+    def stop(self, timeout_s: float) -> None:
+        """End the thread, and close the socket; a second call does nothing."""
+        self._ending.set()
+        if self.ident is not None:
+            self.join(timeout_s)
+
+    # --- the thread ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        socket = self._socket
+        assert socket is not None  # noqa: S101 - `_open` sets it before the start
+        subscribers = Subscribers(socket, self._clock, _MAX_SUBSCRIBERS)
+        try:
+            self._serve(socket, subscribers)
+        except Exception as error:
+            log.exception("packets are published no more")
+            self._endpoint, self._reason = None, f"it failed: {type(error).__name__}"
+        finally:
+            self._demand(frozenset())
+            subscribers.close()
+            socket.close(linger=0)
+
+    def _serve(self, socket: zmq.Socket[bytes], subscribers: Subscribers) -> None:
+        turns = 0
+        while not self._ending.is_set:
+            if self._watched:
+                self._clock.wait(self._ending, _GATHER_S)
+                self._send(socket)
+            else:
+                socket.poll(_IDLE_MS)
+            turns += 1
+            if not self._watched or turns % _LOOK_EVERY == 0:
+                self._look(subscribers)
+
+    def _look(self, subscribers: Subscribers) -> None:
+        let_in, self._let_in = self._let_in, None
+        if let_in is not None:
+            subscribers.cut_off_all_but(let_in)
+        subscribers.poll()
+        self._demand(frozenset(source for each in subscribers.prefixes if (source := watched_source(each)) is not None))
+
+    def _demand(self, wanted: frozenset[str]) -> None:
+        changed = self._watched ^ wanted
+        if not changed:
+            return
+        self._watched = wanted
+        with self._lock:
+            for source in changed - wanted:
+                del self._index[source]
+        self.on_demand(changed)
+
+    def _send(self, socket: zmq.Socket[bytes]) -> None:
+        """To the socket, which never blocks: a subscriber without room loses the packet, and sees the gap."""
+        with self._lock:
+            rows, self._waiting, self._bytes = self._waiting, deque(), 0
+            numbers = []
+            for row in rows:
+                numbers.append(self._index[row.source])
+                self._index[row.source] += 1
+        for row, index in zip(rows, numbers):
+            info = row.info
+            header = Packet(
+                instance=self._instance,
+                source=row.source,
+                session=row.session,
+                index=index,
+                codec=info.codec,
+                extradata=info.extradata,
+                time_base=info.time_base,
+                width=info.width,
+                height=info.height,
+                turns=info.turns,
+                pts=info.pts,
+                dts=info.dts,
+                key=info.key,
+            )
+            socket.send(topic("packets", row.source), zmq.SNDMORE)
+            socket.send(self._encode(header), zmq.SNDMORE)
+            socket.send(row.data)
