@@ -34,7 +34,7 @@ export function draw(canvas, scene) {
   const scale = { x: width / scene.image.width, y: height / scene.image.height, width, height };
   for (const rule of scene.rules ?? []) drawRule(context, rule, scale);
   for (const tail of scene.tails ?? []) drawTail(context, tail, scale);
-  for (const found of scene.detections) drawBox(context, found, scale, scene);
+  for (const found of scene.hidden ? [] : scene.detections) drawBox(context, found, scale, scene);
 }
 
 export const clear = (canvas) => void fit(canvas);

@@ -69,6 +69,7 @@ export function Dialog({ title, onClose, children, wide = false }) {
   useEffect(() => {
     const before = document.activeElement;
     element.current.showModal();
+    element.current.querySelector("form :is(input, select), .dialog-actions button")?.focus();
     return () => before?.focus?.();
   }, []);
   const onCancel = (event) => {

@@ -61,37 +61,41 @@ function useStill(row, image, every, wanted, onStill) {
 class Painter {
   constructor(canvas, row, options) {
     Object.assign(this, { canvas, row, options, log: frameLog(row.daemon, row.id), shown: null });
-    this.stop = this.log.listen(() => this.shown?.found.kind === "pending" && this.again());
+    this.stop = this.log.listen(() => this.shown?.kind === "pending" && this.again());
   }
 
   close() {
     this.stop();
   }
 
+  /** What is shown now, with what has become known of it. */
   again() {
-    this.frame(this.shown.pts, this.shown.session);
+    const { still, pts, session } = this.shown;
+    if (still) this.still(still);
+    else this.frame(pts, session);
   }
 
   frame(pts, session) {
     const found = this.log.find(pts, session);
-    this.shown = { pts, session, found };
+    this.shown = { pts, session, kind: found.kind };
     if (found.kind === "exact") this.paint(found.message, found.message.detections, pts, false);
     else if (found.kind === "dropped") this.paint(found.before, between(found.before, found.after, pts), pts, true);
     else this.paint(found.before ?? this.log.newest, [], pts, false);
     this.tell({ pts, ...found });
   }
 
-  still({ seq, pts }) {
-    const message = this.log.bySeq(seq);
-    if (message) this.paint(message, message.detections, message.pts, false);
-    else this.paint(this.log.newest, [], pts, false);
-    this.tell({ pts, kind: message ? "exact" : "unknown", message });
+  still(still) {
+    const message = this.log.bySeq(still.seq);
+    const kind = message ? "exact" : "pending";
+    this.shown = { still, kind };
+    this.paint(message ?? this.log.newest, message?.detections ?? [], message?.pts ?? still.pts, false);
+    this.tell({ pts: still.pts, kind, message });
   }
 
   paint(message, detections, pts, estimated) {
-    const { rules, tails, small } = this.options;
+    const { rules, tails, small, hidden } = this.options;
     const image = message?.image ?? { width: 1, height: 1 };
-    const scene = { detections, image, estimated, small, rules };
+    const scene = { detections, image, estimated, small, hidden, rules };
     if (tails && message) scene.tails = tailsOf(this.log.frames, pts);
     if (detections.length || rules?.length || scene.tails?.length) draw(this.canvas, scene);
     else clear(this.canvas);
@@ -107,7 +111,7 @@ class Painter {
 /**
  * @param row of the source
  * @param live show video (or fast stills) while on screen
- * @param options {rules, tails, small}
+ * @param options {rules, tails, small, hidden}: hidden leaves the boxes out
  * @param onState called with each LiveState
  */
 export function Picture({ row, live, options = {}, onState = null, children = null }) {

@@ -222,7 +222,7 @@ export const t = {
     reverse: "Turn the direction round", forward: "forward",
     preview: "In the last minute", previewNone: "No tracks in the last minute. The rules need tracks: set tracking for this source.",
     wouldZone: (n) => `${plural(n, "object", "objects")} would have entered.`, wouldLine: (f, b) => `${f} forward, ${b} backward.`,
-    points60: (n) => `The dots are foot points of ${plural(n, "track", "tracks")}.`, anchorSays: "The dots show the point that counts for each object.",
+    points60: (n) => `The dots are the foot points of ${plural(n, "track", "tracks")}: the middle of the lower edge of each box.`, anchorSays: "The arrow of a line shows what counts as forward.",
     readOnly: "You may view these rules. A token with the role operate may change them.",
     pixels: "Coordinates in pixels are shown as shares, and saved so.", noStill: "No picture yet. You can draw nevertheless.",
     numberHint: "0 to 1, from the upper left corner.",

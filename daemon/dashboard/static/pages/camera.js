@@ -28,7 +28,7 @@ function View({ row }) {
   const [live, setLive] = useState({ phase: "connecting", reason: null });
   const [frame, watchFrames] = useFrameState();
   const options = useMemo(
-    () => ({ tails: show.tails, rules: show.rules ? row.rules : [], boxes: show.boxes }),
+    () => ({ tails: show.tails, rules: show.rules ? row.rules : [], hidden: !show.boxes }),
     [show, row.rules],
   );
   const onLive = (next) => {
@@ -126,7 +126,7 @@ function Figures({ row }) {
         newest && [t.camera.age, format.seconds(Math.max(0, now - newest.captured_at / 1e9))],
         [t.camera.size, row.width ? `${row.width} × ${row.height}` : format.DASH],
         [t.camera.codec, row.codec ?? format.DASH],
-        [t.camera.tracked, row.tracking ? t.camera.on : t.camera.off],
+        [t.camera.tracked, row.tracking || newest?.detections.some((found) => found.track_id != null) ? t.camera.on : t.camera.off],
         ...occupancy.filter((one) => one.rule !== null).map((one) => [`${one.rule}${one.label ? `, ${one.label}` : ""}`, one.count]),
         [t.camera.daemon, row.daemon],
       ]} /></section>
@@ -147,11 +147,11 @@ function Figures({ row }) {
 function States({ row }) {
   const now = useNow(5000);
   const from = Math.max(now - 3600, row.states[0]?.at ?? now - 60);
-  const span = Math.max(1, now - from);
+  const span = Math.max(0.001, now - from);
   const parts = row.states.map((entry, index) => ({ ...entry, until: row.states[index + 1]?.at ?? now })).filter((entry) => entry.until > from);
   return html`<section class="states"><h2>${t.camera.states}</h2>
     <div class="strip" aria-hidden="true">${parts.map((entry) => html`<i class=${`state-${entry.state}`}
-      style=${{ "--share": (entry.until - Math.max(from, entry.at)) / span }}></i>`)}</div>
+      style=${{ "--share": Math.max(0.001, (entry.until - Math.max(from, entry.at)) / span) }}></i>`)}</div>
     <table><thead><tr><th>${t.camera.time}</th><th>${t.camera.state}</th><th>${t.camera.reason}</th></tr></thead>
       <tbody>${[...parts].reverse().slice(0, 8).map((entry) => html`<tr>
         <td><time datetime=${format.isoOf(entry.at)}>${format.timeOf(entry.at)}</time></td>

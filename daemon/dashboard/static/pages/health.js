@@ -72,6 +72,7 @@ function Daemon({ row }) {
     ${row.state !== "up" && html`<${Notice} kind="warning">${t.health.away(row)}<//>`}
     ${failure && html`<${Notice} kind="error">${failure}<//>`}
     <${Facts} rows=${factsOf(row, latest)} />
+    ${latest?.gpus_reason && html`<p class="quiet">${t.health.noGpu(latest.gpus_reason)}</p>`}
     ${series.t.length > 1 ? html`<div class="charts">${charts.map(([name, unit, keys]) => html`<${Chart} key=${name}
       title=${LABELS[name]()} unit=${t.health[unit]} times=${series.t}
       lines=${keys.map((key) => ({ label: t.health.series[key], values: inUnit(key, series[key]) }))} />`)}</div>` : html`<p class="quiet">${t.health.noData}</p>`}
@@ -93,7 +94,6 @@ function factsOf(row, latest) {
     latest && [t.health.outbox, `${latest.publisher.outbox} / ${latest.publisher.outbox_limit}`],
     gpu && [t.health.gpu, `${gpu.name}, ${format.percent(gpu.utilisation)}`],
     gpu?.throttled?.length > 0 && [t.health.throttled, gpu.throttled.join(", ")],
-    latest && !gpu && latest.gpus_reason && [t.health.gpu, t.health.noGpu(latest.gpus_reason)],
   ];
 }
 

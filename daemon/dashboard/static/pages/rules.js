@@ -174,7 +174,7 @@ function Editor({ row, initial }) {
     else edits.undo();
   };
   const ratio = row.width && row.height ? (row.width * (row.pixel_aspect ?? 1)) / row.height : 16 / 9;
-  return html`<div onKeyDown=${onKeyDown}>
+  return html`<div class="stack" onKeyDown=${onKeyDown}>
     <div class="bar"><h1>${t.rules.title(row.id)}</h1><a href=${`/camera/${at(row.daemon, row.id)}`}>${t.rules.back}</a></div>
     ${!may && html`<${Notice}>${t.rules.readOnly}<//>`}
     ${rules.some((rule) => rule.wasPixels) && html`<${Notice}>${t.rules.pixels}<//>`}
