@@ -43,7 +43,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool")} | {"systemd": "systemd-analyze"}
+_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool", "firefox-esr")} | {"systemd": "systemd-analyze"}
 _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 _PATHS = {
     "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),
@@ -66,6 +66,9 @@ def _missing(thing: str) -> str | None:
     if thing == "trackeval":
         found = all(map(find_spec, ("trackeval", "scipy")))
         return None if found else "TrackEval is not installed: pip install '.[tracking]'"
+    if thing == "playwright":
+        found = all(map(find_spec, ("playwright", "axe_playwright_python")))
+        return None if found else "Playwright is not installed: .ci/run has the command"
     if thing in _REASONS:
         return _REASONS[thing]()
     if thing == "rtsp":

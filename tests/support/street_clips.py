@@ -16,6 +16,17 @@ def scene_of_clips() -> Scene:
     return Scene(640, 360, seed=SEED, objects=OBJECTS, fps=FPS)
 
 
+def colours() -> list[tuple[int, int, int]]:
+    """The colour of each object's body, as red, green and blue."""
+    picture, boxes = scene_of_clips().draw(0), scene_of_clips().truth(0)
+    found = []
+    for box in boxes:
+        x1, y1, x2, y2 = box.xyxy
+        blue, green, red = (int(value) for value in picture[y1 + (y2 - y1) * 62 // 100, x1 + (x2 - x1) // 2])
+        found.append((red, green, blue))
+    return found
+
+
 def street(path: Path, *, seconds: float, codec: str = "libx264") -> Path:
     """A recording of a drawn street as cameras send it: a key picture every two seconds, no B-frames."""
     scene = scene_of_clips()

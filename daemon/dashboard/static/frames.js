@@ -70,7 +70,10 @@ export class FrameLog {
   }
 }
 
-/** The cause of most drops between two messages, by their counters; null where the counters do not tell. */
+/**
+ * The cause of most drops between two messages, by their counters; "unheard" if the messages between them did not reach
+ * this page; null where nothing tells.
+ */
 export function causeBetween(before, after) {
   let cause = null;
   let most = 0;
@@ -78,7 +81,7 @@ export function causeBetween(before, after) {
     const more = count - (before.dropped[name] ?? 0);
     if (more > most) [cause, most] = [name, more];
   }
-  return cause;
+  return cause ?? (after.index - before.index > 1 ? "unheard" : null);
 }
 
 /**

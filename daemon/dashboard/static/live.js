@@ -5,8 +5,9 @@ import { t } from "./texts.js";
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
 const KEEP_S = 8; // behind what is shown
-const EDGE_S = 0.35; // from here on it plays a little faster
+const EDGE_S = 0.3; // from here on it plays faster, the more the later it is
 const JUMP_S = 1.5; // from here on it jumps
+const FASTEST = 1.5;
 const CANDIDATES = ["avc1.640028", "hvc1.1.6.L120.90", "hev1.1.6.L120.90", "av01.0.08M.08", "vp09.00.40.08"];
 
 // iPhones have a ManagedMediaSource alone.
@@ -42,7 +43,7 @@ export class LivePlayer {
   }
 
   connect() {
-    if (this.closed || this.socket) return;
+    if (this.closed || this.final || this.socket) return;
     clearTimeout(this.timer);
     this.tell("connecting");
     const socket = new WebSocket(address(this.path));
@@ -73,22 +74,39 @@ export class LivePlayer {
   }
 
   control(message) {
-    if (message.kind === "waiting") this.tell("waiting", message.reason);
+    if (message.kind === "waiting") this.wait(message.reason);
     else if (message.kind === "init") this.begin(message);
     else if (message.kind === "skipped") this.tell("playing", t.live.skipped(message.frames));
-    else if (message.kind === "jpeg") this.fallBack(message.reason);
-    else if (message.kind === "ended") this.tell("ended", message.reason);
+    else if (message.kind === "jpeg") this.showStills(message.reason);
+    else if (message.kind === "ended") this.end(message.reason);
   }
 
-  /** Show stills instead: there are no packets, or the browser cannot play them. */
-  fallBack(reason) {
+  /** Show stills instead, until there are packets. */
+  showStills(reason) {
+    this.dropMedia();
+    this.tell("still", reason);
+  }
+
+  /** Show stills for good: the browser cannot play what comes. */
+  giveUp(reason) {
     this.final = true;
     this.tell("still", reason);
     this.disconnect();
   }
 
+  /** The last frame stays until a new one comes. */
+  wait(reason) {
+    this.started = false;
+    this.tell("waiting", reason);
+  }
+
+  end(reason) {
+    this.dropMedia();
+    this.tell("ended", reason);
+  }
+
   begin(message) {
-    if (!Source?.isTypeSupported(message.mime)) return this.fallBack(t.live.noCodec(message.mime));
+    if (!Source?.isTypeSupported(message.mime)) return this.giveUp(t.live.noCodec(message.mime));
     this.dropMedia();
     this.on.turns(message.turns ?? 0);
     const media = new Source();
@@ -96,7 +114,10 @@ export class LivePlayer {
     media.addEventListener("sourceopen", () => {
       if (this.media !== media) return;
       this.buffer = media.addSourceBuffer(message.mime);
-      this.buffer.addEventListener("updateend", () => this.pump());
+      this.buffer.addEventListener("updateend", () => {
+        if (!this.started) this.keepToEdge(0); // all pictures since the last key picture come at once
+        this.pump();
+      });
       this.buffer.addEventListener("error", () => this.retry());
       this.pump();
     });
@@ -140,14 +161,14 @@ export class LivePlayer {
   }
 
   /** Play what is newest: faster if a little late, by a jump if later, or over a gap. */
-  keepToEdge() {
+  keepToEdge(jump = JUMP_S) {
     const { video } = this;
     const ranges = video.buffered;
     if (!this.media || !ranges.length) return;
     const [start, end] = [ranges.start(ranges.length - 1), ranges.end(ranges.length - 1)];
     const behind = end - video.currentTime;
-    if (video.currentTime < start || behind > JUMP_S) video.currentTime = Math.max(start, end - 0.1);
-    video.playbackRate = behind > EDGE_S ? 1.1 : 1;
+    if (video.currentTime < start || behind > jump) video.currentTime = Math.max(start, end - 0.05);
+    video.playbackRate = Math.min(FASTEST, 1 + Math.max(0, behind - EDGE_S));
   }
 
   watchFrames(media) {

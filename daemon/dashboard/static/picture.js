@@ -161,7 +161,7 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
   const ratio = row.width && row.height ? `${row.width * (row.pixel_aspect ?? 1)} / ${row.height}` : "16 / 9";
   return html`<div class="picture" ref=${frame} style=${{ aspectRatio: ratio }} data-phase=${live ? state.phase : "off"}>
     <img ref=${image} alt=${t.picture.alt(row.id)} class=${failure ? "is-old" : ""} />
-    <video ref=${video} muted playsinline autoplay aria-label=${t.picture.alt(row.id)} class=${`turned-${turns}`} hidden=${!playing}></video>
+    <video ref=${video} muted playsinline autoplay aria-hidden="true" class=${`turned-${turns}`} hidden=${!playing}></video>
     <canvas ref=${canvas} aria-hidden="true"></canvas>
     ${failure && !playing && html`<p class="picture-note">${failure}</p>`}
     ${children}

@@ -39,6 +39,7 @@ export const t = {
     detector_error: "The detector failed",
     shutdown: "The daemon stopped",
     removed: "The source was changed or removed",
+    unheard: "Its message did not reach this page",
   },
   errors: {
     away: "The page's server does not answer.",

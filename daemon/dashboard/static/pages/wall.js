@@ -144,7 +144,9 @@ function Tile({ row, live, onVisible }) {
   }, [key, visible]);
   const several = useStore(daemons).size > 1;
   const objects = objectsOf(row);
-  const drops = Object.values(row.drops ?? {}).reduce((sum, n) => sum + n, 0);
+  // Frames above a limit that somebody has set are no trouble.
+  const { rate_limit: _, ...causes } = row.drops ?? {};
+  const drops = Object.values(causes).reduce((sum, n) => sum + n, 0);
   return html`<li ref=${tile} class="tile" data-state=${row.state}>
     <a href=${`/camera/${at(row.daemon, row.id)}`}>
       <${Picture} row=${row} live=${live} options=${OPTIONS} />

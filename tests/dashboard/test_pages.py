@@ -1,0 +1,405 @@
+"""The whole page in a browser: real daemons, a real RTSP server, Debian's Chromium. The tests share all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+
+from tests.support import clips
+from tests.support.daemon import Lookout
+from tests.support.page import OPERATE, PATIENCE_MS, VIEW, Dashboard, answer_of, chromium, login, violations
+from tests.support.ports import free_port
+from tests.support.rtsp import RtspServer
+from tests.support.street_clips import colours, street
+
+pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.slow(3)]
+
+API_TOKEN = "the-daemons-own-token-0123456789"
+SHOWN = (Path(__file__).with_name("shown.js")).read_text()
+FRAMES = 200
+KERB = {"type": "line", "name": "kerb", "points": [[0.5, 0.0], [0.5, 1.0]]}
+
+
+@dataclass
+class World:
+    """All that the tests share.
+
+    Attributes:
+        page: signed in with the role operate.
+        requested: URLs that the browser asked for.
+        complaints: what the browser's console said.
+    """
+
+    folder: Path
+    configs: dict[str, dict[str, Any]]
+    dashboard: Dashboard
+    context: BrowserContext
+    page: Page
+    daemons: dict[str, Lookout] = field(default_factory=dict)
+    requested: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self.dashboard.url + path)
+        return self.page
+
+    def start(self, name: str) -> None:
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        self.daemons[name] = Lookout(folder, dict(self.configs[name]))
+
+
+def _config(folder: Path, sources: list[dict[str, Any]], **keys: Any) -> dict[str, Any]:
+    return {
+        "sources": sources,
+        "publisher": {"endpoint": f"tcp://127.0.0.1:{free_port()}"},
+        "monitor": {"interval_s": 1.0},
+        "http": {"enabled": True, "port": free_port(), "token": API_TOKEN},
+        "events": {"journal": str(folder / "journal.sqlite"), "snapshots": {"folder": str(folder / "snapshots")}},
+        **keys,
+    }
+
+
+def _configs(folder: Path, h264: str, hevc: str) -> dict[str, dict[str, Any]]:
+    drawn = {"type": "synthetic", "width": 320, "height": 180}
+    sources = [
+        {"id": "gate", "type": "av", "url": h264, "rules": [KERB]},
+        {"id": "hevc", "type": "av", "url": hevc, "max_fps": 3},
+        {"id": "street", "fps": 5, "objects": 3, "seed": 1001, **drawn},
+    ]
+    configs = {"yard": _config(folder / "yard", sources, tracking={"enabled": True})}
+    for name in ("barn", "shed"):
+        model = {"path": "none.onnx", "backend": "fake"}
+        configs[name] = _config(folder / name, [{"id": f"{name}-door", "fps": 1, **drawn}], model=model)
+    return configs
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("page")
+    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=200))
+    hevc = clips.once(folder_of_all, "page-hevc.mkv", partial(street, seconds=20, codec="libx265"))
+    with ExitStack() as stack:
+        servers = [RtspServer({"street": h264}), RtspServer({"street": hevc}, codec="h265")]
+        for server in servers:
+            stack.callback(server.kill)
+        configs = _configs(folder, *(server.url("street") for server in servers))
+        rows = [
+            {
+                "name": name,
+                "endpoint": config["publisher"]["endpoint"],
+                "http": f"http://127.0.0.1:{config['http']['port']}",
+                "token": API_TOKEN,
+            }
+            for name, config in configs.items()
+        ]
+        dashboard = Dashboard(folder, rows)
+        stack.callback(dashboard.close)
+        browser = chromium(stack.enter_context(sync_playwright()))
+        stack.callback(browser.close)
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        context.set_default_timeout(PATIENCE_MS)
+        expect.set_options(timeout=PATIENCE_MS)
+        world = World(folder, configs, dashboard, context, context.new_page())
+        context.on("request", lambda request: world.requested.append(request.url))
+        context.on("console", lambda message: world.complaints.append(message.text))
+        context.on("weberror", lambda error: world.complaints.append(f"uncaught: {error.error}"))
+        for name in configs:
+            world.start(name)
+        yield world
+        for lookout in world.daemons.values():
+            lookout.close()
+
+
+def test_login(world: World) -> None:
+    page = world.open("/events")
+    expect(page.get_by_role("heading", name="Sign in to Lookout")).to_be_visible()
+    page.get_by_label("Token").fill("guessed")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("No such token.")
+    page.get_by_label("Token").fill(VIEW)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Events")).to_be_visible()
+    page.get_by_role("link", name="Sources").click()
+    expect(page.get_by_text("You may view.")).to_be_visible()
+    expect(page.get_by_role("button", name="Add a source")).to_have_count(0)
+    page.get_by_role("button", name="Sign out").click()
+    login(page, world.dashboard.url, OPERATE)
+
+
+def test_wall_of_three_daemons(world: World) -> None:
+    page = world.open("/")
+    for id in ("gate", "hevc", "street", "barn-door", "shed-door"):
+        tile = page.locator(f".tile:has(img[alt='Camera {id}'])")
+        expect(tile.locator(".state")).to_have_text("Up")
+        expect(tile.locator("img")).not_to_have_js_property("naturalWidth", 0)
+    page.locator(".picture[data-phase=playing]").first.wait_for()
+    page.get_by_label("Group").select_option(label="By daemon")
+    expect(page.locator("section.group h2")).to_have_text(["barn 1", "shed 1", "yard 3"])
+    page.get_by_label("Group").select_option(label="No groups")
+    page.get_by_label("Find a camera").fill("door")
+    expect(page.locator(".tile")).to_have_count(2)
+    page.get_by_label("Find a camera").fill("nothing")
+    expect(page.get_by_text("No camera's name has")).to_be_visible()
+
+
+def test_first_page_is_small(world: World) -> None:
+    fresh = world.context.new_page()
+    sizes = []
+    fresh.on("requestfinished", lambda request: sizes.append((request.url, request.sizes()["responseBodySize"])))
+    fresh.goto(world.dashboard.url)
+    fresh.locator(".tile").first.wait_for()
+    fresh.close()
+    code = [(url, size) for url, size in sizes if "/static/" in url or url.endswith("/")]
+    assert len(code) > 10
+    assert sum(size for _, size in code) < 150_000, code
+
+
+def test_boxes_lie_on_their_objects(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    rows = page.evaluate(SHOWN, {"count": FRAMES, "colours": colours()})
+    far = []
+    for row in rows:
+        assert row["drawn"], row
+        for x1, y1, x2, y2 in row["boxes"]:
+            middle = (x1 + x2) / 2, (y1 + y2) / 2
+            on = [o for o in row["objects"] if o and o[0] - 12 < middle[0] < o[2] + 12 and o[1] - 60 < middle[1] < o[3] + 30]
+            assert on, row
+            # A neighbouring frame has its objects 5 to 9 pixels away.
+            far.append(min(abs(o[0] + o[2] - x1 - x2) / 2 for o in on))
+    assert len(far) > 2 * FRAMES
+    assert max(far) < 20, sorted(far)[-10:]
+    assert median(far) < 2.5, sorted(far)[-10:]
+
+
+def test_dropped_frames_show_their_cause(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.evaluate(
+        "() => fetch('/api/sources/yard/gate', {method: 'PATCH', headers: {'Content-Type': 'application/json'},"
+        " body: JSON.stringify({max_fps: 3})})"
+    )
+    expect(page.locator(".frame-dropped[data-cause=rate_limit]")).to_have_text("Not analysed: Above the source's rate limit")
+    expect(page.locator(".figures")).to_contain_text("Above the source's rate limit")
+    expect(page.locator(".figures .warn")).to_contain_text("The detector saw")
+    page.evaluate(
+        "() => fetch('/api/sources/yard/gate', {method: 'PATCH', headers: {'Content-Type': 'application/json'},"
+        " body: JSON.stringify({max_fps: null})})"
+    )
+
+
+def test_hevc_is_refused_in_words(world: World) -> None:
+    page = world.open("/camera/yard/hevc")
+    expect(page.locator(".stage-line")).to_contain_text("This browser cannot play h")
+    expect(page.locator(".stage-line")).to_contain_text("Stills are shown.")
+    page.wait_for_function("() => document.querySelector('.stage img').naturalWidth > 0")
+    expect(page.locator(".frame-exact")).to_have_text("Analysed")
+
+
+def test_events(world: World) -> None:
+    page = world.open("/events")
+    first = page.locator(".event").first
+    first.wait_for()
+    before = first.get_attribute("class"), page.locator(".event").count()
+    page.wait_for_function("n => document.querySelectorAll('.event').length > n", arg=before[1])
+    page.get_by_label("Rule").select_option("kerb")
+    expect(page.locator(".event-words").first).to_contain_text("crossed kerb")
+    assert "rule=kerb" in page.url
+    page.locator(".event", has=page.locator("img")).first.get_by_role("link").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("h2")).to_contain_text("crossed kerb")
+    page.wait_for_function("() => document.querySelector('dialog .snapshot')?.naturalWidth > 0")
+    words, link = dialog.locator("h2").inner_text(), page.url
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.goto(link)  # a link that somebody else got
+    expect(page.get_by_role("dialog").locator("h2")).to_have_text(words)
+
+
+def _picture(page: Page) -> Any:
+    svg = page.locator(".editor-picture svg")
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    assert box is not None
+    return box
+
+
+def _click(page: Page, *points: tuple[float, float]) -> None:
+    box = _picture(page)
+    for x, y in points:
+        page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+
+
+def _drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    box = _picture(page)
+    page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=6)
+    page.mouse.up()
+
+
+def _rules(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = answer_of(page, "/api/sources/yard/street/config")["config"]["rules"]
+    return found
+
+
+def test_zone_by_mouse(world: World) -> None:
+    page = world.open("/rules/yard/street")
+    page.get_by_role("button", name="Zone", exact=True).click()
+    _click(page, (0.3, 0.1), (0.7, 0.1), (0.7, 0.95), (0.3, 0.95))
+    page.keyboard.press("Enter")
+    chosen = page.get_by_role("button", name="Zone zone-1")
+    expect(chosen).to_be_visible()
+    _drag(page, (0.7, 0.1), (0.8, 0.12))  # a point
+    _drag(page, (0.3, 0.5), (0.2, 0.5))  # an edge
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Redo").click()
+    expect(page.locator(".would")).to_contain_text("would have entered")
+    page.get_by_role("button", name="Save rules").click()
+    expect(page.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    (zone,) = _rules(page)
+    expected = [(0.2, 0.1), (0.8, 0.12), (0.7, 0.95), (0.2, 0.95)]
+    assert all(abs(a - b) < 0.012 for got, want in zip(zone["points"], expected) for a, b in zip(got, want)), zone
+    # A zone that crosses itself is refused, and the reason is told.
+    page.get_by_role("button", name="Zone", exact=True).click()
+    _click(page, (0.1, 0.2), (0.4, 0.6), (0.4, 0.2), (0.1, 0.6))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("The polygon crosses itself: its sides 1 and 3 meet.")
+    page.keyboard.press("Escape")
+    expect(page.locator(".rule-list li")).to_have_count(1)
+    page.goto(world.dashboard.url + "/events?rule=zone-1")
+    expect(page.locator(".event-words").first).to_contain_text("entered zone-1")
+
+
+def test_zone_by_keyboard(world: World) -> None:
+    page = world.open("/rules/yard/street")
+    page.get_by_role("button", name="Line", exact=True).focus()
+    page.keyboard.press("Enter")
+    for keys in (["Shift+ArrowUp"] * 9, ["Shift+ArrowDown"] * 18):
+        for key in keys:
+            page.keyboard.press(key)
+        page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Line line-1")).to_be_visible()
+    point = page.get_by_role("button", name="line-1, point 1")
+    point.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.get_by_role("button", name="line-1, point 1: 0.510, 0.050")).to_be_visible()
+    page.get_by_role("button", name="line-1, point 1").press("Insert")
+    expect(page.locator(".point")).to_have_count(3)
+    page.get_by_role("button", name="line-1, point 2").press("Delete")
+    expect(page.locator(".point")).to_have_count(2)
+    page.get_by_label("y 2").fill("0.9")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save rules").press("Enter")
+    expect(page.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    line = next(rule for rule in _rules(page) if rule["name"] == "line-1")
+    assert line["points"] == [[0.51, 0.05], [0.5, 0.9]]
+    page.goto(world.dashboard.url + "/events?rule=line-1")
+    expect(page.locator(".event-words").first).to_contain_text("crossed line-1")
+
+
+def test_source_is_added_and_removed(world: World) -> None:
+    page = world.open("/sources")
+    page.get_by_role("button", name="Add a source").click()
+    page.get_by_label("Daemon").select_option("barn")
+    page.get_by_label("Kind").select_option("synthetic")
+    page.get_by_label("Name").fill("extra")
+    page.get_by_label("Frames/s", exact=True).fill("2")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".check")).to_be_visible()
+    assert "extra" not in [row["id"] for row in answer_of(page, "/api/sources")]  # a check saves nothing
+    page.get_by_role("button", name="Save").click()
+    row = page.locator("tr", has=page.get_by_role("link", name="extra"))
+    expect(row.locator(".state")).to_have_text("Up")
+    row.get_by_role("button", name="Disable").click()
+    expect(row.locator(".state")).to_have_text("Disabled")
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="Add a source").click()
+    page.get_by_label("Name").fill("bad")
+    page.get_by_label("Address").fill("gopher://127.0.0.1/")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("dialog")).to_contain_text("gopher")
+
+
+def test_page_comes_back_by_itself(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    page.evaluate("() => { window.sameDocument = true; }")
+    world.daemons["yard"].close()
+    expect(page.locator(".connection")).to_contain_text("The daemon yard is away")
+    world.start("yard")
+    expect(page.locator(".connection")).to_have_text("")
+    expect(page.locator(".phase")).to_have_text("Live")
+    expect(page.locator(".frame-exact")).to_have_text("Analysed")
+    assert page.evaluate("() => window.sameDocument")
+
+
+PAGES = ["/", "/camera/yard/gate", "/events", "/health", "/sources", "/rules/yard/gate", "/nowhere"]
+
+
+def test_everybody_can_use_it(world: World) -> None:
+    """Axe finds nothing: on each page in light, and of contrast in dark."""
+    found = {}
+    for path in PAGES:
+        page = world.open(path)
+        page.locator("main h1").wait_for()
+        if path == "/health":
+            page.locator(".chart").first.wait_for()
+        for scheme, rules in (("light", None), ("dark", ["color-contrast", "link-in-text-block"])):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            if problems := violations(page, rules):
+                found[path, scheme] = problems
+    world.page.emulate_media(color_scheme="light")
+    assert not found
+
+
+def test_keyboard_walk(world: World) -> None:
+    page = world.open("/")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    seen = []
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText"))
+        outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+        assert outline != "none", seen
+        if page.evaluate("() => Boolean(document.activeElement.closest('.tile'))"):
+            break
+    assert [name for name in seen if name.strip() in ("Wall", "Events", "Health", "Sources")], seen
+    page.keyboard.press("Enter")
+    page.locator(".camera").wait_for()
+    assert page.evaluate("() => document.activeElement.id") == "main"
+
+
+def test_phone(world: World) -> None:
+    """No page is wider than a phone."""
+    world.page.set_viewport_size({"width": 360, "height": 740})
+    for path in PAGES:
+        page = world.open(path)
+        page.locator("main h1").wait_for()
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 360, (path, wide)
+    world.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_nothing_leaves_this_host(world: World) -> None:
+    """Nothing was asked of another host, and the browser had nothing to complain about but refusals."""
+    assert world.requested
+    assert all(url.startswith((world.dashboard.url, "blob:")) for url in world.requested)
+    harmless = ("Failed to load resource", "WebSocket connection")
+    assert [text for text in world.complaints if not text.startswith(harmless)] == []
