@@ -217,6 +217,16 @@ class App:
         return self._zeromq.endpoint
 
     @property
+    def http_url(self) -> str | None:
+        """Address of the HTTP API on this machine; None without one."""
+        if self._http is None:
+            return None
+        http = self._config.http
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104 - not bound here
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if http.tls_certificate else 'http'}://{shown}:{self._http.port}"
+
+    @property
     def model(self) -> ModelInfo:
         return self._lanes.info
 

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
+import msgspec
 import numpy as np
 from rich.console import Console
 from rich.live import Live
 
 from daemon.app import App
 from daemon.client import Subscriber
+from daemon.commands.run import check_page_libraries, serve_page
 from daemon.commands.watch import View
-from daemon.config import Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.config import (
+    Config,
+    DashboardConfig,
+    LogConfig,
+    ModelConfig,
+    MonitorConfig,
+    PublisherConfig,
+    SyntheticConfig,
+)
+from daemon.dashboard.process import new_token, with_access
+from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.messages import Detections
 from daemon.pipeline.ledger import Rows, percentiles
+from daemon.redact import Secret
+from daemon.rule_config import LineConfig
 from daemon.sources.synthetic import scene_of
 from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals
@@ -72,18 +88,29 @@ class Scorer:
         self.tally.invented += len(seen) - pairs
 
 
-def demo(seconds: float, backend: Backend = "auto") -> int:
-    """Run for some seconds and print a summary; 0 only if recall and precision are at least 0.9."""
+def demo(seconds: float, backend: Backend = "auto", *, page: bool = False) -> int:
+    """Run for some seconds and print a summary; 0 only if recall and precision are at least 0.9.
+
+    Args:
+        page: run until stopped, with the page. Otherwise the page is served while this runs, if its libraries are here.
+    """
     console = Console()
+    if page:
+        check_page_libraries()
+        seconds = float("inf")
+    token = new_token() if page or _has_page() else None
     rows: list[Rows] = []
     stop = threading.Event()
     with ExitStack() as stack:
         stack.enter_context(logging(LogConfig(level="warning", format="console")))
-        app = App(_config(backend), sinks=[rows.append])
+        config = _config(backend, token, tracked=page)
+        app = App(config, sinks=[rows.append])
         scorer = Scorer(_STREETS, app.model.labels)
         subscriber = stack.enter_context(Subscriber(app.endpoint, kinds=("detections", "status", "metrics")))
         stack.enter_context(stopping_on_signals(stop.set))
         stack.enter_context(_running(app))
+        if token:
+            stack.callback(serve_page(app, config, token, lambda url: _tell(console, url, stays=page)).close)
         started = monotonic()
         received = _follow(app, subscriber, scorer, console, started + seconds, stop)
         took = monotonic() - started
@@ -93,13 +120,42 @@ def demo(seconds: float, backend: Backend = "auto") -> int:
     return _sum_up(console, scorer.tally, rows, received, took, sum(subscriber.lost.values()))
 
 
-def _config(backend: Backend) -> Config:
-    return Config(
+def _has_page() -> bool:
+    """Whether the libraries of the page are installed."""
+    try:
+        check_page_libraries()
+    except ConfigError:
+        return False
+    return True
+
+
+def _tell(console: Console, url: str, *, stays: bool) -> None:
+    console.print(f"the page: {url}" + (" (until Ctrl-C)" if stays else ", while this runs; `make page` keeps it"))
+
+
+def _free_port(port: int) -> int:
+    """The port, or 0 for any other if it is in use."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
+
+
+def _config(backend: Backend, token: Secret | None, *, tracked: bool) -> Config:
+    rule = LineConfig(name="crossing", points=[(0.5, 0.0), (0.5, 1.0)])
+    more: dict[str, Any] = {"tracking": True, "rules": [rule]} if tracked else {}
+    config = Config(
         model=ModelConfig(path=demo_model(), backend=backend, confidence=0.4),
-        sources=list(_STREETS),
+        sources=[msgspec.structs.replace(street, **more) for street in _STREETS],
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=5.0),
         monitor=MonitorConfig(interval_s=2.0),
+        dashboard=DashboardConfig(port=_free_port(DashboardConfig().port)),
+        log=LogConfig(level="warning", format="console"),
     )
+    return with_access(config, token) if token else config
 
 
 @contextmanager

@@ -4,38 +4,51 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
 from daemon.app import App
+from daemon.clock import SystemClock
 from daemon.commands.from_arguments import config_of, save, sources_of, yaml_of
 from daemon.commands.model import find
 from daemon.config import Config
 from daemon.control.source_store import SourceStore, load_effective, warn_if_overridden
+from daemon.dashboard.addresses import DaemonAddress, server_key_of
+from daemon.dashboard.process import PageOrder, PageProcess, new_token, with_access
+from daemon.errors import ConfigError
 from daemon.log import logging
+from daemon.redact import Secret
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import disable_core_dumps
 
 
-def run_file(path: Path) -> int:
-    """Run until stopped; SIGHUP reloads the file. Returns the exit code."""
+def run_file(path: Path, *, page: bool = False) -> int:
+    """Run until stopped; SIGHUP reloads the file. Returns the exit code.
+
+    Args:
+        page: also serve the page, in a process of its own.
+    """
 
     def read() -> Config:
         found = load_effective(path)
         warn_if_overridden(found)
         return found
 
-    return _run(load_effective(path), read)
+    return _run(load_effective(path), read, page=page)
 
 
-def run_sources(sources: Sequence[str], model: str, endpoint: str | None, saved: Path | None) -> int:
+def run_sources(
+    sources: Sequence[str], model: str, endpoint: str | None, saved: Path | None, *, page: bool = False
+) -> int:
     """Run URLs, files, folders and cameras without a configuration file.
 
     Args:
         model: a file, or a name in the catalogue.
         saved: where to save the configuration; None not to.
+        page: also serve the page, in a process of its own.
     """
     described = sources_of(sources)  # before any download
     path, entry = find(model, Console(file=sys.stderr))
@@ -44,10 +57,39 @@ def run_sources(sources: Sequence[str], model: str, endpoint: str | None, saved:
     if saved:
         save(text, saved)
         sys.stderr.write(f"configuration saved: `lookout run -c {saved}` runs it again\n")
-    return _run(config, lambda: config)
+    return _run(config, lambda: config, page=page)
 
 
-def _run(config: Config, read: Callable[[], Config]) -> int:
+def _run(config: Config, read: Callable[[], Config], *, page: bool) -> int:
+    if page:
+        check_page_libraries()
+        token = new_token()
+        return _run_once(with_access(config, token), lambda: with_access(read(), token), token)
+    return _run_once(config, read, None)
+
+
+def check_page_libraries() -> None:
+    """Raises:
+    ConfigError: a library of the page is not installed.
+    """
+    try:
+        import wsproto  # noqa: F401
+
+        import daemon.dashboard.server  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f"the page needs {error.name}: pip install '.[http]'") from error
+
+
+def serve_page(app: App, config: Config, token: Secret, on_ready: Callable[[str], None]) -> PageProcess:
+    """Start the page of a daemon whose HTTP API has this token."""
+    key = server_key_of(config.publisher)
+    address = DaemonAddress("here", app.endpoint, app.http_url, token, key, is_here=True)
+    process = PageProcess(PageOrder(config.dashboard, [address], config.log), SystemClock(), on_ready)
+    process.start()
+    return process
+
+
+def _run_once(config: Config, read: Callable[[], Config], token: Secret | None) -> int:
     disable_core_dumps()
     if config.http.sources_file:
         SourceStore(config.http.sources_file).remove_leftovers()
@@ -67,4 +109,7 @@ def _run(config: Config, read: Callable[[], Config]) -> int:
         running.append(app)
         if asked.is_set:
             app.reload_file()
-        return app.run()
+        with ExitStack() as stack:
+            if token is not None:
+                stack.callback(serve_page(app, config, token, lambda _: None).close)
+            return app.run()

@@ -59,12 +59,14 @@ class _Request:
         read: makes the new configuration from the current one.
         reloads: reads the configuration file again; the service manager is notified.
         persist: persists the new sources, None if they are not persisted.
+        dry_run: check it, and change nothing.
         opening: the model that is being opened for it, and that model's configuration.
     """
 
     read: Callable[[Config], Config]
     reloads: bool
     persist: PersistSources | None = None
+    dry_run: bool = False
     future: Future[Change] = field(default_factory=Future)
     opening: BackgroundTask[Generation] | None = None
     opened_for: Config | None = None
@@ -104,7 +106,12 @@ class Changes(threading.Thread):
         self._wake = threading.Condition(self._lock)
 
     def submit(
-        self, read: Callable[[Config], Config], *, reloads: bool = False, persist: PersistSources | None = None
+        self,
+        read: Callable[[Config], Config],
+        *,
+        reloads: bool = False,
+        persist: PersistSources | None = None,
+        dry_run: bool = False,
     ) -> Future[Change]:
         """Submit a change of the configuration; returns at once. Unchanged sources are not interrupted.
 
@@ -112,11 +119,12 @@ class Changes(threading.Thread):
             read: makes the new configuration from the current one; called again after a model was opened.
             reloads: it reads the configuration file again.
             persist: persists the new sources; an error refuses the change.
+            dry_run: check the change as far as possible, and change nothing.
 
         Returns:
             The change. If it is refused nothing has changed, and the error is a LookoutError or DetectorError.
         """
-        request = _Request(read, reloads, persist)
+        request = _Request(read, reloads, persist, dry_run)
         with self._lock:
             if self._stopping.is_set:
                 request.future.set_exception(StoppingError())
@@ -210,6 +218,8 @@ class Changes(threading.Thread):
             refiltered = [*change.added, *change.changed, *change.refiltered]
             filters = adopted.filters_of(new.active) if adopted else self._lanes.filters_of(refiltered)
             self._lanes.check_analytics(new, adopted)
+            if request.dry_run:
+                return change
             use_secrets = self._reload_secrets(new) if request.reloads else None
             if request.persist:
                 # The last step that may fail, and before any later change: a reload reads the file.

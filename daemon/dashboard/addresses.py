@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import zmq
 
-from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig
+from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig, PublisherConfig
 from daemon.errors import ConfigError
 from daemon.publish.curve import secret_key
 from daemon.redact import Secret
@@ -102,11 +102,7 @@ def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
 
 def _own(config: Config, token: Secret | None) -> DaemonAddress:
     """The daemon that runs with this configuration, on this machine."""
-    publisher, key = config.publisher, None
-    if publisher.curve:
-        if publisher.curve.clients:
-            raise ConfigError("publisher.curve.clients admits known keys only: give the page one in dashboard.daemons")
-        key = zmq.curve_public(secret_key(publisher.curve)).decode()
+    publisher, key = config.publisher, server_key_of(config.publisher)
     http = _own_http(config.http) if config.http.enabled else None
     endpoint: str | None = re.sub(r"^tcp://(\*|0\.0\.0\.0)(?=:)", "tcp://127.0.0.1", publisher.endpoint)
     if endpoint and endpoint.endswith((":*", ":0")):
@@ -114,6 +110,19 @@ def _own(config: Config, token: Secret | None) -> DaemonAddress:
     if endpoint is None and http is None:
         raise ConfigError("publisher.endpoint has no fixed port: set one, or http.enabled, so that the page can ask")
     return DaemonAddress("here", endpoint, http, token or _operator(config.http), key, is_here=True)
+
+
+def server_key_of(publisher: PublisherConfig) -> str | None:
+    """The public CURVE key of the configuration's own daemon; None without encryption.
+
+    Raises:
+        ConfigError: the page would need a key of its own.
+    """
+    if publisher.curve is None:
+        return None
+    if publisher.curve.clients:
+        raise ConfigError("publisher.curve.clients admits known keys only: give the page one in dashboard.daemons")
+    return zmq.curve_public(secret_key(publisher.curve)).decode()
 
 
 def _own_http(http: HttpConfig) -> str:

@@ -107,9 +107,9 @@ class EventList:
         """Events of one daemon, newest first, and why its journal is not among them."""
         reason = None
         if daemon.api.exists:
-            ask = partial(daemon.api.request, "GET", "events", query=_forwarded(query, daemon.name))
+            request = partial(daemon.api.request, "GET", "events", query=_forwarded(query, daemon.name))
             try:
-                answer = await to_thread.run_sync(ask, limiter=self._limiter)
+                answer = await to_thread.run_sync(request, limiter=self._limiter)
                 if answer.status == 200:
                     return msgspec.json.decode(answer.body, type=_Page).events[::-1], None
                 reason = answer.error

@@ -1,4 +1,4 @@
-"""What the page remembers of a daemon: figures of the last hour, and where objects stood in the last minute."""
+"""The page's memory of a daemon: figures of the last hour, and the places of objects in the last minute."""
 
 from __future__ import annotations
 

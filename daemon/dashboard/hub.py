@@ -17,7 +17,7 @@ from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.api import AwayError
 from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
-from daemon.dashboard.viewers import Viewer, Wishes
+from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import Facts, Row, WatchedDaemon
 from daemon.messages import Counts, Detections, Event, Message, Metrics, Packets, Status, decode, topic
 
@@ -78,16 +78,16 @@ class Hub:
         """Add a viewer, and tell it the state of everything."""
         self._viewers[viewer] = None
         for daemon in self.daemons.values():
-            viewer.put(_told("daemon", daemon.name, daemon.entry()))
+            viewer.put(_encoded("daemon", daemon.name, daemon.entry()))
             daemon.stale = True
         self._want()
 
-    def wish(self, viewer: Viewer, wishes: Wishes) -> None:
-        viewer.wish(wishes)
-        if wishes.metrics:
+    def select(self, viewer: Viewer, selection: Selection) -> None:
+        viewer.select(selection)
+        if selection.metrics:
             for daemon in self.daemons.values():
                 if daemon.figures.last:
-                    viewer.put(_told("metrics", daemon.name, daemon.figures.last))
+                    viewer.put(_encoded("metrics", daemon.name, daemon.figures.last))
         self._want()
 
     def leave(self, viewer: Viewer) -> None:
@@ -153,7 +153,7 @@ class Hub:
             level(f"daemon {state}", daemon=name, **({"reason": reason} if reason else {}))
         daemon.state, daemon.reason = state, reason
         daemon.stale = daemon.stale or state == "up"
-        self._tell(self._viewers, _told("daemon", name, daemon.entry()))
+        self._tell(self._viewers, _encoded("daemon", name, daemon.entry()))
         self.on_change(name, None)
 
     def _on_batch(self, name: str, batch: Sequence[Arrived]) -> None:
@@ -173,21 +173,21 @@ class Hub:
             log.warning("a message is not understood", daemon=daemon.name, reason=str(error)[:200])
             return
         if daemon.note_instance(message.instance):
-            self._tell(self._viewers, _told("daemon", daemon.name, daemon.entry()))
+            self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         if isinstance(message, Packets):
             self.on_packets(daemon.name, message)
             return
         self._remember(daemon, message)
         if isinstance(message, Status):
             self.on_change(daemon.name, message.source)
-        told = _told(_KINDS[type(message)], daemon.name, message)
+        text = _encoded(_KINDS[type(message)], daemon.name, message)
         if isinstance(message, Metrics):
-            self._tell((viewer for viewer in self._viewers if viewer.wishes.metrics), told)
+            self._tell((viewer for viewer in self._viewers if viewer.selection.metrics), text)
             self._tell_drops(daemon)
         elif isinstance(message, Event):
-            self._tell((viewer for viewer in self._viewers if viewer.wishes.events), told)
+            self._tell((viewer for viewer in self._viewers if viewer.selection.events), text)
         else:
-            self._tell(self._viewers, told)
+            self._tell(self._viewers, text)
 
     def _on_detections(self, daemon: WatchedDaemon, arrived: Arrived) -> None:
         source = arrived.topic.split(b"/")[1].decode()
@@ -258,8 +258,8 @@ class Hub:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""
         daemon.stale = False
         try:
-            facts = await self.ask(daemon, "daemon")
-            rows = await self.ask(daemon, "sources")
+            facts = await self.get(daemon, "daemon")
+            rows = await self.get(daemon, "sources")
             if facts.status == 200:
                 daemon.facts = _facts(facts.body)
             if rows.status == 200:
@@ -269,19 +269,19 @@ class Hub:
             problem = str(error)[:200]
         if problem != daemon.api_problem:
             daemon.api_problem = problem
-            self._tell(self._viewers, _told("daemon", daemon.name, daemon.entry()))
+            self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         if problem:
             return
         self._want()
         self.on_change(daemon.name, None)
         self._tell(self._viewers, _encode({"kind": "sources", "daemon": daemon.name}))
 
-    async def ask(self, daemon: WatchedDaemon, path: str) -> Any:
+    async def get(self, daemon: WatchedDaemon, path: str) -> Any:
         """GET from a daemon. Raises AwayError."""
         return await to_thread.run_sync(partial(daemon.api.request, "GET", path), limiter=self._asking)
 
 
-def _told(kind: str, daemon: str, message: object) -> bytes:
+def _encoded(kind: str, daemon: str, message: object) -> bytes:
     if isinstance(message, dict):
         return _encode({"kind": kind, **message})
     return _encode({"kind": kind, "daemon": daemon, "message": message})

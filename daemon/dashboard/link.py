@@ -40,8 +40,8 @@ class Arrived(NamedTuple):
     payload: bytes
 
 
-class Told(msgspec.Struct):
-    """What `GET /api/v1/daemon` tells that is used here."""
+class _Facts(msgspec.Struct):
+    """The part of `GET /api/v1/daemon` that is used here."""
 
     endpoint: str
     version: str = ""
@@ -69,8 +69,8 @@ class Link(threading.Thread):
         self._address, self._clock = address, clock
         self._deliver, self._on_state = deliver, on_state
         self._api = DaemonApi(address)
-        self._context = zmq.Context()
-        self._stop = Stop()
+        self._zmq = zmq.Context()
+        self._ending = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
@@ -88,7 +88,7 @@ class Link(threading.Thread):
 
     def close(self) -> None:
         """End the thread; the context ends with it."""
-        self._stop.set()
+        self._ending.set()
         self._ring()
         if self.ident is not None:
             self.join(2.0)
@@ -97,7 +97,7 @@ class Link(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._stop.is_set:
+            while not self._ending.is_set:
                 endpoint = self._find_endpoint()
                 if endpoint is not None:
                     self._serve(endpoint)
@@ -108,7 +108,7 @@ class Link(threading.Thread):
             self._release()
 
     def _release(self) -> None:
-        self._context.destroy(linger=0)
+        self._zmq.destroy(linger=0)
         for fd in (self._wake, self._waker):
             with suppress(OSError):
                 os.close(fd)
@@ -127,21 +127,21 @@ class Link(threading.Thread):
         if self._address.endpoint is not None:
             return self._address.endpoint
         try:
-            return self._ask()
+            return self._query()
         except AwayError as error:
             self._change("away", str(error))
-            self._clock.wait(self._stop, _ASK_S)
+            self._clock.wait(self._ending, _ASK_S)
             return None
 
-    def _ask(self) -> str:
+    def _query(self) -> str:
         answer = self._api.request("GET", "daemon")
         if answer.status != 200:
             raise AwayError(f"its HTTP API refuses: {answer.error}")
         try:
-            told = msgspec.json.decode(answer.body, type=Told).endpoint
+            endpoint = msgspec.json.decode(answer.body, type=_Facts).endpoint
         except msgspec.MsgspecError as error:
             raise AwayError("its HTTP API does not answer as Lookout does") from error
-        return reachable(told, self._address.http)
+        return reachable(endpoint, self._address.http)
 
     def _serve(self, endpoint: str) -> None:
         """Receive from one endpoint; returns when the daemon publishes elsewhere, and at the end."""
@@ -153,7 +153,7 @@ class Link(threading.Thread):
         self._subscribed = frozenset()
         self._heard_ns = self._clock.monotonic_ns()
         away_ns: int | None = None
-        while not self._stop.is_set:
+        while not self._ending.is_set:
             came = dict(poller.poll(10 if self._batch else _IDLE_MS))
             if self._wake in came:
                 with suppress(BlockingIOError):
@@ -162,7 +162,7 @@ class Link(threading.Thread):
             if monitor in came:
                 away_ns = self._note(monitor, away_ns)
             if socket in came or self._batch:
-                self._clock.wait(self._stop, _GATHER_S)
+                self._clock.wait(self._ending, _GATHER_S)
                 self._receive(socket)
             now = self._clock.monotonic_ns()
             if self._state == "up" and now - self._heard_ns > _SILENT_NS:
@@ -176,12 +176,12 @@ class Link(threading.Thread):
 
     def _has_moved(self, endpoint: str) -> bool:
         try:
-            return self._ask() != endpoint
+            return self._query() != endpoint
         except AwayError:
             return False
 
     def _connect(self, endpoint: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
-        socket = self._context.socket(zmq.SUB)
+        socket = self._zmq.socket(zmq.SUB)
         socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
@@ -190,7 +190,7 @@ class Link(threading.Thread):
             socket.setsockopt(zmq.SUBSCRIBE, topic(kind))
         name = f"inproc://link-{id(socket)}"
         socket.monitor(name, _EVENTS)
-        monitor = self._context.socket(zmq.PAIR)
+        monitor = self._zmq.socket(zmq.PAIR)
         monitor.connect(name)
         try:
             socket.connect(endpoint)

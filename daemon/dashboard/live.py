@@ -37,19 +37,19 @@ class Seat:
         self._bytes = 0
         self._skipped = 0
         self._needs_key = True
-        self._said = ""
+        self._last_text = ""
         self._filled = asyncio.Event()
 
     def tell(self, **message: object) -> None:
         """Queue a message, unless it is what was queued last."""
         text = _encode(message).decode()
-        if text != self._said:
-            self._said = text
+        if text != self._last_text:
+            self._last_text = text
             self._queue.append(text)
             self._filled.set()
 
     def begin(self, init: Init) -> None:
-        """What waits is of another stream."""
+        """Another stream begins: pictures of the last one are of no use."""
         self._drop_pictures()
         self._needs_key = True
         self.tell(
@@ -69,7 +69,7 @@ class Seat:
             return
         if self._skipped:
             self.tell(kind="skipped", frames=self._skipped)
-        self._needs_key, self._skipped, self._said = False, 0, ""
+        self._needs_key, self._skipped, self._last_text = False, 0, ""
         self._queue.append(fragment.data)
         self._bytes += len(fragment.data)
         self._filled.set()

@@ -88,8 +88,8 @@ class SourceVideo:
         self._untimed = 0  # packets in a row without a time
         self._refused = ""  # said once
 
-    def take(self, header: Packet, data: bytes) -> list[Output]:
-        """What a packet gives."""
+    def add(self, header: Packet, data: bytes) -> list[Output]:
+        """The output of a packet."""
         if header.codec not in CODECS:
             return self._refuse(f"its codec, {header.codec}, is not one that the page plays")
         if header.pts is None:  # a camera may send a few before its first report of the time
@@ -140,7 +140,7 @@ class SourceVideo:
 
 
 class _Sink(io.RawIOBase):
-    """What the muxer writes."""
+    """The output of the muxer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class _Sink(io.RawIOBase):
         self._chunks.append(bytes(data))
         return len(data)
 
-    def take(self) -> bytes:
+    def pop(self) -> bytes:
         found = b"".join(self._chunks)
         self._chunks.clear()
         return found
@@ -183,7 +183,7 @@ class _Muxer:
             self._stream.codec_context.codec_tag = CODECS[header.codec]
             self._stream.time_base = self._unit
             self._output.start_encoding()
-        segment = self._sink.take()
+        segment = self._sink.pop()
         base_pts = round(self._base * self._unit * 1_000_000_000)
         size = header.width, header.height
         self.init = Init(mime_of(segment), header.session, base_pts, *size, header.turns, segment)
@@ -208,7 +208,7 @@ class _Muxer:
         packet.pts, packet.dts, packet.is_keyframe = pts, dts, header.key
         self._last = dts
         self._output.mux_one(packet)
-        written, key = self._sink.take(), self._pending_key
+        written, key = self._sink.pop(), self._pending_key
         self._pending_key = header.key
         return [Fragment(written, key)] if written else []
 

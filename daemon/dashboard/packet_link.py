@@ -37,8 +37,8 @@ class PacketLink(threading.Thread):
     def __init__(self, address: DaemonAddress, clock: Clock, deliver: Callable[[Sequence[Made]], bool]) -> None:
         super().__init__(name=f"packets-{address.name}", daemon=True)
         self._address, self._clock, self._deliver = address, clock, deliver
-        self._context = zmq.Context()
-        self._stop = Stop()
+        self._zmq = zmq.Context()
+        self._ending = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._waker, False)
@@ -53,14 +53,14 @@ class PacketLink(threading.Thread):
         self._ring()
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self._ring()
         if self.ident is not None:
             self.join(2.0)
 
     def run(self) -> None:
         try:
-            while not self._stop.is_set:
+            while not self._ending.is_set:
                 if self._endpoint is None:
                     self._wait_for_endpoint()
                 else:
@@ -68,7 +68,7 @@ class PacketLink(threading.Thread):
         except Exception:
             log.exception("live video of a daemon failed", daemon=self._address.name)
         finally:
-            self._context.destroy(linger=0)
+            self._zmq.destroy(linger=0)
             for fd in (self._wake, self._waker):
                 with suppress(OSError):
                     os.close(fd)
@@ -94,20 +94,20 @@ class PacketLink(threading.Thread):
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(self._wake, zmq.POLLIN)
-        while not self._stop.is_set and self._endpoint == endpoint:
+        while not self._ending.is_set and self._endpoint == endpoint:
             if subscribed != self._wanted:
                 subscribed = self._subscribe(socket, subscribed, self._wanted)
             came = dict(poller.poll(10 if self._made else _IDLE_MS))
             if self._wake in came:
                 self._silence()
             if socket in came or self._made:
-                self._clock.wait(self._stop, _GATHER_S)
+                self._clock.wait(self._ending, _GATHER_S)
                 self._receive(socket)
         self._videos.clear()
         socket.close(linger=0)
 
     def _connect(self, endpoint: str) -> zmq.Socket[bytes]:
-        socket = self._context.socket(zmq.SUB)
+        socket = self._zmq.socket(zmq.SUB)
         socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         use_curve(socket, self._address.server_key, self._address.secret_key)
@@ -132,14 +132,14 @@ class PacketLink(threading.Thread):
                 break
             source = watched_source(frames[0])
             if len(frames) == 3 and source in self._wanted and source is not None:
-                self._take(source, frames[1], frames[2])
+                self._add(source, frames[1], frames[2])
         if self._made and self._deliver(self._made):
             self._made = []
 
-    def _take(self, source: str, header: bytes, data: bytes) -> None:
+    def _add(self, source: str, header: bytes, data: bytes) -> None:
         video = self._videos.setdefault(source, SourceVideo())
         try:
-            found = video.take(decode_packet(header), data)
+            found = video.add(decode_packet(header), data)
         except ValueError as error:
             log.warning("a packet is not understood", source=source, reason=str(error)[:200])
             return

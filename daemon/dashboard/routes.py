@@ -49,7 +49,7 @@ class PageRoutes:
         self._config, self._hub, self._sessions = config, hub, sessions
         self._cookie = f"lookout_{config.port}"  # cookies do not know ports
         self._files, self._stills, self._events = StaticFiles(), Stills(clock), EventList()
-        self._changing, self._fetching = CapacityLimiter(2), CapacityLimiter(4)
+        self._changing, self._trying, self._fetching = CapacityLimiter(2), CapacityLimiter(2), CapacityLimiter(4)
         self._sockets = Sockets(config.max_viewers, hub, live)
 
     def starlette(self) -> Starlette:
@@ -148,12 +148,12 @@ class PageRoutes:
 
     async def _event_snapshot(self, request: Request) -> Response:
         path = f"events/{request.path_params['id']}/snapshot.jpg"
-        answer = await self._ask(self._daemon_of(request), "GET", path)
+        answer = await self._request(self._daemon_of(request), "GET", path)
         headers = {"Cache-Control": "private, max-age=86400"}  # it does not change
         return Response(answer.body, media_type="image/jpeg", headers=headers)
 
     async def _source_config(self, request: Request) -> Response:
-        answer = await self._ask(self._daemon_of(request), "GET", f"sources/{request.path_params['s']}")
+        answer = await self._request(self._daemon_of(request), "GET", f"sources/{request.path_params['s']}")
         row = msgspec.json.decode(answer.body)
         return _json({**row, "tag": answer.headers.get("etag"), "labels": self._daemon_of(request).facts.labels})
 
@@ -188,23 +188,29 @@ class PageRoutes:
         if method != "DELETE":
             check_body(request)
             body = await read_body(request)
-        query = {}
+        query = {"persist": "true"} if daemon.facts.persists else {}
         if request.query_params.get("dry_run", "").lower() in _TRUE:
-            query["dry_run"] = "true"
-        elif daemon.facts.persists:
-            query["persist"] = "true"
-        ask = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
-        answer = await to_thread.run_sync(ask, limiter=self._changing)
+            return await self._try(daemon, body, request.path_params.get("s"))
+        send = partial(daemon.api.request, method, path, query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
+        answer = await to_thread.run_sync(send, limiter=self._changing)
         person = person_of(request)
         audit = {"daemon": daemon.name, "path": path, "by": person.name if person else "?", "peer": peer_of(request)}
-        if "dry_run" not in query:
-            done = answer.status < 300
-            log.info(event if done else f"{event}: refused", **audit, **({} if done else {"reason": answer.error}))
-            await self._hub.refresh(daemon)
+        done = answer.status < 300
+        log.info(event if done else f"{event}: refused", **audit, **({} if done else {"reason": answer.error}))
+        await self._hub.refresh(daemon)
         headers = {"X-Persisted": str("persist" in query).lower()}
         return Response(answer.body, answer.status, headers, media_type="application/json" if answer.body else None)
 
-    async def _ask(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
+    async def _try(self, daemon: WatchedDaemon, body: bytes | None, source: str | None) -> Response:
+        """The daemon's opinion of a change that is not made."""
+        if body is None:
+            return _json({"ok": True, "lines": ["its frames and its counts end; its events stay in the journal"]})
+        query = {"id": source} if source else {}
+        send = partial(daemon.api.request, "POST", "check", query=query, body=body, timeout_s=CHANGE_TIMEOUT_S)
+        answer = await to_thread.run_sync(send, limiter=self._trying)
+        return Response(answer.body, answer.status, media_type="application/json")
+
+    async def _request(self, daemon: WatchedDaemon, method: str, path: str) -> Answer:
         """Ask a daemon.
 
         Raises:

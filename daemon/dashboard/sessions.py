@@ -1,4 +1,4 @@
-"""Who may see and change what: tokens, the browser's cookie, and limits on attempts."""
+"""Access to the page: tokens, the browser's cookie, and limits on attempts."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class _Session:
 class _Attempts:
     """A token bucket."""
 
-    def __init__(self, most: int, seconds: float, now: int) -> None:
-        self._most, self._step = float(most), seconds * 1e9
-        self._left, self._at = float(most), now
+    def __init__(self, limit: int, seconds: float, now: int) -> None:
+        self._limit, self._step = float(limit), seconds * 1e9
+        self._left, self._at = float(limit), now
 
     def wait_s(self, now: int) -> float:
         """Spend one attempt; seconds until the next is allowed, 0 if this one is."""
-        self._left = min(self._most, self._left + (now - self._at) / self._step)
+        self._left = min(self._limit, self._left + (now - self._at) / self._step)
         self._at = now
         if self._left >= 1:
             self._left -= 1

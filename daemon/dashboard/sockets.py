@@ -13,10 +13,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from daemon.dashboard.hub import Hub
 from daemon.dashboard.live import Live
-from daemon.dashboard.viewers import Viewer, Wishes
+from daemon.dashboard.viewers import Selection, Viewer
 
 log = structlog.get_logger(__name__)
-_wishes = msgspec.json.Decoder(Wishes).decode
+_decode = msgspec.json.Decoder(Selection).decode
 _MAX_PER_S, _MAX_AT_ONCE = 5.0, 50.0  # messages of a client
 _BUSY, _WRONG = 1013, 1008
 
@@ -25,11 +25,11 @@ class Sockets:
     """Serves WebSockets of people who may view.
 
     Args:
-        most: WebSockets at once.
+        limit: WebSockets at once.
     """
 
-    def __init__(self, most: int, hub: Hub, live: Live) -> None:
-        self._most, self._hub, self._live = most, hub, live
+    def __init__(self, limit: int, hub: Hub, live: Live) -> None:
+        self._limit, self._hub, self._live = limit, hub, live
         self._open = 0
 
     async def feed(self, socket: WebSocket) -> None:
@@ -41,11 +41,11 @@ class Sockets:
                 await socket.send_text(await viewer.next())
 
         async def receive() -> None:
-            allowance = _Allowance()
+            bucket = _TokenBucket()
             while True:
                 text = await socket.receive_text()
-                allowance.spend()
-                self._hub.wish(viewer, _wishes(text))
+                bucket.spend()
+                self._hub.select(viewer, _decode(text))
 
         if not await self._accept(socket):
             return
@@ -72,10 +72,10 @@ class Sockets:
                         await socket.send_text(message)
 
             async def receive() -> None:
-                allowance = _Allowance()
+                bucket = _TokenBucket()
                 while True:
                     await socket.receive_text()  # what the browser can play; it judges `mime` itself
-                    allowance.spend()
+                    bucket.spend()
 
             try:
                 await _until_one_ends(socket, send(), receive())
@@ -85,8 +85,8 @@ class Sockets:
             self._open -= 1
 
     async def _accept(self, socket: WebSocket) -> bool:
-        if self._open >= self._most:
-            log.warning("a viewer is turned away", most=self._most)
+        if self._open >= self._limit:
+            log.warning("a viewer is turned away", limit=self._limit)
             await socket.close(_BUSY)
             return False
         self._open += 1
@@ -102,7 +102,7 @@ class _TooManyError(Exception):
     """The client sends without pause."""
 
 
-class _Allowance:
+class _TokenBucket:
     """Bounds the messages of a client."""
 
     def __init__(self) -> None:

@@ -58,9 +58,9 @@ class Stills:
         return await asyncio.shield(task)
 
     async def _fetch(self, daemon: WatchedDaemon, source: str, key: tuple[str, str]) -> Still:
-        ask = partial(daemon.api.request, "GET", f"sources/{source}/snapshot.jpg", timeout_s=_TIMEOUT_S)
+        send = partial(daemon.api.request, "GET", f"sources/{source}/snapshot.jpg", timeout_s=_TIMEOUT_S)
         try:
-            found = _still_of(await to_thread.run_sync(ask, limiter=self._limiter))
+            found = _still_of(await to_thread.run_sync(send, limiter=self._limiter))
         except AwayError as error:
             found = Still(503, reason=str(error))
         finally:

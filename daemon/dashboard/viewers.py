@@ -1,4 +1,4 @@
-"""One open tab: which messages it wants, and the bounded queue in front of it."""
+"""One open tab: the messages that it wants, and the bounded queue in front of it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MAX_BYTES = 2 << 20  # that wait for one viewer
 _MAX_MESSAGES = 5000
 
 
-class Wishes(msgspec.Struct, forbid_unknown_fields=True):
-    """What a tab asks for.
+class Selection(msgspec.Struct, forbid_unknown_fields=True):
+    """The messages that a tab asks for.
 
     Attributes:
         sources: daemon and source of the detections that it wants.
@@ -29,15 +29,15 @@ class Viewer:
     """The queue of one tab. The event loop's thread alone uses it."""
 
     def __init__(self) -> None:
-        self.wishes = Wishes(events=False)
+        self.selection = Selection(events=False)
         self.sources: frozenset[tuple[str, str]] = frozenset()
         self._queue: deque[bytes] = deque()
         self._bytes = 0
         self._skipped = 0
         self._filled = asyncio.Event()
 
-    def wish(self, wishes: Wishes) -> None:
-        self.wishes, self.sources = wishes, frozenset(wishes.sources)
+    def select(self, selection: Selection) -> None:
+        self.selection, self.sources = selection, frozenset(selection.sources)
 
     def put(self, message: bytes) -> None:
         """Queue a message. A viewer that does not keep up loses the oldest half, and is told how many."""

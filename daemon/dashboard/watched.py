@@ -1,4 +1,4 @@
-"""What the page knows about one daemon now. The event loop's thread alone uses it."""
+"""The page's knowledge of one daemon. The event loop's thread alone uses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Row(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """What `GET /api/v1/daemon` tells."""
+    """The answer of `GET /api/v1/daemon`."""
 
     version: str | None = None
     model: str | None = None

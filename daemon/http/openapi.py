@@ -74,6 +74,7 @@ def _schemas() -> dict[str, Any]:
     )
     schemas["AllCounts"] = _object({"counts": {"type": "array", "items": _ref("Counts")}})
     schemas["Health"] = _object({"ok": {"type": "boolean"}, "reasons": {"type": "array", "items": {"type": "string"}}})
+    schemas["Check"] = _object({"ok": {"type": "boolean"}, "lines": {"type": "array", "items": {"type": "string"}}})
     schemas["Error"] = _object({"error": {"type": "string"}})
     return schemas
 
@@ -86,6 +87,13 @@ def _source_paths() -> dict[str, Any]:
         "/api/v1/sources": {
             "get": _operation("The sources", {"200": _answer("All", rows)}),
             "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
+        },
+        "/api/v1/check": {
+            "post": {
+                **_operation("Try a source that would be added, or changes of the one that `id` names",
+                             {"200": _answer("Whether it would work, and why not", _ref("Check"))}, body=patch),
+                "parameters": [_parameter("id", "query", {"type": "string"})],
+            },
         },
         one: {
             "parameters": [_parameter("id", "path", {"type": "string"})],

@@ -37,6 +37,7 @@ from daemon.http.framing import Framing
 from daemon.http.openapi import document
 from daemon.http.rules import check_synthetic, patched, source_from
 from daemon.http.snapshots import Snapshots
+from daemon.http.trial import try_source
 from daemon.monitoring.health import Health
 from daemon.redact import Secret, scrub, written_of
 from detectors.port import DetectorError
@@ -80,7 +81,7 @@ class Routes:
         self._parts, self._config, self._access = parts, config, access
         self._events = EventReader(parts.events)
         self._snapshots, self._waiting = CapacityLimiter(_MAX_SNAPSHOTS), 0
-        self._scrapes = CapacityLimiter(1)
+        self._scrapes, self._trials = CapacityLimiter(1), CapacityLimiter(2)
         self._tag_key = secrets.token_bytes()
 
     def starlette(self) -> Starlette:
@@ -94,6 +95,7 @@ class Routes:
             Route("/metrics", self._viewable(self._metrics), methods=["GET"]),
             Route("/api/v1/sources", view(self._list), methods=["GET"]),
             Route("/api/v1/sources", operate(self._add, has_body=True), methods=["POST"]),
+            Route("/api/v1/check", operate(self._check, has_body=True), methods=["POST"]),
             Route(one, view(self._show), methods=["GET"]),
             Route(one, operate(self._replace, has_body=True), methods=["PUT"]),
             Route(one, operate(self._patch, has_body=True), methods=["PATCH"]),
@@ -194,6 +196,34 @@ class Routes:
         await self._edit(request, caller, "source changed", id, change)
         return self._answer(made[-1])
 
+    async def _check(self, request: Request, caller: Caller) -> Response:  # noqa: ARG002
+        """Whether a source could be added, or changed if `id` names one; says what would be refused, or goes wrong."""
+        body, id = await read_body(request), request.query_params.get("id")
+        checked: list[SourceConfig] = []
+
+        def read(now: Config) -> Config:
+            old = next((row for row in now.sources if row.id == id), None)
+            if id is not None and old is None:
+                raise _GoneError("no such source")
+            source = patched(body, self._config, old) if old else source_from(body, self._config)
+            if old is None and any(row.id == source.id for row in now.sources):
+                raise LookoutError(f"there is a source {source.id!r} already")
+            checked[:] = [source]
+            rows = [source if row is old else row for row in now.sources]
+            rows += [] if old else [source]
+            if not self._config.allow_local:
+                check_synthetic(rows, now.sources)
+            return check(msgspec.structs.replace(now, sources=rows), may_be_empty=True)
+
+        try:
+            change = await self._submit(read, dry_run=True)
+        except (LookoutError, DetectorError) as error:
+            return _json({"ok": False, "lines": [str(error)]})
+        ok, lines = True, list[str]()
+        if checked[0].enabled and checked[0] in (*change.added, *change.changed):
+            ok, lines = await to_thread.run_sync(try_source, checked[0], limiter=self._trials)
+        return _json({"ok": ok, "lines": [scrub(line) for line in lines] or ["ok: it would go on without a restart"]})
+
     async def _remove(self, request: Request, caller: Caller) -> Response:
         id = self._source_of(request).id
 
@@ -279,7 +309,12 @@ class Routes:
         log.info(event, **audit)
 
     async def _submit(
-        self, read: Callable[[Config], Config], *, reloads: bool = False, persist: PersistSources | None = None
+        self,
+        read: Callable[[Config], Config],
+        *,
+        reloads: bool = False,
+        persist: PersistSources | None = None,
+        dry_run: bool = False,
     ) -> Any:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
@@ -287,7 +322,7 @@ class Routes:
             with suppress(RuntimeError):  # the server has stopped
                 loop.call_soon_threadsafe(done.set)
 
-        future = self._parts.changes.submit(read, reloads=reloads, persist=persist)
+        future = self._parts.changes.submit(read, reloads=reloads, persist=persist, dry_run=dry_run)
         future.add_done_callback(notify)
         try:
             await asyncio.wait_for(done.wait(), _CHANGE_TIMEOUT_S)

@@ -29,7 +29,7 @@ _HIGH_WATER = 128  # packets that wait for one subscriber
 _MAX_SUBSCRIBERS = 16  # connections; 16 x 128 packets of 17 kB are 35 MB
 _MAX_WAITING = 16 << 20  # bytes before the socket; only a thread that gets no time leaves more
 _GATHER_S = 0.01  # packets are gathered this long, so that this thread and ZeroMQ's wake less often
-_LOOK_EVERY = 5  # of these, for subscriptions
+_POLL_EVERY = 5  # of these, for subscriptions
 _IDLE_MS = 200
 _OFF = "publisher.packets is off"
 
@@ -145,10 +145,10 @@ class PacketPublisher(threading.Thread):
             else:
                 socket.poll(_IDLE_MS)
             turns += 1
-            if not self._watched or turns % _LOOK_EVERY == 0:
-                self._look(subscribers)
+            if not self._watched or turns % _POLL_EVERY == 0:
+                self._poll(subscribers)
 
-    def _look(self, subscribers: Subscribers) -> None:
+    def _poll(self, subscribers: Subscribers) -> None:
         let_in, self._let_in = self._let_in, None
         if let_in is not None:
             subscribers.cut_off_all_but(let_in)

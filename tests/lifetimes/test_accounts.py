@@ -186,7 +186,7 @@ def test_a_source_that_goes_while_its_frame_is_looked_at_has_the_boxes_it_asked_
 
 def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
     """D18: one goes away while the other still waits."""
-    snapshots, answers = Snapshots(), list[bytes]()
+    snapshots, answers = Snapshots(), list[tuple[bytes, FrameInfo]]()
     waiting = threading.Thread(target=lambda: answers.append(snapshots.jpeg("cam", 60, boxes=False)))
     waiting.start()
     with pytest.raises(LookoutError, match="is it up"):
@@ -200,7 +200,7 @@ def test_two_who_want_a_snapshot_do_not_disturb_each_other() -> None:
 
     wait_until(look, "the other has its picture")
     waiting.join(60)
-    assert answers[0].startswith(b"\xff\xd8")
+    assert answers[0][0].startswith(b"\xff\xd8")
 
 
 def test_a_source_that_comes_back_while_a_frame_of_it_is_looked_at_keeps_its_order() -> None:

@@ -87,7 +87,7 @@ def _note_of_takes(app: App, monkeypatch: pytest.MonkeyPatch) -> threading.Event
     """Set when a snapshot is requested."""
     taking, take = threading.Event(), app.snapshots.jpeg
 
-    def noted(*args: Any, **more: Any) -> bytes:
+    def noted(*args: Any, **more: Any) -> Any:
         taking.set()
         return take(*args, **more)
 

@@ -18,6 +18,7 @@ from daemon.errors import LookoutError
 @click.option("--model", help="ONNX file, or a name of `lookout model list`.  [default: yolox_nano]")
 @click.option("--endpoint", help=f"Where subscribers connect.  [default: {ENDPOINT}]")
 @click.option("--save", type=click.Path(path_type=Path), help="Write the configuration that SOURCEs make, commented.")
+@click.option("--dashboard", is_flag=True, help="Also serve the page, in a process of its own: docs/dashboard.md.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -26,6 +27,7 @@ def run(
     model: str | None,
     endpoint: str | None,
     save: Path | None,
+    dashboard: bool,
 ) -> int:
     """Start every source, detect, publish and monitor, until SIGTERM or SIGINT.
 
@@ -38,10 +40,10 @@ def run(
         given = {"--model": model, "--endpoint": endpoint, "--save": save}
         if alone := [name for name, value in given.items() if value is not None]:
             raise LookoutError(f"{alone[0]} is for sources on the command line: lookout run rtsp://... {alone[0]} ...")
-        return running.run_file(config)
+        return running.run_file(config, page=dashboard)
     if context.get_parameter_source("config") != click.core.ParameterSource.DEFAULT:
         raise LookoutError("sources come from the command line or from -c, not from both")
-    return running.run_sources(sources, model or FIRST_MODEL, endpoint, save)
+    return running.run_sources(sources, model or FIRST_MODEL, endpoint, save, page=dashboard)
 
 
 @click.command()
@@ -143,12 +145,13 @@ def events(
 @click.command()
 @click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(min=1), help="How long.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
-def demo(seconds: float, backend: str) -> int:
+@click.option("--dashboard", is_flag=True, help="Until Ctrl-C, with the page in a browser.")
+def demo(seconds: float, backend: str, dashboard: bool) -> int:
     """Show Lookout at work on a drawn street, with the model that comes with it, and compare with the truth."""
     from daemon.commands.demo import demo as run_demo
     from detectors.factory import Backend
 
-    return run_demo(seconds, cast("Backend", backend))
+    return run_demo(seconds, cast("Backend", backend), page=dashboard)
 
 
 @click.command()

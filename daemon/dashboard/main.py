@@ -1,0 +1,61 @@
+"""The page as a child of the daemon: `python -m daemon.dashboard.main SOCKET ORDER`, both file descriptors.
+
+It ends when the other end of the socket is closed, which the daemon's own end does as well.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import socket
+import sys
+
+import structlog
+
+from daemon.clock import SystemClock
+from daemon.dashboard.process import PageOrder
+from daemon.dashboard.server import Dashboard
+from daemon.errors import LookoutError
+from daemon.log import logging
+from daemon.system.signals import ignore_stop_signals
+from daemon.system.tuning import disable_core_dumps, raise_nofile_limit
+
+log = structlog.get_logger(__name__)
+_POLL_MS = 1000
+
+
+def main() -> int:
+    ignore_stop_signals()
+    end = socket.socket(fileno=int(sys.argv[1]))
+    end.set_inheritable(False)
+    with os.fdopen(int(sys.argv[2]), "rb") as file:
+        order: PageOrder = pickle.load(file)  # noqa: S301 - from the daemon, which started this
+    disable_core_dumps()
+    raise_nofile_limit()
+    with logging(order.log):
+        try:
+            served = Dashboard(order.page, order.addresses, SystemClock())
+        except LookoutError as error:
+            log.error("the page cannot be served", reason=str(error))
+            return 2
+        try:
+            served.start()
+            end.sendall(f"{served.url}\n".encode())
+            _wait(end, served)
+        finally:
+            served.close()
+    return 0
+
+
+def _wait(end: socket.socket, served: Dashboard) -> None:
+    """Until the daemon has closed its end, or the server has failed."""
+    poller = select.poll()
+    poller.register(end, select.POLLIN)
+    while served.is_alive:
+        if poller.poll(_POLL_MS) and not end.recv(64):
+            return
+
+
+if __name__ == "__main__":
+    sys.exit(main())
