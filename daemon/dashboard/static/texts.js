@@ -189,7 +189,7 @@ export const t = {
       tracking: "Track objects", trackings: { default: "As the daemon does", true: "Yes", false: "No" },
       transport: "Transport", loop: "Play again from the start", more: "More keys", moreHint: "JSON, with the keys of config.yaml.",
       check: "Check", checking: "Checking. A camera may take a few seconds.", checkTitle: "What the check says",
-      checkGood: "The check found nothing wrong.", checkBad: "The check found a problem. You may save anyway.",
+      checkGood: "The check found nothing wrong.", checkBad: "The check found a problem. You may try to save anyway.",
       unchecked: "Check first: the check tells what the camera answers.", badJson: (error) => `More keys: ${error}`, badNumber: (name) => `${name}: is not a number`,
       anyway: "Save anyway",
     },

@@ -30,6 +30,7 @@ export default function Login() {
   return html`<form class="login card" onSubmit=${submit}>
     <img src="/static/icon.svg" alt="" width="36" height="36" />
     <h1>${t.login.title}</h1>
+    <input type="text" autocomplete="username" value="lookout" hidden readonly />
     <${Field} label=${t.login.token} id="token" hint=${t.login.hint}>
       <input ref=${input} id="token" type="password" autocomplete="current-password" required spellcheck="false"
         aria-describedby="token-hint" />
