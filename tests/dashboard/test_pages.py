@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,7 @@ pytest.importorskip("playwright")
 
 from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 
+from daemon.geometry import crossing, edges_of, is_inside, touching_edges
 from tests.support import clips
 from tests.support.daemon import Lookout
 from tests.support.page import OPERATE, PATIENCE_MS, VIEW, Dashboard, answer_of, chromium, login, violations
@@ -25,7 +27,7 @@ from tests.support.street_clips import colours, street
 
 pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.slow(3)]
 
-API_TOKEN = "the-daemons-own-token-0123456789"
+API_TOKEN = "the-daemons-own-token-0123456789"  # noqa: S105 - of the daemons that are started here
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
 FRAMES = 200
 KERB = {"type": "line", "name": "kerb", "points": [[0.5, 0.0], [0.5, 1.0]]}
@@ -174,11 +176,11 @@ def test_boxes_lie_on_their_objects(world: World) -> None:
     for row in rows:
         assert row["drawn"], row
         for x1, y1, x2, y2 in row["boxes"]:
-            middle = (x1 + x2) / 2, (y1 + y2) / 2
-            on = [o for o in row["objects"] if o and o[0] - 12 < middle[0] < o[2] + 12 and o[1] - 60 < middle[1] < o[3] + 30]
-            assert on, row
-            # A neighbouring frame has its objects 5 to 9 pixels away.
-            far.append(min(abs(o[0] + o[2] - x1 - x2) / 2 for o in on))
+            # An object's body is the lower half of it, and as wide as the whole.
+            on = [body for body in row["objects"] if body and y1 < (body[1] + body[3]) / 2 < y2]
+            assert len(on) == 1, row
+            left, _, right, _ = on[0]
+            far.append(abs(left + right - x1 - x2) / 2)  # a neighbouring frame has its objects 5 to 9 pixels away
     assert len(far) > 2 * FRAMES
     assert max(far) < 20, sorted(far)[-10:]
     assert median(far) < 2.5, sorted(far)[-10:]
@@ -190,7 +192,8 @@ def test_dropped_frames_show_their_cause(world: World) -> None:
         "() => fetch('/api/sources/yard/gate', {method: 'PATCH', headers: {'Content-Type': 'application/json'},"
         " body: JSON.stringify({max_fps: 3})})"
     )
-    expect(page.locator(".frame-dropped[data-cause=rate_limit]")).to_have_text("Not analysed: Above the source's rate limit")
+    dropped = page.locator(".frame-dropped[data-cause=rate_limit]")
+    expect(dropped).to_have_text("Not analysed: Above the source's rate limit")
     expect(page.locator(".figures")).to_contain_text("Above the source's rate limit")
     expect(page.locator(".figures .warn")).to_contain_text("The detector saw")
     page.evaluate(
@@ -348,6 +351,52 @@ def test_page_comes_back_by_itself(world: World) -> None:
     assert page.evaluate("() => window.sameDocument")
 
 
+def _lines(seed: int, count: int) -> list[list[list[float]]]:
+    """Polygons and lines, many of which cross themselves."""
+    random = Random(seed)
+    coordinate = partial(random.randint, 0, 100)
+    return [[[coordinate() / 100, coordinate() / 100] for _ in range(random.randint(3, 7))] for _ in range(count)]
+
+
+def test_editor_agrees_with_the_daemon(world: World) -> None:
+    """Which polygons are refused, which points are inside, which paths cross."""
+    page, shapes = world.open("/sources"), _lines(1, 300)
+    found = page.evaluate(
+        """async (shapes) => {
+          const { touchingEdges, isInside, crossing } = await import("/static/editor/geometry.js");
+          const [p, q, middle] = [[0.1, 0.111], [0.9, 0.887], [0.503, 0.507]];
+          return shapes.map((points) => [touchingEdges(points), isInside(middle, points), crossing(p, q, points)]);
+        }""",
+        shapes,
+    )
+    for points, (edges, inside, turn) in zip(shapes, found):
+        corners = [(x, y) for x, y in points]
+        assert (tuple(edges) if edges else None) == touching_edges(corners), points
+        sides = edges_of(corners, closed=True)
+        assert inside == is_inside(0.503, 0.507, sides), points
+        assert turn == crossing(0.1, 0.111, 0.9, 0.887, sides[0]), points
+
+
+def test_editor_counts_as_the_daemon(world: World) -> None:
+    """On a walk through a zone and over a line and back."""
+    walk = [[second / 10, 0.1 + 0.8 * (second / 50 if second <= 50 else 2 - second / 50), 0.5] for second in range(101)]
+    found = world.open("/sources").evaluate(
+        """async (walk) => {
+          const { wouldCount } = await import("/static/editor/counting.js");
+          const tracks = [{ track: 1, label: "car", points: walk }];
+          const rule = (type, parts, rest = {}) => wouldCount({ type, name: "r", parts, rest }, tracks);
+          const [line, other] = [[[0.5, 0], [0.5, 1]], [[0.6, 0], [0.6, 1]]];
+          const zone = [[0.3, 0.2], [0.7, 0.2], [0.7, 0.8], [0.3, 0.8]];
+          return [rule("line", [line]), rule("line", [[...line].reverse()]), rule("gate", [line, other]),
+                  rule("zone", [zone]), rule("zone", [zone], { enter_s: 5 }), rule("zone", [zone], { labels: ["bus"] })];
+        }""",
+        walk,
+    )
+    # From left to right a path goes to the left side of a line that points downwards.
+    assert found[:3] == [{"forward": 1, "backward": 1}] * 3
+    assert [row["entered"] for row in found[3:]] == [2, 0, 0]
+
+
 PAGES = ["/", "/camera/yard/gate", "/events", "/health", "/sources", "/rules/yard/gate"]
 
 
@@ -375,8 +424,11 @@ def test_keyboard_walk(world: World) -> None:
     seen = []
     for _ in range(20):
         page.keyboard.press("Tab")
-        seen.append(page.evaluate("() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText"))
-        outline = page.evaluate("() => getComputedStyle(document.activeElement).outlineStyle")
+        name, outline = page.evaluate(
+            "() => { const now = document.activeElement;"
+            " return [now.getAttribute('aria-label') ?? now.innerText, getComputedStyle(now).outlineStyle]; }"
+        )
+        seen.append(name)
         assert outline != "none", seen
         if page.evaluate("() => Boolean(document.activeElement.closest('.tile'))"):
             break

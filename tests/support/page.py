@@ -32,7 +32,8 @@ class Dashboard:
 
     def __init__(self, folder: Path, daemons: list[dict[str, str]]) -> None:
         port = free_port()
-        tokens = [{"name": role, "role": role, "token": token} for role, token in (("view", VIEW), ("operate", OPERATE))]
+        roles = {"view": VIEW, "operate": OPERATE}
+        tokens = [{"name": role, "role": role, "token": token} for role, token in roles.items()]
         config = {"dashboard": {"port": port, "tokens": tokens, "daemons": daemons}, "log": {"format": "json"}}
         path = folder / "dashboard.yaml"
         path.write_text(yaml.safe_dump(config))

@@ -33,8 +33,8 @@ def street(path: Path, *, seconds: float, codec: str = "libx264") -> Path:
     options = ["-preset", "ultrafast", "-tune", "zerolatency"]
     options += ["-x265-params", "log-level=none"] if codec == "libx265" else []
     command = [
-        "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "bgr24", "-s", "640x360", "-r", str(FPS), "-i", "-",
-        "-c:v", codec, *options, "-pix_fmt", "yuv420p", "-g", str(2 * FPS), str(path),
+        "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "bgr24", "-s", "640x360", "-r", str(FPS),
+        "-i", "-", "-c:v", codec, *options, "-pix_fmt", "yuv420p", "-g", str(2 * FPS), str(path),
     ]  # fmt: skip
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None

@@ -28,7 +28,7 @@ function foldsBack([a, b], [c, d]) {
 
 /** The numbers of two sides of a polygon that cross or touch, apart from neighbours at their corner; or null. */
 export function touchingEdges(points) {
-  const edges = edgesOf(points, true);
+  const edges = edgesOf(points, true).filter(([a, b]) => a[0] !== b[0] || a[1] !== b[1]);
   for (let first = 0; first < edges.length; first += 1) {
     for (let second = first + 1; second < edges.length; second += 1) {
       const neighbours = second === first + 1 || (first === 0 && second === edges.length - 1);
