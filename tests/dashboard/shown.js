@@ -33,7 +33,12 @@
 
   const onFrame = ({ detail }) => {
     if (detail.kind !== "exact" || video.hidden) return;
-    context.drawImage(video, 0, 0, copy.width, copy.height);
+    // A busy browser may be at the next picture already: one that is not the one in question proves nothing.
+    const picture = new VideoFrame(video);
+    const isThis = Math.abs(picture.timestamp / 1e6 - detail.mediaTime) < 1e-3;
+    if (isThis) context.drawImage(picture, 0, 0, copy.width, copy.height);
+    picture.close();
+    if (!isThis) return;
     const pixels = context.getImageData(0, 0, copy.width, copy.height).data;
     rows.push({
       boxes: detail.boxes.map((found) => found.box),

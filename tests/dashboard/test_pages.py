@@ -90,7 +90,7 @@ def _configs(folder: Path, h264: str, hevc: str) -> dict[str, dict[str, Any]]:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("page")
-    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=200))
+    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=150))
     hevc = clips.once(folder_of_all, "page-hevc.mkv", partial(street, seconds=20, codec="libx265"))
     with ExitStack() as stack:
         servers = [RtspServer({"street": h264}), RtspServer({"street": hevc}, codec="h265")]
@@ -388,7 +388,8 @@ def test_editor_counts_as_the_daemon(world: World) -> None:
           const [line, other] = [[[0.5, 0], [0.5, 1]], [[0.6, 0], [0.6, 1]]];
           const zone = [[0.3, 0.2], [0.7, 0.2], [0.7, 0.8], [0.3, 0.8]];
           return [rule("line", [line]), rule("line", [[...line].reverse()]), rule("gate", [line, other]),
-                  rule("zone", [zone]), rule("zone", [zone], { enter_s: 5 }), rule("zone", [zone], { labels: ["bus"] })];
+                  rule("zone", [zone]), rule("zone", [zone], { enter_s: 5 }),
+                  rule("zone", [zone], { labels: ["bus"] })];
         }""",
         walk,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from daemon.sources.scene import Scene
 
-FPS = 12
+FPS = 15
 SEED = 1791  # a yellow car, a cyan car and a purple bus on the grey street, each in a band of its own
 OBJECTS = 3
 

@@ -21,7 +21,8 @@ export class LivePlayer {
   /**
    * @param video a muted element
    * @param path of the WebSocket
-   * @param on {state(LiveState), frame(pts, session), turns(n)}: frame is called for each frame that is shown
+   * @param on {state(LiveState), frame(pts, session, mediaTime), turns(n)}: frame is called for each frame that is
+   *   shown, with its media time as well
    */
   constructor(video, path, on) {
     Object.assign(this, { video, path, on, socket: null, closed: false, tries: 0, timer: 0, init: null });
@@ -177,7 +178,7 @@ export class LivePlayer {
       if (this.media !== media) return;
       if (!this.started) this.tell("playing");
       this.started = true;
-      this.on.frame(init.base_pts + Math.round(meta.mediaTime * 1e9), init.session ?? null);
+      this.on.frame(init.base_pts + Math.round(meta.mediaTime * 1e9), init.session ?? null, meta.mediaTime);
       video.requestVideoFrameCallback(shown);
     };
     this.started = false;

@@ -70,18 +70,18 @@ class Painter {
 
   /** What is shown now, with what has become known of it. */
   again() {
-    const { still, pts, session } = this.shown;
+    const { still, pts, session, mediaTime } = this.shown;
     if (still) this.still(still);
-    else this.frame(pts, session);
+    else this.frame(pts, session, mediaTime);
   }
 
-  frame(pts, session) {
+  frame(pts, session, mediaTime) {
     const found = this.log.find(pts, session);
-    this.shown = { pts, session, kind: found.kind };
+    this.shown = { pts, session, mediaTime, kind: found.kind };
     if (found.kind === "exact") this.paint(found.message, found.message.detections, pts, false);
     else if (found.kind === "dropped") this.paint(found.before, between(found.before, found.after, pts), pts, true);
     else this.paint(found.before ?? this.log.newest, [], pts, false);
-    this.tell({ pts, ...found });
+    this.tell({ pts, mediaTime, ...found });
   }
 
   still(still) {
@@ -148,7 +148,7 @@ export function Picture({ row, live, options = {}, onState = null, children = nu
     if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets });
     const player = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
       state: told,
-      frame: (pts, session) => painter.current.frame(pts, session),
+      frame: (...shown) => painter.current.frame(...shown),
       turns: setTurns,
     });
     return () => {
