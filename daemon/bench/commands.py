@@ -264,6 +264,38 @@ def analytics(json_file: Path | None, **values: Any) -> int:
 
 
 @bench.command()
+@click.argument("clip", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--sources", default=16, show_default=True, type=click.IntRange(1, 64), help="Cameras, all watched live.")
+@click.option("--seconds", default=6.0, show_default=True, type=click.FloatRange(1, 20), help="Of each measurement.")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1), help="Of all ways to watch in turns.")
+@click.option("--viewers", default=50, show_default=True, type=click.IntRange(1, 500), help="Of one camera.")
+@JSON_FILE
+def dashboard(
+    clip: Path | None, sources: int, seconds: float, rounds: int, viewers: int, json_file: Path | None
+) -> int:
+    """Measure what viewers of the page cost the daemon and the page's own process. CLIP plays as every camera."""
+    import msgspec
+    from rich.console import Console
+    from rich.table import Table
+
+    from daemon.bench.page_cost import PageCostOptions, page_costs
+    from daemon.bench.synthetic_clip import synthetic_clip
+    from daemon.commands.run import check_page_libraries
+
+    check_page_libraries()
+    rows = page_costs(PageCostOptions(clip or synthetic_clip(), sources, seconds, rounds, viewers))
+    table = Table("watched", "viewers of each", "daemon", "more than idle", "page", "page MiB", "MiB/s")
+    for row in rows:
+        figures = (f"{row.daemon:.1f} %", f"{row.more:+.1f} %", f"{row.page:.1f} %", f"{row.page_rss / (1 << 20):.0f}")
+        table.add_row(str(row.watched), str(row.viewers), *figures, f"{row.received_mib_s:.2f}")
+    Console().print(table)
+    Console().print("percent of a core; medians over the rounds", highlight=False)
+    if json_file:
+        json_file.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
+    return 0
+
+
+@bench.command()
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @click.option(

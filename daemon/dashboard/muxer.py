@@ -17,6 +17,7 @@ from daemon.sources.bitstream import Bitstream
 CODECS = {"h264": "avc1", "hevc": "hvc1"}
 _FLAGS = {"movflags": "empty_moov+default_base_moof+frag_every_frame"}
 _MAX_JUMP_S = 10.0  # forward in time; a longer one begins a new stream
+_MAX_REORDER_NS = 1_000_000_000
 _MAX_UNTIMED = 100  # packets
 _MAX_TICKS = 90_000  # finer units of time are rounded to this one
 
@@ -173,7 +174,9 @@ class _Muxer:
         self._bits = Bitstream(header.codec, header.extradata)
         self._extradata = header.extradata if self._bits.has_start_codes else b""
         self._unit = _unit(header)
-        self._base = _ticks(header.dts if header.dts is not None else header.pts or 0, self._unit)
+        # Before the time of decoding is known, it is less than a second before the picture's own time.
+        first = header.dts if header.dts is not None else (header.pts or 0) - _MAX_REORDER_NS
+        self._base = _ticks(first, self._unit)
         self._last: int | None = None  # dts, ticks
         self._pending_key = True
         self._sink = _Sink()

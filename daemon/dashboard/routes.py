@@ -77,7 +77,9 @@ class PageRoutes:
         ]
         guard = Middleware(Guard, config=self._config, sessions=self._sessions, cookie=self._cookie)
         handlers: dict[Any, Any] = {HTTPException: _failed, AwayError: _away}
-        return Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Framing), guard])
+        app = Starlette(routes=routes, exception_handlers=handlers, middleware=[Middleware(Framing), guard])
+        app.router.redirect_slashes = False
+        return app
 
     # --- the page, and who looks at it -----------------------------------------------------------------------------
 

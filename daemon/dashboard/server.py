@@ -24,7 +24,9 @@ class Dashboard:
     """The page's server; the constructor binds its port.
 
     Attributes:
-        url: what a person opens.
+        url: for a browser on this machine.
+        hub: the daemons, and what is known of them.
+        live: watched sources.
 
     Raises:
         ConfigError: the port cannot be bound, or a token or key cannot be read.
@@ -41,15 +43,15 @@ class Dashboard:
         )
         self._server = HttpServer(http, "dashboard")
         self.url = _url(config, self._server.port)
-        self._hub = Hub(addresses, clock)
-        self._live = Live(self._hub, clock)
-        routes = PageRoutes(config, self._hub, self._live, sessions, clock)
+        self.hub = Hub(addresses, clock)
+        self.live = Live(self.hub, clock)
+        routes = PageRoutes(config, self.hub, self.live, sessions, clock)
         self._app = routes.starlette()
         if not is_loopback(config.host) and config.tls_certificate is None:
             log.warning("the page is not encrypted: set dashboard.tls_certificate, or put a proxy with TLS before it")
 
     def start(self) -> None:
-        self._server.serve(self._app, limited_websockets(), self._hub.start)
+        self._server.serve(self._app, limited_websockets(), self.hub.start)
 
     @property
     def is_alive(self) -> bool:
@@ -59,8 +61,8 @@ class Dashboard:
     def close(self) -> None:
         """Stop serving, and leave the daemons. A second call does nothing."""
         self._server.stop(_END_S)
-        self._live.close()
-        self._hub.close()
+        self.live.close()
+        self.hub.close()
 
 
 def _url(config: DashboardConfig, port: int) -> str:

@@ -1,98 +1,69 @@
-"""A `lookout dashboard` process for tests, and what a browser in it is asked."""
+"""The page's server in this process, in front of real daemons."""
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
-import urllib.request
-from importlib.resources import files
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-import yaml
-from playwright.sync_api import Browser, Page, Playwright
+import httpx
+import msgspec
 
-from tests.support.daemon import PATIENCE_S, ROOT, wait_until
+from daemon.clock import Clock, SystemClock
+from daemon.config import DashboardConfig
+from daemon.dashboard.addresses import DaemonAddress
+from daemon.dashboard.server import Dashboard
+from daemon.redact import Secret
+from tests.support.daemon import PATIENCE_S, wait_until
 from tests.support.ports import free_port
-
-CHROMIUM, FIREFOX = "/usr/bin/chromium", "/usr/bin/firefox-esr"
-VIEW, OPERATE = "viewers-token-0123456789", "operators-token-0123456789"
-PATIENCE_MS = 1000 * PATIENCE_S
+from tests.support.served import TOKEN, Served
+from tests.support.websocket import WebSocketClient
 
 
-class Dashboard:
-    """`lookout dashboard` over some daemons, with a token for each role.
+def address_of(served: Served, name: str = "here") -> DaemonAddress:
+    return DaemonAddress(name, served.lookout.endpoint, served.url, Secret(TOKEN))
 
-    Args:
-        daemons: rows of `dashboard.daemons`.
-    """
 
-    def __init__(self, folder: Path, daemons: list[dict[str, str]]) -> None:
-        port = free_port()
-        roles = {"view": VIEW, "operate": OPERATE}
-        tokens = [{"name": role, "role": role, "token": token} for role, token in roles.items()]
-        config = {"dashboard": {"port": port, "tokens": tokens, "daemons": daemons}, "log": {"format": "json"}}
-        path = folder / "dashboard.yaml"
-        path.write_text(yaml.safe_dump(config))
-        self.url = f"http://127.0.0.1:{port}"
-        self._log = (folder / "dashboard.log").open("w+")
-        command = [sys.executable, "-m", "daemon", "dashboard", "-c", str(path)]
-        self.process = subprocess.Popen(command, stderr=self._log, cwd=ROOT, env={**os.environ})
-        wait_until(self._answers, "the page answers")
+class Page:
+    """A page of some daemons, ready once it knows the sources of each that it waits for."""
 
-    def log(self) -> str:
-        self._log.flush()
-        return Path(self._log.name).read_text()
+    def __init__(
+        self,
+        addresses: Sequence[DaemonAddress],
+        config: DashboardConfig | None = None,
+        clock: Clock | None = None,
+        awaits: Sequence[str] = ("here",),
+    ) -> None:
+        self.port = free_port()
+        config = msgspec.structs.replace(config or DashboardConfig(), port=self.port)
+        self.dashboard = Dashboard(config, addresses, clock or SystemClock())
+        self.dashboard.start()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = httpx.Client(base_url=self.url, headers={"Origin": self.url}, timeout=PATIENCE_S)
+        if awaits:
+            wait_until(lambda: self._knows(awaits), "it knows the daemons")
+
+    def _knows(self, names: Sequence[str]) -> bool:
+        hub = self.dashboard.hub
+        return all(hub.daemons[name].rows and hub.daemons[name].statuses for name in names)
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The body of an answer, which must be a success."""
+        answer = self.client.get(path, params=parameters)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def sources(self) -> dict[str, Any]:
+        return {row["id"]: row for row in self.get("/api/sources")}
+
+    def socket(self, path: str, **headers: str) -> WebSocketClient:
+        return WebSocketClient(self.port, path, **headers)
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._log.close()
+        self.client.close()
+        self.dashboard.close()
 
-    def _answers(self) -> bool:
-        assert self.process.poll() is None, self.log()
-        try:
-            with urllib.request.urlopen(f"{self.url}/api/session", timeout=5) as answer:  # noqa: S310 - http of this host
-                return bool(answer.status == 200)
-        except OSError:
-            return False
+    def __enter__(self) -> Page:
+        return self
 
-
-def chromium(playwright: Playwright) -> Browser:
-    """Debian's Chromium, which plays H.264; it may not use its sandbox in containers."""
-    return playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-
-
-def firefox(playwright: Playwright) -> Browser:
-    """Debian's Firefox, which plays HEVC as well."""
-    return playwright.firefox.launch(channel="moz-firefox", executable_path=FIREFOX)
-
-
-def login(page: Page, url: str, token: str = OPERATE) -> None:
-    page.goto(f"{url}/login")
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Wall").wait_for()
-
-
-def violations(page: Page, rules: list[str] | None = None) -> list[str]:
-    """What axe finds wrong with the page.
-
-    Args:
-        rules: ids of rules; all of them if None.
-    """
-    if not page.evaluate("() => Boolean(window.axe)"):
-        page.evaluate((files("axe_playwright_python") / "axe.min.js").read_text())
-    options: dict[str, Any] = {"resultTypes": ["violations"]}
-    if rules:
-        options["runOnly"] = {"type": "rule", "values": rules}
-    found = page.evaluate("options => axe.run(document, options)", options)
-    return [f"{row['id']}: {row['help']}: {[one['html'][:200] for one in row['nodes']]}" for row in found["violations"]]
-
-
-def answer_of(page: Page, path: str) -> Any:
-    """The JSON that the page's server answers to the browser."""
-    return json.loads(page.request.get(re.sub(r"(//[^/]*).*", r"\1", page.url) + path).text())
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -20,7 +20,7 @@ from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
 from daemon.geometry import crossing, edges_of, is_inside, touching_edges
 from tests.support import clips
 from tests.support.daemon import Lookout
-from tests.support.page import OPERATE, PATIENCE_MS, VIEW, Dashboard, answer_of, chromium, login, violations
+from tests.support.browsing import OPERATE, PATIENCE_MS, VIEW, Dashboard, answer_of, chromium, login, violations
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer
 from tests.support.street_clips import colours, street
