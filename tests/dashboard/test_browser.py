@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,113 +12,17 @@ import pytest
 
 pytest.importorskip("playwright")
 
-from playwright.sync_api import BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect
 
 from daemon.geometry import crossing, edges_of, is_inside, touching_edges
-from tests.support import clips
-from tests.support.daemon import Lookout
-from tests.support.browsing import OPERATE, PATIENCE_MS, VIEW, Dashboard, answer_of, chromium, login, violations
-from tests.support.ports import free_port
-from tests.support.rtsp import RtspServer
-from tests.support.street_clips import colours, street
+from tests.dashboard.world import World
+from tests.support.browsing import OPERATE, VIEW, answer_of, login, violations
+from tests.support.street_clips import colours
 
 pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.slow(3)]
 
-API_TOKEN = "the-daemons-own-token-0123456789"  # noqa: S105 - of the daemons that are started here
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
 FRAMES = 200
-KERB = {"type": "line", "name": "kerb", "points": [[0.5, 0.0], [0.5, 1.0]]}
-
-
-@dataclass
-class World:
-    """All that the tests share.
-
-    Attributes:
-        page: signed in with the role operate.
-        requested: URLs that the browser asked for.
-        complaints: what the browser's console said.
-    """
-
-    folder: Path
-    configs: dict[str, dict[str, Any]]
-    dashboard: Dashboard
-    context: BrowserContext
-    page: Page
-    daemons: dict[str, Lookout] = field(default_factory=dict)
-    requested: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
-
-    def open(self, path: str) -> Page:
-        self.page.goto(self.dashboard.url + path)
-        return self.page
-
-    def start(self, name: str) -> None:
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        self.daemons[name] = Lookout(folder, dict(self.configs[name]))
-
-
-def _config(folder: Path, sources: list[dict[str, Any]], **keys: Any) -> dict[str, Any]:
-    return {
-        "sources": sources,
-        "publisher": {"endpoint": f"tcp://127.0.0.1:{free_port()}"},
-        "monitor": {"interval_s": 1.0},
-        "http": {"enabled": True, "port": free_port(), "token": API_TOKEN},
-        "events": {"journal": str(folder / "journal.sqlite"), "snapshots": {"folder": str(folder / "snapshots")}},
-        **keys,
-    }
-
-
-def _configs(folder: Path, h264: str, hevc: str) -> dict[str, dict[str, Any]]:
-    drawn = {"type": "synthetic", "width": 320, "height": 180}
-    sources = [
-        {"id": "gate", "type": "av", "url": h264, "rules": [KERB]},
-        {"id": "hevc", "type": "av", "url": hevc, "max_fps": 3},
-        {"id": "street", "fps": 5, "objects": 3, "seed": 1001, **drawn},
-    ]
-    configs = {"yard": _config(folder / "yard", sources, tracking={"enabled": True})}
-    for name in ("barn", "shed"):
-        model = {"path": "none.onnx", "backend": "fake"}
-        configs[name] = _config(folder / name, [{"id": f"{name}-door", "fps": 1, **drawn}], model=model)
-    return configs
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, folder_of_all: Path) -> Iterator[World]:
-    folder = tmp_path_factory.mktemp("page")
-    h264 = clips.once(folder_of_all, "page.mkv", partial(street, seconds=150))
-    hevc = clips.once(folder_of_all, "page-hevc.mkv", partial(street, seconds=20, codec="libx265"))
-    with ExitStack() as stack:
-        servers = [RtspServer({"street": h264}), RtspServer({"street": hevc}, codec="h265")]
-        for server in servers:
-            stack.callback(server.kill)
-        configs = _configs(folder, *(server.url("street") for server in servers))
-        rows = [
-            {
-                "name": name,
-                "endpoint": config["publisher"]["endpoint"],
-                "http": f"http://127.0.0.1:{config['http']['port']}",
-                "token": API_TOKEN,
-            }
-            for name, config in configs.items()
-        ]
-        dashboard = Dashboard(folder, rows)
-        stack.callback(dashboard.close)
-        browser = chromium(stack.enter_context(sync_playwright()))
-        stack.callback(browser.close)
-        context = browser.new_context(viewport={"width": 1280, "height": 800})
-        context.set_default_timeout(PATIENCE_MS)
-        expect.set_options(timeout=PATIENCE_MS)
-        world = World(folder, configs, dashboard, context, context.new_page())
-        context.on("request", lambda request: world.requested.append(request.url))
-        context.on("console", lambda message: message.type == "error" and world.complaints.append(message.text))
-        context.on("weberror", lambda error: world.complaints.append(f"uncaught: {error.error}"))
-        for name in configs:
-            world.start(name)
-        yield world
-        for lookout in world.daemons.values():
-            lookout.close()
 
 
 def test_login(world: World) -> None:
@@ -410,7 +311,7 @@ def test_everybody_can_use_it(world: World) -> None:
         if path == "/health":
             page.locator(".chart").first.wait_for()
         for scheme, rules in (("light", None), ("dark", ["color-contrast", "link-in-text-block"])):
-            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
             if problems := violations(page, rules):
                 found[path, scheme] = problems
     world.page.emulate_media(color_scheme="light")
