@@ -32,7 +32,10 @@ ZONE = {"type": "zone", "name": "crossing", "points": [[0.3, 0.05], [0.72, 0.08]
 def _shot(page: Page, folder: Path, name: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
     page.locator("main h1").wait_for()
-    page.wait_for_function("() => [...document.querySelectorAll('.picture img')].every((one) => one.naturalWidth)")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.picture')].every((one) => one.dataset.phase === 'playing'"
+        " || one.querySelector('img').naturalWidth)"
+    )
     page.wait_for_timeout(2500)  # figures and tails; pictures are looked at, and not asserted
     page.screenshot(path=folder / f"{name}.jpg", type="jpeg", quality=68)
 
