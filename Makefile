@@ -1,4 +1,5 @@
 # make demo      see Lookout work, on any machine with Python 3.10 or later; ends by itself
+# make page      the same with its page in a browser, until Ctrl-C
 # make run       run config.yaml until Ctrl-C
 # make bench     measure Lookout here, on a drawn street; prints medians, writes a report into bench-results, in two minutes
 # make test      everything that needs no GPU; says the same on a busy machine
@@ -36,10 +37,13 @@ HOME_DIR := $(DESTDIR)/opt/lookout
 ETC_DIR := $(DESTDIR)/etc/lookout
 UNIT_DIR := $(DESTDIR)/etc/systemd/system
 
-.PHONY: demo run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock dist sbom install uninstall clean
+.PHONY: demo page run bench test test-long coverage speed lint format schemas docs linkcheck soak image lock dist sbom install uninstall clean
 
-demo: $(VENV)/base
+demo: $(VENV)/http
 	@$(BIN)/lookout demo
+
+page: $(VENV)/http
+	@$(BIN)/lookout demo --dashboard
 
 run: $(VENV)/base
 	@$(BIN)/lookout run -c config.yaml
@@ -113,13 +117,13 @@ install:
 	@install -m 644 models/demo.onnx $(ETC_DIR)/models/
 	@[ -e $(ETC_DIR)/config.yaml ] || install -m 644 config.yaml $(ETC_DIR)/config.yaml
 	@[ -e $(ETC_DIR)/environment ] || install -m 600 /dev/null $(ETC_DIR)/environment
-	@install -m 644 systemd/lookout.service systemd/lookout@.service $(UNIT_DIR)/
+	@install -m 644 systemd/lookout.service systemd/lookout@.service systemd/lookout-dashboard.service $(UNIT_DIR)/
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Installed. Edit $(ETC_DIR)/config.yaml, then: systemctl enable --now lookout"
 
 uninstall:
-	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout 2>/dev/null || true
-	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service
+	@[ -n "$(DESTDIR)" ] || systemctl disable --now lookout lookout-dashboard 2>/dev/null || true
+	@rm -f $(UNIT_DIR)/lookout.service $(UNIT_DIR)/lookout@.service $(UNIT_DIR)/lookout-dashboard.service
 	@rm -rf $(HOME_DIR)
 	@[ -n "$(DESTDIR)" ] || systemctl daemon-reload || true
 	@echo "Removed. $(ETC_DIR) and /var/lib/lookout, /var/cache/lookout, /var/log/lookout are yours to keep or delete."
@@ -135,6 +139,10 @@ $(BIN)/python:
 $(VENV)/base: $(BIN)/python pyproject.toml
 	@echo "Installing Lookout into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e .
+	@touch $@
+
+$(VENV)/http: $(VENV)/base
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[http]'
 	@touch $@
 
 $(VENV)/bench: $(VENV)/base

@@ -284,10 +284,12 @@ def dashboard(
 
     check_page_libraries()
     rows = page_costs(PageCostOptions(clip or synthetic_clip(), sources, seconds, rounds, viewers))
-    table = Table("watched", "viewers of each", "daemon", "more than idle", "page", "page MiB", "MiB/s")
+    table = Table("watched", "viewers of each", "boxes", "daemon", "more than idle", "page", "page MiB", "MiB/s")
     for row in rows:
         figures = (f"{row.daemon:.1f} %", f"{row.more:+.1f} %", f"{row.page:.1f} %", f"{row.page_rss / (1 << 20):.0f}")
-        table.add_row(str(row.watched), str(row.viewers), *figures, f"{row.received_mib_s:.2f}")
+        table.add_row(
+            str(row.watched), str(row.viewers), "yes" if row.boxes else "no", *figures, f"{row.received_mib_s:.2f}"
+        )
     Console().print(table)
     Console().print("percent of a core; medians over the rounds", highlight=False)
     if json_file:

@@ -1,7 +1,8 @@
 """`lookout bench dashboard`: what watching costs the daemon, and what it costs the page's own process.
 
-A daemon plays a recording from several sources, with a detector that does nothing, beside the page's process. Viewers
-of live video, with their boxes, come and go in turns. The CPU time of both processes is read from the kernel.
+A daemon plays a recording from several sources, with a detector that does nothing, beside the page's process. One
+subscriber receives all messages throughout. Viewers of live video, with their boxes, come and go in turns. The CPU time
+of both processes is read from the kernel.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from daemon.errors import LookoutError
 _START_S = 60.0
 _SETTLE_S = 2.0
 _NAME = "here"
+_Way = tuple[int, int, bool]  # watched sources, viewers of each, with boxes
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,16 @@ class PageCost:
     Attributes:
         watched: sources whose live video is watched.
         viewers: of each.
+        boxes: they also get the detections of these sources.
         daemon, page: percent of a core.
         more: the daemon's, compared with the same round without a viewer.
         page_rss: bytes.
-        pictures_mib_s: received by all viewers.
+        received_mib_s: received by all viewers.
     """
 
     watched: int
     viewers: int
+    boxes: bool
     daemon: float
     more: float
     page: float
@@ -79,8 +83,14 @@ def page_costs(options: PageCostOptions) -> list[PageCost]:
     Raises:
         LookoutError: the daemon or the page does not start.
     """
-    ways = [(0, 0), (1, 1), (options.sources, 1), (1, options.viewers)]
-    samples: dict[tuple[int, int], list[_Sample]] = {way: [] for way in ways}
+    ways: list[_Way] = [
+        (0, 0, False),
+        (1, 1, True),
+        (options.sources, 1, False),
+        (options.sources, 1, True),
+        (1, options.viewers, True),
+    ]
+    samples: dict[_Way, list[_Sample]] = {way: [] for way in ways}
     with ExitStack() as stack:
         port, daemon, page = stack.enter_context(_running(options))
         for _ in range(options.rounds):
@@ -89,10 +99,11 @@ def page_costs(options: PageCostOptions) -> list[PageCost]:
     return [_summary(way, rows, samples[ways[0]]) for way, rows in samples.items()]
 
 
-def _summary(way: tuple[int, int], rows: Sequence[_Sample], idle: Sequence[_Sample]) -> PageCost:
+def _summary(way: _Way, rows: Sequence[_Sample], idle: Sequence[_Sample]) -> PageCost:
     return PageCost(
         watched=way[0],
         viewers=way[1],
+        boxes=way[2],
         daemon=round(median(row.daemon for row in rows), 1),
         more=round(median(row.daemon - before.daemon for row, before in zip(rows, idle)), 1),
         page=round(median(row.page for row in rows), 1),
@@ -126,6 +137,8 @@ def _running(options: PageCostOptions) -> Iterator[tuple[int, psutil.Process, ps
             stack.callback(_end, process)
             found.append(psutil.Process(process.pid))
         _await(port, options.sources)
+        listener = [sys.executable, "-m", "daemon", "watch", f"tcp://127.0.0.1:{endpoint}", "--json"]
+        stack.callback(_end, subprocess.Popen(listener, stdout=subprocess.DEVNULL))
         yield port, found[0], found[1]
 
 
@@ -153,15 +166,15 @@ def _await(port: int, sources: int) -> None:
     raise LookoutError(f"the daemon or the page was not ready within {_START_S:g} s")
 
 
-def _measured(way: tuple[int, int], seconds: float, port: int, daemon: psutil.Process, page: psutil.Process) -> _Sample:
-    watched, viewers = way
+def _measured(way: _Way, seconds: float, port: int, daemon: psutil.Process, page: psutil.Process) -> _Sample:
+    watched, viewers, boxes = way
     with ExitStack() as stack:
         readers = [
             stack.enter_context(_Reader(port, f"/api/live/{_NAME}/cam-{number}", None))
             for number in range(watched)
             for _ in range(viewers)
         ]
-        wanted = {"sources": [[_NAME, f"cam-{number}"] for number in range(watched)]}
+        wanted = {"sources": [[_NAME, f"cam-{number}"] for number in range(watched) if boxes]}
         feeds = [stack.enter_context(_Reader(port, "/api/feed", wanted)) for _ in range(viewers)]
         sleep(_SETTLE_S)
         before, received, begun = (_cpu(daemon), _cpu(page)), sum(row.received for row in readers), monotonic()

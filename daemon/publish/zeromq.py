@@ -62,7 +62,7 @@ class ZeroMqSink:
                 self._authenticator.stop()
             self._zmq.term()
             raise
-        self._put = _sender(self._socket)
+        self._put = sender(self._socket)
         self._subscribers = Subscribers(self._socket, clock, config.max_subscribers)
         self._let_in: set[str] | None = None  # keys, since they were read again
         self.on_let_in: Callable[[set[str]], None] = lambda _: None  # called with these keys, by any thread
@@ -149,7 +149,7 @@ def try_endpoint(config: PublisherConfig) -> None:
                 authenticator.stop()
 
 
-def _sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
+def sender(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
     """`socket.send`, but with the interpreter's lock held.
 
     pyzmq gives it up for the microsecond that a send takes, and gets it back behind all threads that wait for it: with

@@ -122,6 +122,8 @@ class AvReader:
         self._decode_ns = 0
         self._undelivered = 0  # packets decoded, less pictures received
         self._has_key = False
+        self._described: VideoStream | None = None  # the stream of these facts
+        self._stream_facts: tuple[Fraction, tuple[str, bytes, tuple[int, int], int, int, int]]
         self._skipper = FrameSkipper(demuxer.stream)
         decoder.begin(demuxer.stream)
         context = demuxer.stream.codec_context
@@ -159,18 +161,15 @@ class AvReader:
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
         stream = self._demuxer.stream
-        context, unit = stream.codec_context, packet.time_base or stream.time_base or _NANOSECOND
-        return PacketInfo(
-            codec=context.name,
-            extradata=context.extradata or b"",
-            time_base=(unit.numerator, unit.denominator),
-            width=context.width,
-            height=context.height,
-            turns=self._turns,
-            pts=self._demuxer.placed(packet.pts, unit),
-            dts=self._demuxer.placed(packet.dts, unit),
-            key=packet.is_keyframe,
-        )
+        if stream is not self._described:
+            self._described, context = stream, stream.codec_context
+            unit = packet.time_base or stream.time_base or _NANOSECOND
+            size = context.width, context.height
+            kind = context.name, context.extradata or b"", (unit.numerator, unit.denominator)
+            self._stream_facts = (unit, (*kind, *size, self._turns))
+        unit, facts = self._stream_facts
+        place = self._demuxer.placed
+        return PacketInfo(*facts, place(packet.pts, unit), place(packet.dts, unit), packet.is_keyframe)
 
     def close(self) -> None:
         self._frames.clear()

@@ -31,7 +31,7 @@ def served(long_clip: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         {"id": "cam", "type": "av", "url": str(long_clip), "loop": True},
     ]
     folder = tmp_path_factory.mktemp("page")
-    http = {"sources_file": str(folder / "sources.json")}
+    http: dict[str, object] = {"sources_file": str(folder / "sources.json")}
     model = {"path": str(DEMO_MODEL), "backend": "cpu"}
     with Served(folder, http, sources=sources, model=model, events={"journal": str(folder / "events.db")}) as found:
         yield found

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from av.packet import Packet
 
 from daemon.config import AvConfig, SourceConfig, SyntheticConfig
 from daemon.messages import FrameClock, GpuMetrics, State, VideoFormat
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
-from daemon.sources.port import DecodeBudget, Picture, Source
+from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Source
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -129,7 +131,10 @@ class Camera:
 
 
 class _Reader:
+    """Each picture comes in a packet of a few bytes."""
+
     format = VideoFormat("ticks", 8, 8, 1 / _PERIOD_S, "none")
+    tap: PacketTap | None = None
 
     def __init__(self, hold: Callable[[], None], frames: int | None) -> None:
         self._hold, self._left = hold, frames
@@ -138,11 +143,16 @@ class _Reader:
     def read(self) -> Picture | None:
         self._pause.wait(_PERIOD_S)
         self._hold()
+        if tap := self.tap:
+            tap(Packet(b"picture"))
         if self._left is not None:
             self._left -= 1
             if self._left < 0:
                 return None
         return Picture(None, 0, lambda: HostImage(_PICTURE))
+
+    def describe(self, packet: Packet[Any]) -> PacketInfo:
+        return PacketInfo("ticks", b"", (1, 50), 8, 8, 0, None, None, True)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -247,7 +247,12 @@ class Rig:
     def check_threads(self) -> None:
         """Only threads of the daemon's parts and sources run."""
         own = {"runner", "listener", "signals", "watchdog", "publisher", "monitor", "changes", "gpu-reader"}
-        own |= {"lane", "capture-workers", *(f"capture-{source.id}" for source in self.app.changes.config.active)}
+        own |= {
+            "lane",
+            "packets",
+            "capture-workers",
+            *(f"capture-{source.id}" for source in self.app.changes.config.active),
+        }
 
         def strangers() -> set[str]:
             names = Resources.now().threads - self.before.threads

@@ -19,6 +19,7 @@ import zmq
 
 from daemon.config import SourceConfig, SyntheticConfig
 from tests.lifetimes.gate import Gate
+from tests.lifetimes.live_viewer import LiveViewer
 from tests.lifetimes.rig import Rig, settle, wait_until
 
 End = Callable[[], None]
@@ -209,6 +210,14 @@ def subscriber_stalls(rig: Rig, hold: bool) -> End:  # noqa: ARG001
     return end
 
 
+def watch(rig: Rig, hold: bool) -> End:
+    """Somebody watches live video; held once packets come, if there are any."""
+    viewer = LiveViewer(rig.app.endpoint, ("lib", "cam"))
+    if hold and rig.app.health.is_ready:
+        viewer.wait_for_one(lambda: any(row.state == "up" for row in rig.app.sources.captures if row.id != "drawn"))
+    return viewer.close
+
+
 VERBS: dict[str, Verb] = {
     "start": start,
     "stop": stop,
@@ -226,6 +235,7 @@ VERBS: dict[str, Verb] = {
     "NVML hangs": nvml_hangs,
     "disk full": disk_full,
     "subscriber stalls": subscriber_stalls,
+    "watch": watch,
 }
 
 
