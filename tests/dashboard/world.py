@@ -50,6 +50,10 @@ class World:
         self.page.goto(self.dashboard.url + path)
         return self.page
 
+    def close(self) -> None:
+        for lookout in self.daemons.values():
+            lookout.close()
+
     def start(self, name: str) -> None:
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
@@ -117,7 +121,7 @@ def started(folder: Path, folder_of_all: Path) -> Iterator[World]:
         context.on("request", lambda request: world.requested.append(request.url))
         context.on("console", world.note)
         context.on("weberror", lambda error: world.complaints.append(f"uncaught: {error.error}"))
-        stack.callback(lambda: [lookout.close() for lookout in world.daemons.values()])
+        stack.callback(world.close)
         for name in configs:
             world.start(name)
         yield world
