@@ -87,6 +87,21 @@ def test_boxes_lie_on_their_objects(world: World) -> None:
     assert median(far) < 2.5, sorted(far)[-10:]
 
 
+def test_hidden_tab_gets_no_video(world: World) -> None:
+    """It closes, and is live again at once when somebody looks."""
+    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+    hide += " document.dispatchEvent(new Event('visibilitychange')); }"
+    page = world.page
+    with page.expect_websocket(lambda socket: "/api/live/" in socket.url) as opened:
+        world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    with opened.value.expect_event("close"):
+        page.evaluate(hide, True)
+    with page.expect_websocket(lambda socket: "/api/live/" in socket.url):
+        page.evaluate(hide, False)
+    page.locator(".picture[data-phase=playing]").wait_for()
+
+
 def test_dropped_frames_show_their_cause(world: World) -> None:
     page = world.open("/camera/yard/gate")
     page.evaluate(
