@@ -20,13 +20,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from time import monotonic, sleep
+from time import monotonic
 
 import msgspec
 import psutil
 import yaml
 
+from daemon.clock import SystemClock
 from daemon.errors import LookoutError
+from daemon.system.stop import Stop
 
 _START_S = 60.0
 _SETTLE_S = 2.0
@@ -162,7 +164,7 @@ def _await(port: int, sources: int) -> None:
                 rows = msgspec.json.decode(answer.read())
             if sum(row["state"] == "up" for row in rows) == sources:
                 return
-        sleep(0.2)
+        _pause(0.2)
     raise LookoutError(f"the daemon or the page was not ready within {_START_S:g} s")
 
 
@@ -176,15 +178,19 @@ def _measured(way: _Way, seconds: float, port: int, daemon: psutil.Process, page
         ]
         wanted = {"sources": [[_NAME, f"cam-{number}"] for number in range(watched) if boxes]}
         feeds = [stack.enter_context(_Reader(port, "/api/feed", wanted)) for _ in range(viewers)]
-        sleep(_SETTLE_S)
+        _pause(_SETTLE_S)
         before, received, begun = (_cpu(daemon), _cpu(page)), sum(row.received for row in readers), monotonic()
-        sleep(seconds)
+        _pause(seconds)
         took = monotonic() - begun
         used = [(_cpu(process) - earlier) / took * 100 for process, earlier in zip((daemon, page), before)]
         got = (sum(row.received for row in readers) - received) / took
         if any(not row.is_alive for row in (*readers, *feeds)):
             raise LookoutError("a viewer was cut off: the machine is too slow for this load")
         return _Sample(used[0], used[1], page.memory_info().rss, got)
+
+
+def _pause(seconds: float) -> None:
+    SystemClock().wait(Stop(), seconds)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -96,6 +96,7 @@ def limited_websockets() -> type[WSProtocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._cancel()
             super().connection_lost(exc)
+            self.writable.set()  # early versions of uvicorn leave `send` waiting
 
         def _cancel(self) -> None:
             if self._timer:

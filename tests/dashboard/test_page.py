@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,6 +216,18 @@ def test_a_viewer_is_told_when_the_source_goes_and_comes(page: Page) -> None:
         assert live.until("ended")["reason"]
     assert page.client.patch("/api/sources/here/cam", json={"enabled": True, "max_fps": None}).is_success
     wait_until(lambda: page.sources()["cam"]["state"] == "up", "it is back")
+
+
+def test_it_ends_under_its_viewers(served: Served) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    with Page([address_of(served)]) as page:
+        viewers = [page.socket(path) for path in ("/api/feed", "/api/live/here/cam", "/api/live/here/street-0")]
+        _media(viewers[1], 1)
+    wait_until(lambda: {thread.name for thread in threading.enumerate()} <= before, "its threads have ended")
+    for viewer in viewers:
+        with pytest.raises((ClosedError, OSError, AssertionError)):
+            viewer.until("nothing that comes")
+        viewer.close()
 
 
 def test_a_daemon_that_goes_and_comes_back(tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from daemon.config import parse
 from tests.support.daemon import ROOT, Lookout
 
 UNITS = ("lookout.service", "lookout@.service")
+PAGE = "lookout-dashboard.service"
 
 
 @pytest.mark.needs("systemd")
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [*UNITS, PAGE])
 def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path, name: str) -> None:
     unit = (ROOT / "systemd" / name).read_text()
     file = tmp_path / name.replace("@", "@0")
@@ -37,7 +38,7 @@ def test_the_unit_gives_little_away() -> None:
     assert done.returncode == 0, done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", [*UNITS, PAGE])
 def test_a_unit_bounds_what_a_camera_can_have_it_take(name: str) -> None:
     unit = (ROOT / "systemd" / name).read_text()
     assert [key for key in ("MemoryHigh", "MemoryMax", "TasksMax") if not re.search(rf"^{key}=\w+", unit, re.M)] == []
