@@ -43,13 +43,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool")} | {"systemd": "systemd-analyze"}
+_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool", "firefox-esr")}
+_PROGRAMS["systemd"] = "systemd-analyze"
 _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 _PATHS = {
     "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),
     "bindings": (BINDINGS, f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"),
     "triton": (TRITON, f"Triton's server is not in {TRITON}: .ci/run fetches it"),
     "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
+}
+_MODULES = {
+    "trackeval": (("trackeval", "scipy"), "TrackEval is not installed: pip install '.[tracking]'"),
+    "playwright": (("playwright", "axe_playwright_python"), "Playwright is not installed: .ci/run has the command"),
 }
 _REASONS = {"booted": booted.unsupported_reason, "mounts": booted.no_mount_reason}
 
@@ -64,9 +69,9 @@ def _missing(thing: str) -> str | None:
         return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
     if thing == "cores":
         return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
-    if thing == "trackeval":
-        found = all(map(find_spec, ("trackeval", "scipy")))
-        return None if found else "TrackEval is not installed: pip install '.[tracking]'"
+    if thing in _MODULES:
+        modules, words = _MODULES[thing]
+        return None if all(map(find_spec, modules)) else words
     if thing in _REASONS:
         return _REASONS[thing]()
     if thing == "rtsp":

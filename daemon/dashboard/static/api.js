@@ -1,0 +1,59 @@
+// Requests to the page's own server. Every failure becomes one line that can be shown.
+import { t } from "./texts.js";
+
+const LIMIT_MS = 15000;
+const CHANGE_LIMIT_MS = 70000; // a change may wait for a model
+
+export class ApiError extends Error {
+  constructor(message, status, retryAfter = null) {
+    super(message);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+async function request(path, options = {}, limit = LIMIT_MS) {
+  let answer;
+  try {
+    answer = await fetch(path, { credentials: "same-origin", ...options, signal: AbortSignal.timeout(limit) });
+  } catch (error) {
+    throw new ApiError(error.name === "TimeoutError" ? t.errors.slow(limit / 1000) : t.errors.away, 0);
+  }
+  if (answer.ok || answer.status === 304) return answer;
+  const retryAfter = Number(answer.headers.get("Retry-After")) || null;
+  let line = t.errors.status(answer.status);
+  try {
+    line = (await answer.json()).error ?? line;
+  } catch { /* a body that is not JSON says nothing more */ }
+  if (answer.status === 401) document.dispatchEvent(new Event("lookout-signed-out"));
+  throw new ApiError(line, answer.status, retryAfter);
+}
+
+export const at = (...parts) => parts.map(encodeURIComponent).join("/");
+
+export async function get(path, limit) {
+  return (await request(path, {}, limit)).json();
+}
+
+/** Send a change; returns the answer's JSON, or null where there is none. */
+export async function send(method, path, content) {
+  const options = { method, headers: { "Content-Type": "application/json" } };
+  if (content !== undefined) options.body = JSON.stringify(content);
+  const answer = await request(path, options, CHANGE_LIMIT_MS);
+  const text = await answer.text();
+  return text ? JSON.parse(text) : null;
+}
+
+/**
+ * The newest picture of a source.
+ * @returns {{blob, seq, pts}}
+ */
+export async function still(daemon, source) {
+  const answer = await request(`/api/still/${at(daemon, source)}`, { cache: "no-cache" });
+  const header = (name) => answer.headers.get(name);
+  return {
+    blob: await answer.blob(),
+    seq: Number(header("X-Seq")),
+    pts: Number(header("X-Pts")),
+  };
+}

@@ -1,0 +1,97 @@
+// Which detections belong to a shown frame: by pts, on the source's own timeline. A frame without detections was
+// dropped by the daemon, or is not analysed yet; the messages around it tell which, and why.
+
+const KEEP_NS = 20e9;
+const MAX_FRAMES = 2400;
+export const TOLERANCE_NS = 2e6; // containers round to 1/90000 s, mediaTime to microseconds
+
+export class FrameLog {
+  constructor() {
+    this.frames = []; // of one session, in order of pts
+    this.session = null;
+    this.listeners = new Set();
+  }
+
+  get newest() {
+    return this.frames[this.frames.length - 1] ?? null;
+  }
+
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  add(message) {
+    if (message.session !== this.session) {
+      this.session = message.session;
+      this.frames = [];
+    }
+    const frames = this.frames;
+    if (message.pts === null || !frames.length || message.pts > this.newest.pts) frames.push(message);
+    else frames.splice(this.after(message.pts), 0, message); // several lanes may answer in another order
+    const oldest = (this.newest.pts ?? 0) - KEEP_NS;
+    let end = Math.max(0, frames.length - MAX_FRAMES);
+    while (end < frames.length && frames[end].pts < oldest) end += 1;
+    if (end) frames.splice(0, end);
+    for (const listener of this.listeners) listener(message);
+  }
+
+  /** The index of the first frame with a later pts. */
+  after(pts) {
+    let low = 0;
+    let high = this.frames.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.frames[middle].pts > pts) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  bySeq(seq) {
+    for (let index = this.frames.length - 1; index >= 0; index -= 1) {
+      if (this.frames[index].seq === seq) return this.frames[index];
+    }
+    return null;
+  }
+
+  /**
+   * The detections of the frame with this pts.
+   * @returns {{kind: "exact"|"dropped"|"pending"|"unknown", message, before, after, cause}}
+   */
+  find(pts, session = null) {
+    if (session !== null && this.session !== null && String(session) !== String(this.session)) return { kind: "unknown" };
+    const index = this.after(pts + TOLERANCE_NS);
+    const before = this.frames[index - 1];
+    const after = this.frames[index];
+    if (before && Math.abs(before.pts - pts) <= TOLERANCE_NS) return { kind: "exact", message: before };
+    if (before && after) return { kind: "dropped", before, after, cause: causeBetween(before, after) };
+    return { kind: before || !this.frames.length ? "pending" : "unknown", before };
+  }
+}
+
+/**
+ * The cause of most drops between two messages, by their counters; "unheard" if the messages between them did not reach
+ * this page; null where nothing tells.
+ */
+export function causeBetween(before, after) {
+  let cause = null;
+  let most = 0;
+  for (const [name, count] of Object.entries(after.dropped)) {
+    const more = count - (before.dropped[name] ?? 0);
+    if (more > most) [cause, most] = [name, more];
+  }
+  return cause ?? (after.index - before.index > 1 ? "unheard" : null);
+}
+
+/**
+ * The boxes of tracks in a frame that lies between two analysed frames: on the straight way from one to the other.
+ * Objects that are in one of them alone have no box.
+ */
+export function between(before, after, pts) {
+  const share = (pts - before.pts) / (after.pts - before.pts);
+  const known = new Map(before.detections.filter((d) => d.track_id != null).map((d) => [d.track_id, d]));
+  return after.detections
+    .filter((d) => known.has(d.track_id))
+    .map((d) => ({ ...d, box: d.box.map((end, i) => known.get(d.track_id).box[i] * (1 - share) + end * share) }));
+}

@@ -1,0 +1,176 @@
+// One camera: its picture as live as it can be, and why it is as it is.
+import { at, get } from "../api.js";
+import { feed } from "../feed.js";
+import * as format from "../format.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { counts, events, frameLog, keyOf, loaded, mayChange, metrics, sources } from "../model.js";
+import { announce, Empty, Facts, Icon, State, useNow, useRemembered } from "../parts.js";
+import { Picture } from "../picture.js";
+import { useStore } from "../store.js";
+import { t } from "../texts.js";
+import { EventRow } from "../event_row.js";
+
+const STAGES = ["decode", "wait", "preprocess", "infer", "postprocess", "total"];
+const WINDOW = 300; // frames that the latencies are of
+
+export default function Camera({ route }) {
+  const [daemon, id] = route.parts;
+  const row = useStore(sources).get(keyOf(daemon, id));
+  if (!row) {
+    return html`<h1>${id}</h1>${loaded.value && html`<${Empty} title=${t.camera.missing(daemon, id)} />`}`;
+  }
+  return html`<${View} row=${row} />`;
+}
+
+function View({ row }) {
+  const stage = useRef(null);
+  const [show, setShow] = useRemembered("camera.show", { boxes: true, tails: true, rules: true });
+  const [live, setLive] = useState({ phase: "connecting", reason: null });
+  const [frame, watchFrames] = useFrameState();
+  const options = useMemo(
+    () => ({ tails: show.tails, rules: show.rules ? row.rules : [], hidden: !show.boxes }),
+    [show, row.rules],
+  );
+  const onLive = (next) => {
+    setLive(next);
+    announce(`${t.live.phases[next.phase]}. ${next.reason ?? ""}`);
+  };
+  return html`
+    <div class="bar">
+      <h1>${row.id} <${State} state=${row.state} reason=${row.reason} /></h1>
+      <div class="controls">
+        ${["boxes", "tails", "rules"].map((name) => html`<label class="switch">
+          <input type="checkbox" role="switch" checked=${show[name]}
+            onChange=${(event) => setShow({ ...show, [name]: event.target.checked })} /><span>${t.camera[name]}</span></label>`)}
+        <a class="button" href=${`/rules/${at(row.daemon, row.id)}`}>${t.camera.editRules}</a>
+        ${mayChange() && html`<a class="button" href=${`/sources?change=${encodeURIComponent(keyOf(row.daemon, row.id))}`}>${t.camera.configure}</a>`}
+        <button class="icon-only" aria-label=${t.camera.full} title=${t.camera.full}
+          onClick=${() => (document.fullscreenElement ? document.exitFullscreen() : stage.current.requestFullscreen())}><${Icon} name="full" /></button>
+      </div>
+    </div>
+    ${row.state !== "up" && row.reason && html`<p class="notice notice-warning">${row.reason}</p>`}
+    <div class="camera">
+      <div class="stage" ref=${stage}>
+        <div ref=${watchFrames}><${Picture} row=${row} live=${true} options=${options} onState=${onLive} /></div>
+        <p class="stage-line"><${LiveLine} live=${live} /><span class=${`frame-${frame.kind}`} data-cause=${frame.cause ?? null}>${wordsOf(frame)}</span></p>
+      </div>
+      <aside class="figures"><${Figures} row=${row} /></aside>
+      <${States} row=${row} />
+      <${Latest} row=${row} />
+    </div>`;
+}
+
+function LiveLine({ live }) {
+  const words = live.phase === "waiting" ? t.live.waitingFor(live.reason ?? "") : live.reason;
+  return html`<span class=${`phase phase-${live.phase}`}>${t.live.phases[live.phase]}</span>
+    ${words && html`<span class="quiet">${words}</span>`}`;
+}
+
+/** What is known of the shown frame, at most a few times a second: nobody reads faster. A drop is kept for a while. */
+function useFrameState() {
+  const [state, setState] = useState({ kind: "none" });
+  const last = useRef({ at: 0, kind: "none", answered: 0 });
+  const clean = useRef(null);
+  const watch = useMemo(() => (element) => {
+    clean.current?.();
+    if (!element) return;
+    const onFrame = ({ detail }) => {
+      const now = performance.now();
+      const { kind, cause } = detail;
+      const { at: before, kind: old, answered } = last.current;
+      if (kind === "pending" && now - answered < 1000) return; // detections are a moment later than some frames
+      if (kind !== "pending") last.current.answered = now;
+      if (kind === old ? now - before < 1000 : now - before < (old === "dropped" ? 900 : 250)) return;
+      Object.assign(last.current, { at: now, kind });
+      setState({ kind, cause });
+    };
+    element.addEventListener("lookout-frame", onFrame);
+    clean.current = () => element.removeEventListener("lookout-frame", onFrame);
+  }, []);
+  return [state, watch];
+}
+
+function wordsOf({ kind, cause }) {
+  if (kind === "exact") return t.camera.analysedFrame;
+  if (kind === "dropped") return t.camera.dropped(t.causes[cause] ?? t.camera.dropUnknown);
+  return { pending: t.camera.pending, unknown: t.camera.unknown }[kind] ?? "";
+}
+
+/** Percentiles of each stage over the latest frames, ms. */
+function latencies(frames) {
+  const recent = frames.slice(-WINDOW);
+  return STAGES.map((stage) => {
+    const values = recent.map((frame) => frame.latency[stage] / 1e6).sort((a, b) => a - b);
+    const pick = (share) => (values.length ? values[Math.min(values.length - 1, Math.floor(share * values.length))] : null);
+    return { stage, median: pick(0.5), p95: pick(0.95) };
+  });
+}
+
+function Figures({ row }) {
+  const now = useNow(1000);
+  useEffect(() => feed.want({ metrics: true }), []);
+  const measured = useStore(metrics).get(row.daemon)?.sources[row.id];
+  const occupancy = useStore(counts).get(keyOf(row.daemon, row.id))?.occupancy ?? [];
+  const log = frameLog(row.daemon, row.id);
+  const newest = log.newest;
+  const stages = latencies(log.frames);
+  const most = Math.max(1, ...stages.map(({ p95 }) => p95 ?? 0));
+  const dropped = Object.entries(newest?.dropped ?? measured?.dropped ?? {}).filter(([, n]) => n);
+  const captured = measured?.captured_fps ?? row.captured_fps;
+  const published = measured?.published_fps ?? row.analysed_fps;
+  return html`
+    <section><h2>${t.camera.figures}</h2>
+      ${captured > 0 && published < captured * 0.95 && html`<p class="warn">${t.camera.analysed(format.fps(published), format.fps(captured))}</p>`}
+      <${Facts} rows=${[
+        [t.camera.captured, `${format.fps(captured)} /s`],
+        [t.camera.published, `${format.fps(published)} /s`],
+        [t.camera.objectsNow, format.count(newest?.detections.length)],
+        newest && [t.camera.age, format.seconds(Math.max(0, now - newest.captured_at / 1e9))],
+        [t.camera.size, row.width ? `${row.width} × ${row.height}` : format.DASH],
+        [t.camera.codec, row.codec ?? format.DASH],
+        [t.camera.tracked, row.tracking || newest?.detections.some((found) => found.track_id != null) ? t.camera.on : t.camera.off],
+        ...occupancy.filter((one) => one.rule !== null).map((one) => [`${one.rule}${one.label ? `, ${one.label}` : ""}`, one.count]),
+        [t.camera.daemon, row.daemon],
+      ]} /></section>
+    <section><h2>${t.camera.stages}</h2>
+      ${newest ? html`<table class="bars"><thead><tr><th>${t.camera.stage}</th><th>${t.camera.median}</th><th>${t.camera.p95}</th></tr></thead>
+        <tbody>${stages.map(({ stage, median, p95 }) => html`<tr class=${stage === "total" ? "sum" : ""}>
+          <th scope="row">${t.camera.stageNames[stage]}<i class="bar-line" style=${{ "--share": (median ?? 0) / most }}></i></th>
+          <td>${format.ms(median)}</td><td>${format.ms(p95)}</td></tr>`)}</tbody></table>`
+        : html`<p class="quiet">${t.camera.waitingFigures}</p>`}</section>
+    <section><h2>${t.camera.drops}</h2>
+      ${dropped.length ? html`<table><thead><tr><th>${t.camera.cause}</th><th>${t.camera.since}</th><th>${t.camera.perMinute}</th></tr></thead>
+        <tbody>${dropped.map(([cause, n]) => html`<tr><th scope="row">${t.causes[cause] ?? cause}</th><td>${format.count(n)}</td>
+          <td>${format.count(row.drops?.[cause] ?? 0)}</td></tr>`)}</tbody></table>`
+        : html`<p class="quiet">${t.camera.noDrops}</p>`}</section>`;
+}
+
+/** The states of the last hour as a strip, and as a table. */
+function States({ row }) {
+  const now = useNow(5000);
+  const from = Math.max(now - 3600, row.states[0]?.at ?? now - 60);
+  const span = Math.max(0.001, now - from);
+  const parts = row.states.map((entry, index) => ({ ...entry, until: row.states[index + 1]?.at ?? now })).filter((entry) => entry.until > from);
+  return html`<section class="states"><h2>${t.camera.states}</h2>
+    <div class="strip" aria-hidden="true">${parts.map((entry) => html`<i class=${`state-${entry.state}`}
+      style=${{ "--share": Math.max(0.001, (entry.until - Math.max(from, entry.at)) / span) }}></i>`)}</div>
+    <table><thead><tr><th>${t.camera.time}</th><th>${t.camera.state}</th><th>${t.camera.reason}</th></tr></thead>
+      <tbody>${[...parts].reverse().slice(0, 8).map((entry) => html`<tr>
+        <td><time datetime=${format.isoOf(entry.at)}>${format.timeOf(entry.at)}</time></td>
+        <td><${State} state=${entry.state} /></td><td class="wrap">${entry.reason ?? ""}</td></tr>`)}</tbody></table></section>`;
+}
+
+function Latest({ row }) {
+  const [older, setOlder] = useState([]);
+  useEffect(() => {
+    get(`/api/events?daemon=${encodeURIComponent(row.daemon)}&source=${encodeURIComponent(row.id)}&limit=20`)
+      .then((found) => setOlder(found.events))
+      .catch(() => {});
+  }, [row.daemon, row.id]);
+  const fresh = useStore(events).filter((event) => event.daemon === row.daemon && event.source === row.id);
+  const known = new Set(fresh.map((event) => event.id));
+  const rows = [...fresh, ...older.filter((event) => !known.has(event.id))].slice(0, 12);
+  return html`<section class="latest"><h2>${t.camera.events}</h2>
+    ${rows.length ? html`<ul class="event-list">${rows.map((event) => html`<${EventRow} key=${event.id} event=${event} short=${true} />`)}</ul>` : html`<p class="quiet">${t.camera.noEvents}</p>`}
+    <a href=${`/events?daemon=${encodeURIComponent(row.daemon)}&source=${encodeURIComponent(row.id)}`}>${t.camera.allEvents}</a></section>`;
+}

@@ -1,0 +1,224 @@
+// The rules of one source: drawn on its picture, tried on the last minute, saved without a restart.
+import { at, get, send } from "../api.js";
+import { Canvas } from "../editor/canvas.js";
+import { wouldCount } from "../editor/counting.js";
+import { RulePanel } from "../editor/panel.js";
+import * as shapes from "../editor/shapes.js";
+import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { keyOf, loaded, mayChange, refresh, sources } from "../model.js";
+import { announce, Empty, Icon, Notice, useRemembered } from "../parts.js";
+import { Picture } from "../picture.js";
+import { guard } from "../router.js";
+import { useStore } from "../store.js";
+import { t } from "../texts.js";
+
+const RECENT_MS = 5000;
+const TYPES = ["zone", "line", "gate"];
+const NO_OVERLAY = {};
+
+export default function Rules({ route }) {
+  const [daemon, id] = route.parts;
+  const row = useStore(sources).get(keyOf(daemon, id));
+  const [config, setConfig] = useState(null);
+  const [failure, setFailure] = useState(null);
+  useEffect(() => {
+    get(`/api/sources/${at(daemon, id)}/config`).then((found) => setConfig(found.config ?? found), (error) => setFailure(error.message));
+  }, [daemon, id]);
+  if (!row && loaded.value) return html`<h1>${t.rules.title(id)}</h1><${Empty} title=${t.camera.missing(daemon, id)} />`;
+  // Without the daemon's API the list of sources has the rules as well.
+  const rules = config?.rules ?? (failure && row?.rules);
+  return row && rules ? html`<${Editor} row=${row} initial=${rules} />` : html`<h1>${t.rules.title(id)}</h1><p class="quiet">${t.loading}</p>`;
+}
+
+function useRecent(row) {
+  const [tracks, setTracks] = useState([]);
+  useEffect(() => {
+    let [timer, stopped] = [0, false];
+    const load = async () => {
+      const found = await get(`/api/sources/${at(row.daemon, row.id)}/recent?seconds=60`).catch(() => null);
+      if (stopped) return;
+      if (found) setTracks(found.tracks);
+      timer = setTimeout(load, RECENT_MS);
+    };
+    load();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+    };
+  }, [row.daemon, row.id]);
+  return tracks;
+}
+
+/** The rules with undo and redo; a change that the daemon would refuse is not made, and the reason is kept. */
+function useEdits(initial) {
+  const history = useRef(null);
+  history.current ??= new shapes.History(initial.filter((rule) => rule.type !== "object").map(shapes.fromConfig));
+  const saved = useRef(history.current.now);
+  const [, redraw] = useState(0);
+  const [dragged, setDragged] = useState(null); // [number, rule] while it is dragged
+  const [refusal, setRefusal] = useState(null);
+  const { now, past, future } = history.current;
+  const again = () => redraw((n) => n + 1);
+  const commit = (next) => {
+    const problem = shapes.problemOfAll(next);
+    setRefusal(problem);
+    setDragged(null);
+    if (!problem) history.current.commit(next);
+    else announce(`${t.rules.refused}: ${problem}`);
+    again();
+    return !problem;
+  };
+  const step = (name) => () => {
+    history.current[name]();
+    setRefusal(null);
+    again();
+  };
+  return {
+    rules: dragged ? now.map((rule, i) => (i === dragged[0] ? dragged[1] : rule)) : now,
+    problem: dragged ? shapes.problemOf(dragged[1]) : refusal,
+    isChanged: now !== saved.current,
+    canUndo: past.length > 0,
+    canRedo: future.length > 0,
+    undo: step("undo"),
+    redo: step("redo"),
+    drag: (number, rule) => setDragged(rule && [number, rule]),
+    change: (number, rule) => commit(now.map((old, i) => (i === number ? rule : old))),
+    add: (rule) => commit([...now, rule]),
+    remove: (number) => commit(now.filter((_, i) => i !== number)),
+    refuse: (problem) => setRefusal(problem),
+    markSaved: () => {
+      saved.current = history.current.now;
+      again();
+    },
+  };
+}
+
+function freeName(type, rules) {
+  const names = new Set(rules.map((rule) => rule.name));
+  for (let n = 1; ; n += 1) if (!names.has(`${type}-${n}`)) return `${type}-${n}`;
+}
+
+function Editor({ row, initial }) {
+  const edits = useEdits(initial);
+  const { rules } = edits;
+  const [selected, setSelected] = useState(null);
+  const [drawing, setDrawing] = useState(null);
+  const [snap, setSnap] = useRemembered("rules.snap", true);
+  const [saving, setSaving] = useState(false);
+  const [told, setTold] = useState(null); // {kind, words} of the last save
+  const tracks = useRecent(row);
+  const may = mayChange();
+  const others = useMemo(() => initial.filter((rule) => rule.type === "object"), []);
+  useEffect(() => (edits.isChanged ? guard(() => confirm(t.rules.leave)) : undefined), [edits.isChanged]);
+
+  const start = (type) => {
+    setSelected(null);
+    edits.refuse(null);
+    setDrawing({ type, parts: [], current: [] });
+    document.querySelector(".editor-picture svg").focus();
+    announce(`${t.rules.hint[type]} ${t.rules.hint.keyboard}`);
+  };
+  const finish = () => {
+    const { type, parts, current, into = null } = drawing;
+    const done = [...parts, current];
+    const draft = { type, name: freeName(type, rules), parts: done, rest: {} };
+    const problem = shapes.problemOf(type === "gate" && done.length < 2 ? { ...draft, type: "line" } : draft);
+    if (problem) {
+      edits.refuse(problem);
+      announce(problem);
+      return;
+    }
+    if (type === "gate" && done.length < 2) return void setDrawing({ type, parts: done, current: [] });
+    setDrawing(null);
+    if (into !== null) {
+      edits.change(into, { ...rules[into], parts: [...rules[into].parts, current] });
+      setSelected({ rule: into, part: rules[into].parts.length, index: null });
+    } else if (edits.add(draft)) setSelected({ rule: rules.length, part: 0, index: null });
+  };
+  const remove = ({ rule, part, index }) => {
+    const old = rules[rule];
+    if (index === null) {
+      setSelected(null);
+      return void edits.remove(rule);
+    }
+    const next = shapes.deletePoint(old, part, index);
+    if (!next) return void edits.refuse(t.rules.few(shapes.leastPoints(old)));
+    setSelected({ rule, part, index: null });
+    edits.change(rule, next);
+    return undefined;
+  };
+  const on = {
+    draw: (point) => setDrawing((now) => ({ ...now, current: [...now.current, point] })),
+    undoPoint: () => setDrawing((now) => ({ ...now, current: now.current.slice(0, -1) })),
+    cancel: () => setDrawing(null),
+    finish, remove, select: setSelected, drag: edits.drag, drop: edits.change, change: edits.change,
+  };
+  const save = async () => {
+    setSaving(true);
+    try {
+      await send("PATCH", `/api/sources/${at(row.daemon, row.id)}`, { rules: [...rules.map(shapes.toConfig), ...others] });
+      edits.markSaved();
+      setTold({ kind: "info", words: t.rules.saved });
+      announce(t.rules.saved);
+      refresh().catch(() => {});
+    } catch (error) {
+      setTold({ kind: "error", words: error.message });
+    }
+    setSaving(false);
+  };
+  const onKeyDown = (event) => {
+    const typing = event.target.matches("input, select, textarea");
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z" || typing) return;
+    event.preventDefault();
+    if (event.shiftKey) edits.redo();
+    else edits.undo();
+  };
+  const ratio = row.width && row.height ? (row.width * (row.pixel_aspect ?? 1)) / row.height : 16 / 9;
+  return html`<div class="stack" onKeyDown=${onKeyDown}>
+    <div class="bar"><h1>${t.rules.title(row.id)}</h1><a href=${`/camera/${at(row.daemon, row.id)}`}>${t.rules.back}</a></div>
+    ${!may && html`<${Notice}>${t.rules.readOnly}<//>`}
+    ${rules.some((rule) => rule.wasPixels) && html`<${Notice}>${t.rules.pixels}<//>`}
+    <div class="editor">
+      <div class="editor-stage">
+        ${may && html`<${Tools} ...${{ drawing, start, edits, snap, setSnap, save, saving }} />`}
+        <${Canvas} ...${{ rules, drawing, selected, tracks, ratio, snap, on }} locked=${!may}>
+          <${Picture} row=${row} live=${false} options=${NO_OVERLAY} /><//>
+        <p class="hint" role="status">${drawing ? `${t.rules.hint[drawing.type]} ${t.rules.hint.keyboard}` : selected ? t.rules.hint.select : t.rules.hint.idle}</p>
+        ${edits.problem && html`<${Notice} kind="error">${edits.problem}<//>`}
+        ${told && html`<${Notice} kind=${told.kind}>${told.words}<//>`}
+        <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
+      </div>
+      <${Side} ...${{ rules, tracks, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
+    </div></div>`;
+}
+
+function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
+  const names = { zone: t.rules.addZone, line: t.rules.addLine, gate: t.rules.addGate };
+  return html`<div class="controls tools">
+    ${TYPES.map((type) => html`<button aria-pressed=${drawing?.type === type} onClick=${() => start(type)}>${names[type]}</button>`)}
+    <button class="icon-only" aria-label=${t.rules.undo} title=${t.rules.undo} disabled=${!edits.canUndo} onClick=${edits.undo}><${Icon} name="undo" /></button>
+    <button class="icon-only" aria-label=${t.rules.redo} title=${t.rules.redo} disabled=${!edits.canRedo} onClick=${edits.redo}><${Icon} name="redo" /></button>
+    <label class="switch"><input type="checkbox" role="switch" checked=${snap} onChange=${(event) => setSnap(event.target.checked)} /><span>${t.rules.snap}</span></label>
+    <button class="primary" disabled=${!edits.isChanged || saving} onClick=${save}>${saving ? t.rules.saving : t.rules.save}</button>
+    ${edits.isChanged && html`<span class="quiet">${t.rules.unsaved}</span>`}
+  </div>`;
+}
+
+const saysOf = (rule, tracks) => {
+  const found = wouldCount(rule, tracks);
+  return "entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward);
+};
+
+function Side({ rules, tracks, selected, setSelected, edits, may, remove, onAddPart }) {
+  const says = useMemo(() => rules.map((rule) => saysOf(rule, tracks)), [rules, tracks]);
+  const chosen = selected && rules[selected.rule];
+  return html`<aside class="editor-side">
+    <section><h2>${t.rules.list} <small>${t.rules.preview}</small></h2>
+      ${!rules.length && html`<p class="quiet">${t.rules.empty}</p>`}
+      <ul class="rule-list">${rules.map((rule, number) => html`<li key=${number}>
+        <button aria-pressed=${selected?.rule === number} onClick=${() => setSelected({ rule: number, part: 0, index: null })}>
+          <span class=${`kind kind-${rule.type}`}>${t.rules.kinds[rule.type]}</span><b>${rule.name}</b><span class="quiet would">${says[number]}</span></button></li>`)}</ul></section>
+    ${chosen && html`<${RulePanel} key=${selected.rule} rule=${chosen} selected=${selected} locked=${!may} onSelect=${setSelected}
+      onChange=${(rule) => edits.change(selected.rule, rule)} onRemove=${remove} onAddPart=${() => onAddPart(selected.rule)} />`}
+  </aside>`;
+}

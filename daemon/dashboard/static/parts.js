@@ -1,0 +1,121 @@
+// Small parts that several pages share.
+import { html, useEffect, useRef, useState } from "./html.js";
+import { Store, useStore } from "./store.js";
+import { t } from "./texts.js";
+
+const PATHS = {
+  wall: "M3 4h8v7H3zM13 4h8v7h-8zM3 13h8v7H3zM13 13h8v7h-8z",
+  events: "M5 5h14M5 12h14M5 19h9",
+  health: "M3 12h4l2.5-7 5 14 2.5-7h4",
+  sources: "M3 7h11v10H3zM14 10l7-3v10l-7-3",
+  close: "M6 6l12 12M18 6L6 18",
+  full: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
+  undo: "M8 8H15a5 5 0 0 1 0 10H9M8 8l4-4M8 8l4 4",
+  redo: "M16 8H9a5 5 0 0 0 0 10h6M16 8l-4-4M16 8l-4 4",
+  bin: "M5 7h14M9 7V4h6v3M7 7l1 13h8l1-13",
+};
+
+export function Icon({ name }) {
+  return html`<svg class="icon" viewBox="0 0 24 24" width="18" height="18" aria-hidden="true" focusable="false">
+    <path d=${PATHS[name]} fill="none" stroke="currentColor" stroke-width="1.8" stroke-linejoin="round"
+      stroke-linecap="round" />
+  </svg>`;
+}
+
+// A shape for each state: colour alone does not tell them apart.
+const SHAPES = {
+  up: "M8 2a6 6 0 1 1 0 12A6 6 0 0 1 8 2z",
+  connecting: "M8 3a5 5 0 1 1-5 5",
+  stalled: "M3 3h3.5v10H3zM9.5 3H13v10H9.5z",
+  down: "M8 1.8L15 14H1z",
+  ended: "M3 3h10v10H3z",
+  disabled: "M3 7h10v2H3z",
+  away: "M8 1.8L15 14H1z",
+};
+
+export function State({ state, reason = null }) {
+  const name = SHAPES[state] ? state : "disabled";
+  return html`<span class=${`state state-${name}`} title=${reason}>
+    <svg viewBox="0 0 16 16" width="11" height="11" aria-hidden="true">
+      <path d=${SHAPES[name]} fill=${name === "connecting" ? "none" : "currentColor"} stroke="currentColor"
+        stroke-width=${name === "connecting" ? 2.4 : 0} />
+    </svg>${t.states[state] ?? state}</span>`;
+}
+
+export function Notice({ kind = "info", children }) {
+  return html`<div class=${`notice notice-${kind}`} role=${kind === "error" ? "alert" : null}>${children}</div>`;
+}
+
+export function Empty({ title, children }) {
+  return html`<div class="empty"><p class="empty-title">${title}</p>${children}</div>`;
+}
+
+/** A label, its control, and a hint that the control refers to. */
+export function Field({ label, hint = null, id, children }) {
+  return html`<div class="field"><label for=${id}>${label}</label>${children}
+    ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}</div>`;
+}
+
+/** Figures with their names. */
+export function Facts({ rows }) {
+  return html`<dl class="facts">${rows
+    .filter(Boolean)
+    .map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+/** A dialog of the browser's own: it keeps the focus, and Escape closes it. */
+export function Dialog({ title, onClose, children, wide = false }) {
+  const element = useRef(null);
+  useEffect(() => {
+    const before = document.activeElement;
+    element.current.showModal();
+    element.current.querySelector("form :is(input, select), .dialog-actions button")?.focus();
+    return () => before?.focus?.();
+  }, []);
+  const onCancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  return html`<dialog ref=${element} class=${wide ? "wide" : ""} aria-labelledby="dialog-title" onCancel=${onCancel}>
+    <header><h2 id="dialog-title">${title}</h2>
+      <button class="plain icon-only" aria-label=${t.close} onClick=${onClose}><${Icon} name="close" /></button></header>
+    ${children}
+  </dialog>`;
+}
+
+const spoken = new Store("");
+
+/** Tell a screen reader. */
+export const announce = (words) => spoken.set(words);
+
+export function Announcer() {
+  return html`<p class="spoken" aria-live="polite">${useStore(spoken)}</p>`;
+}
+
+/** The time now, in seconds; the component is drawn again at each interval. */
+export function useNow(everyMs = 1000) {
+  const [now, setNow] = useState(Date.now() / 1000);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now() / 1000), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}
+
+/** A value that this browser remembers. */
+export function useRemembered(name, initial) {
+  const [value, setValue] = useState(() => {
+    try {
+      return JSON.parse(localStorage.getItem(`lookout.${name}`)) ?? initial;
+    } catch {
+      return initial;
+    }
+  });
+  const set = (next) => {
+    setValue(next);
+    try {
+      localStorage.setItem(`lookout.${name}`, JSON.stringify(next));
+    } catch { /* a browser that keeps nothing forgets this as well */ }
+  };
+  return [value, set];
+}

@@ -1,0 +1,169 @@
+// One camera's picture: a still first, then live video over it, and boxes over both.
+import { at, still } from "./api.js";
+import { feed } from "./feed.js";
+import { between } from "./frames.js";
+import { html, useEffect, useRef, useState } from "./html.js";
+import { LivePlayer } from "./live.js";
+import { frameLog } from "./model.js";
+import { clear, draw, tailsOf } from "./overlay.js";
+import { t } from "./texts.js";
+
+const STILL_MS = 3000; // between stills of a wall
+const FAST_STILL_MS = 220; // where stills stand in for video
+const FAILED_MS = 3000;
+
+/** Whether an element is, or nearly is, on the screen. */
+export function useOnScreen(ref) {
+  const [visible, setVisible] = useState(false);
+  useEffect(() => {
+    const watcher = new IntersectionObserver(([entry]) => setVisible(entry.isIntersecting), { rootMargin: "120px" });
+    watcher.observe(ref.current);
+    return () => watcher.disconnect();
+  }, []);
+  return visible;
+}
+
+/** Load stills for as long as they are wanted; a new one each `every` ms, or one alone if that is 0. */
+function useStill(row, image, every, wanted, onStill) {
+  const [failure, setFailure] = useState(null);
+  useEffect(() => {
+    if (!wanted) return undefined;
+    let [timer, stopped, url] = [0, false, null];
+    const load = async () => {
+      let wait = every;
+      try {
+        const found = await still(row.daemon, row.id);
+        if (stopped) return;
+        const next = URL.createObjectURL(found.blob);
+        image.current.src = next;
+        await image.current.decode().catch(() => {});
+        if (url) URL.revokeObjectURL(url);
+        url = next;
+        setFailure(null);
+        if (!stopped) onStill(found);
+      } catch (error) {
+        if (!stopped) setFailure(error.message);
+        wait = FAILED_MS;
+      }
+      if (!stopped && wait) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(load, 1000)) : load()), wait);
+    };
+    load();
+    return () => {
+      stopped = true;
+      clearTimeout(timer);
+      if (url) URL.revokeObjectURL(url);
+    };
+  }, [row.daemon, row.id, every, wanted, row.state === "up"]);
+  return failure;
+}
+
+/** Draws what belongs to the shown frame, and says so by an event that bubbles: other parts show the cause of a drop. */
+class Painter {
+  constructor(canvas, row, options) {
+    Object.assign(this, { canvas, row, options, log: frameLog(row.daemon, row.id), shown: null });
+    this.stop = this.log.listen(() => this.shown?.kind === "pending" && this.again());
+  }
+
+  close() {
+    this.stop();
+  }
+
+  /** What is shown now, with what has become known of it. */
+  again() {
+    const { still, pts, session, mediaTime } = this.shown;
+    if (still) this.still(still);
+    else this.frame(pts, session, mediaTime);
+  }
+
+  frame(pts, session, mediaTime) {
+    const found = this.log.find(pts, session);
+    this.shown = { pts, session, mediaTime, kind: found.kind };
+    if (found.kind === "exact") this.paint(found.message, found.message.detections, pts, false);
+    else if (found.kind === "dropped") this.paint(found.before, between(found.before, found.after, pts), pts, true);
+    else this.paint(found.before ?? this.log.newest, [], pts, false);
+    this.tell({ pts, mediaTime, ...found });
+  }
+
+  still(still) {
+    const message = this.log.bySeq(still.seq);
+    const kind = message ? "exact" : "pending";
+    this.shown = { still, kind };
+    this.paint(message ?? this.log.newest, message?.detections ?? [], message?.pts ?? still.pts, false);
+    this.tell({ pts: still.pts, kind, message });
+  }
+
+  paint(message, detections, pts, estimated) {
+    const { rules, tails, small, hidden } = this.options;
+    const image = message?.image ?? { width: 1, height: 1 };
+    const scene = { detections, image, estimated, small, hidden, rules };
+    if (tails && message) scene.tails = tailsOf(this.log.frames, pts);
+    if (detections.length || rules?.length || scene.tails?.length) draw(this.canvas, scene);
+    else clear(this.canvas);
+    this.boxes = detections;
+  }
+
+  tell(detail) {
+    const { canvas, boxes } = this;
+    canvas.dispatchEvent(new CustomEvent("lookout-frame", { bubbles: true, detail: { ...detail, boxes } }));
+  }
+}
+
+/**
+ * @param row of the source
+ * @param live show video (or fast stills) while on screen
+ * @param options {rules, tails, small, hidden}: hidden leaves the boxes out
+ * @param onState called with each LiveState
+ */
+export function Picture({ row, live, options = {}, onState = null, children = null }) {
+  const frame = useRef(null);
+  const image = useRef(null);
+  const video = useRef(null);
+  const canvas = useRef(null);
+  const painter = useRef(null);
+  const visible = useOnScreen(frame);
+  const [state, setState] = useState({ phase: "still", reason: null });
+  const [turns, setTurns] = useState(0); // of the video, a quarter clockwise each; boxes are upright
+  const playing = live && state.phase === "playing";
+  const isStill = live && (row.live === "jpeg" || state.phase === "still");
+  const every = isStill ? FAST_STILL_MS : STILL_MS;
+
+  useEffect(() => {
+    painter.current = new Painter(canvas.current, row, options);
+    return () => painter.current.close();
+  }, [row.daemon, row.id]);
+  useEffect(() => {
+    painter.current.options = options;
+    if (painter.current.shown) painter.current.again();
+  }, [JSON.stringify(options)]);
+  useEffect(() => {
+    if (!live || !visible) return undefined;
+    return feed.want({ sources: [[row.daemon, row.id]] });
+  }, [row.daemon, row.id, live, visible]);
+  useEffect(() => {
+    const told = (next) => {
+      setState(next);
+      onState?.(next);
+    };
+    if (!live || !visible) return undefined;
+    if (row.live === "jpeg") return void told({ phase: "still", reason: t.live.noPackets });
+    const player = new LivePlayer(video.current, `/api/live/${at(row.daemon, row.id)}`, {
+      state: told,
+      frame: (...shown) => painter.current.frame(...shown),
+      turns: setTurns,
+    });
+    return () => {
+      player.close();
+      told({ phase: "still", reason: null });
+    };
+  }, [row.daemon, row.id, live, visible, row.live]);
+
+  const failure = useStill(row, image, every, visible && !playing, (found) => painter.current.still(found));
+  const ratio = row.width && row.height ? `${row.width * (row.pixel_aspect ?? 1)} / ${row.height}` : "16 / 9";
+  return html`<div class="picture" ref=${frame} style=${{ aspectRatio: ratio }} data-phase=${live ? state.phase : "off"}>
+    <img ref=${image} alt=${t.picture.alt(row.id)} class=${failure ? "is-old" : ""} />
+    <video ref=${video} muted playsinline autoplay aria-hidden="true" class=${`turned-${turns}`} hidden=${!playing}></video>
+    <canvas ref=${canvas} aria-hidden="true"></canvas>
+    ${failure && !playing && html`<p class="picture-note">${failure}</p>`}
+    ${children}
+  </div>`;
+}

@@ -1,0 +1,374 @@
+"""The whole page in a browser: real daemons, a real RTSP server, Debian's Chromium. The tests share all of it."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from daemon.geometry import crossing, edges_of, is_inside, touching_edges
+from tests.dashboard.world import World
+from tests.support.browsing import OPERATE, VIEW, answer_of, login, violations
+from tests.support.street_clips import colours
+
+pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.slow(3)]
+
+SHOWN = (Path(__file__).with_name("shown.js")).read_text()
+FRAMES = 200
+
+
+def test_login(world: World) -> None:
+    page = world.open("/events")
+    expect(page.get_by_role("heading", name="Sign in to Lookout")).to_be_visible()
+    page.get_by_label("Token").fill("guessed")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("No such token.")
+    page.get_by_label("Token").fill(VIEW)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="Events")).to_be_visible()
+    page.get_by_role("link", name="Sources").click()
+    expect(page.get_by_text("You may view.")).to_be_visible()
+    expect(page.get_by_role("button", name="Add a source")).to_have_count(0)
+    page.get_by_role("button", name="Sign out").click()
+    login(page, world.dashboard.url, OPERATE)
+
+
+def test_wall_of_three_daemons(world: World) -> None:
+    page = world.open("/")
+    for id in ("gate", "hevc", "street", "barn-door", "shed-door"):
+        tile = page.locator(f".tile:has(img[alt='Camera {id}'])")
+        expect(tile.locator(".state")).to_have_text("Up")
+        expect(tile.locator("img")).not_to_have_js_property("naturalWidth", 0)
+    page.locator(".picture[data-phase=playing]").first.wait_for()
+    page.get_by_label("Group").select_option(label="By daemon")
+    expect(page.locator("section.group h2")).to_have_text(["barn 1", "shed 1", "yard 3"])
+    page.get_by_label("Group").select_option(label="No groups")
+    page.get_by_label("Find a camera").fill("door")
+    expect(page.locator(".tile")).to_have_count(2)
+    page.get_by_label("Find a camera").fill("nothing")
+    expect(page.get_by_text("No camera's name has")).to_be_visible()
+
+
+def test_first_page_is_small(world: World) -> None:
+    fresh = world.context.new_page()
+    sizes = []
+    fresh.on("requestfinished", lambda request: sizes.append((request.url, request.sizes()["responseBodySize"])))
+    fresh.goto(world.dashboard.url)
+    fresh.locator(".tile").first.wait_for()
+    fresh.close()
+    code = [(url, size) for url, size in sizes if "/static/" in url or url.endswith("/")]
+    assert len(code) > 10
+    assert sum(size for _, size in code) < 150_000, code
+
+
+def test_boxes_lie_on_their_objects(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    rows = page.evaluate(SHOWN, {"count": FRAMES, "colours": colours()})
+    far = []
+    for row in rows:
+        assert row["drawn"], row
+        for x1, y1, x2, y2 in row["boxes"]:
+            # An object's body is the lower half of it, and as wide as the whole.
+            on = [body for body in row["objects"] if body and y1 < (body[1] + body[3]) / 2 < y2]
+            assert len(on) == 1, row
+            left, _, right, _ = on[0]
+            far.append(abs(left + right - x1 - x2) / 2)  # a neighbouring frame has its objects 5 to 9 pixels away
+    assert len(far) > 2 * FRAMES
+    assert max(far) < 20, sorted(far)[-10:]
+    assert median(far) < 2.5, sorted(far)[-10:]
+
+
+def test_hidden_tab_gets_no_video(world: World) -> None:
+    """It closes, and is live again at once when somebody looks."""
+    hide = "hidden => { Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });"
+    hide += " document.dispatchEvent(new Event('visibilitychange')); }"
+    page = world.page
+    with page.expect_websocket(lambda socket: "/api/live/" in socket.url) as opened:
+        world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    with opened.value.expect_event("close"):
+        page.evaluate(hide, True)
+    with page.expect_websocket(lambda socket: "/api/live/" in socket.url):
+        page.evaluate(hide, False)
+    page.locator(".picture[data-phase=playing]").wait_for()
+
+
+def test_dropped_frames_show_their_cause(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.evaluate(
+        "() => fetch('/api/sources/yard/gate', {method: 'PATCH', headers: {'Content-Type': 'application/json'},"
+        " body: JSON.stringify({max_fps: 3})})"
+    )
+    dropped = page.locator(".frame-dropped[data-cause=rate_limit]")
+    expect(dropped).to_have_text("Not analysed: Above the source's rate limit")
+    expect(page.locator(".figures")).to_contain_text("Above the source's rate limit")
+    expect(page.locator(".figures .warn")).to_contain_text("The detector saw")
+    page.evaluate(
+        "() => fetch('/api/sources/yard/gate', {method: 'PATCH', headers: {'Content-Type': 'application/json'},"
+        " body: JSON.stringify({max_fps: null})})"
+    )
+
+
+def test_hevc_is_refused_in_words(world: World) -> None:
+    page = world.open("/camera/yard/hevc")
+    expect(page.locator(".stage-line")).to_contain_text("This browser cannot play h")
+    expect(page.locator(".stage-line")).to_contain_text("Stills are shown.")
+    page.wait_for_function("() => document.querySelector('.stage img').naturalWidth > 0")
+    expect(page.locator(".frame-exact")).to_have_text("Analysed")
+
+
+def test_events(world: World) -> None:
+    page = world.open("/events")
+    first = page.locator(".event").first
+    first.wait_for()
+    before = first.get_attribute("class"), page.locator(".event").count()
+    page.wait_for_function("n => document.querySelectorAll('.event').length > n", arg=before[1])
+    page.get_by_label("Rule").select_option("kerb")
+    expect(page.locator(".event-words").first).to_contain_text("crossed kerb")
+    assert "rule=kerb" in page.url
+    page.locator(".event", has=page.locator("img")).first.get_by_role("link").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.locator("h2")).to_contain_text("crossed kerb")
+    page.wait_for_function("() => document.querySelector('dialog .snapshot')?.naturalWidth > 0")
+    words, link = dialog.locator("h2").inner_text(), page.url
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.goto(link)  # a link that somebody else got
+    expect(page.get_by_role("dialog").locator("h2")).to_have_text(words)
+
+
+def _picture(page: Page) -> Any:
+    svg = page.locator(".editor-picture svg")
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    assert box is not None
+    return box
+
+
+def _click(page: Page, *points: tuple[float, float]) -> None:
+    box = _picture(page)
+    for x, y in points:
+        page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+
+
+def _drag(page: Page, start: tuple[float, float], end: tuple[float, float]) -> None:
+    box = _picture(page)
+    page.mouse.move(box["x"] + start[0] * box["width"], box["y"] + start[1] * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + end[0] * box["width"], box["y"] + end[1] * box["height"], steps=6)
+    page.mouse.up()
+
+
+def _rules(page: Page) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = answer_of(page, "/api/sources/yard/street/config")["config"]["rules"]
+    return found
+
+
+def test_zone_by_mouse(world: World) -> None:
+    page = world.open("/rules/yard/street")
+    page.get_by_role("button", name="Zone", exact=True).click()
+    _click(page, (0.3, 0.1), (0.7, 0.1), (0.7, 0.95), (0.3, 0.95))
+    page.keyboard.press("Enter")
+    chosen = page.get_by_role("button", name="Zone zone-1")
+    expect(chosen).to_be_visible()
+    _drag(page, (0.7, 0.1), (0.8, 0.12))  # a point
+    _drag(page, (0.3, 0.5), (0.2, 0.5))  # an edge
+    page.get_by_role("button", name="Undo").click()
+    page.get_by_role("button", name="Redo").click()
+    expect(page.locator(".would")).to_contain_text("would have entered")
+    page.get_by_role("button", name="Save rules").click()
+    expect(page.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    (zone,) = _rules(page)
+    expected = [(0.2, 0.1), (0.8, 0.12), (0.7, 0.95), (0.2, 0.95)]
+    assert all(abs(a - b) < 0.012 for got, want in zip(zone["points"], expected) for a, b in zip(got, want)), zone
+    # A zone that crosses itself is refused, and the reason is told.
+    page.get_by_role("button", name="Zone", exact=True).click()
+    _click(page, (0.1, 0.2), (0.4, 0.6), (0.4, 0.2), (0.1, 0.6))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("The polygon crosses itself: its sides 1 and 3 meet.")
+    page.keyboard.press("Escape")
+    expect(page.locator(".rule-list li")).to_have_count(1)
+    page.goto(world.dashboard.url + "/events?rule=zone-1")
+    expect(page.locator(".event-words").first).to_contain_text("entered zone-1")
+
+
+def test_zone_by_keyboard(world: World) -> None:
+    page = world.open("/rules/yard/street")
+    page.get_by_role("button", name="Line", exact=True).focus()
+    page.keyboard.press("Enter")
+    for keys in (["Shift+ArrowUp"] * 9, ["Shift+ArrowDown"] * 18):
+        for key in keys:
+            page.keyboard.press(key)
+        page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Line line-1")).to_be_visible()
+    point = page.get_by_role("button", name="line-1, point 1")
+    point.focus()
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.get_by_role("button", name="line-1, point 1: 0.510, 0.050")).to_be_visible()
+    page.get_by_role("button", name="line-1, point 1").press("Insert")
+    expect(page.locator(".point")).to_have_count(3)
+    page.get_by_role("button", name="line-1, point 2").press("Delete")
+    expect(page.locator(".point")).to_have_count(2)
+    page.get_by_label("y 2").fill("0.9")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Save rules").press("Enter")
+    expect(page.get_by_text("The rules are saved and apply now.").first).to_be_visible()
+    line = next(rule for rule in _rules(page) if rule["name"] == "line-1")
+    assert line["points"] == [[0.51, 0.05], [0.5, 0.9]]
+    page.goto(world.dashboard.url + "/events?rule=line-1")
+    expect(page.locator(".event-words").first).to_contain_text("crossed line-1")
+
+
+def test_source_is_added_and_removed(world: World) -> None:
+    page = world.open("/sources")
+    page.get_by_role("button", name="Add a source").click()
+    page.get_by_label("Daemon").select_option("barn")
+    page.get_by_label("Kind").select_option("synthetic")
+    page.get_by_label("Name").fill("extra")
+    page.get_by_label("Frames/s", exact=True).fill("2")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".check")).to_be_visible()
+    assert "extra" not in [row["id"] for row in answer_of(page, "/api/sources")]  # a check saves nothing
+    page.get_by_role("button", name="Save").click()
+    row = page.locator("tr", has=page.get_by_role("link", name="extra"))
+    expect(row.locator(".state")).to_have_text("Up")
+    row.get_by_role("button", name="Disable").click()
+    expect(row.locator(".state")).to_have_text("Disabled")
+    row.get_by_role("button", name="Remove").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove").click()
+    expect(row).to_have_count(0)
+    page.get_by_role("button", name="Add a source").click()
+    page.get_by_label("Name").fill("bad")
+    page.get_by_label("Address").fill("gopher://127.0.0.1/")
+    page.get_by_role("button", name="Check").click()
+    expect(page.get_by_role("dialog")).to_contain_text("url: only rtsp, rtsps")
+
+
+def test_page_comes_back_by_itself(world: World) -> None:
+    page = world.open("/camera/yard/gate")
+    page.locator(".picture[data-phase=playing]").wait_for()
+    page.evaluate("() => { window.sameDocument = true; }")
+    world.daemons["yard"].close()
+    expect(page.locator(".connection")).to_contain_text("The daemon yard is away")
+    world.start("yard")
+    expect(page.locator(".connection")).to_have_text("")
+    expect(page.locator(".phase")).to_have_text("Live")
+    expect(page.locator(".frame-exact")).to_have_text("Analysed")
+    assert page.evaluate("() => window.sameDocument")
+
+
+def _lines(seed: int, count: int) -> list[list[list[float]]]:
+    """Polygons and lines, many of which cross themselves."""
+    random = Random(seed)
+    coordinate = partial(random.randint, 0, 100)
+    return [[[coordinate() / 100, coordinate() / 100] for _ in range(random.randint(3, 7))] for _ in range(count)]
+
+
+def test_editor_agrees_with_the_daemon(world: World) -> None:
+    """Which polygons are refused, which points are inside, which paths cross."""
+    page, shapes = world.open("/sources"), _lines(1, 300)
+    found = page.evaluate(
+        """async (shapes) => {
+          const { touchingEdges, isInside, crossing } = await import("/static/editor/geometry.js");
+          const [p, q, middle] = [[0.1, 0.111], [0.9, 0.887], [0.503, 0.507]];
+          return shapes.map((points) => [touchingEdges(points), isInside(middle, points), crossing(p, q, points)]);
+        }""",
+        shapes,
+    )
+    for points, (edges, inside, turn) in zip(shapes, found):
+        corners = [(x, y) for x, y in points]
+        assert (tuple(edges) if edges else None) == touching_edges(corners), points
+        sides = edges_of(corners, closed=True)
+        assert inside == is_inside(0.503, 0.507, sides), points
+        assert turn == crossing(0.1, 0.111, 0.9, 0.887, sides[0]), points
+
+
+def test_editor_counts_as_the_daemon(world: World) -> None:
+    """On a walk through a zone and over a line and back."""
+    walk = [[second / 10, 0.1 + 0.8 * (second / 50 if second <= 50 else 2 - second / 50), 0.5] for second in range(101)]
+    found = world.open("/sources").evaluate(
+        """async (walk) => {
+          const { wouldCount } = await import("/static/editor/counting.js");
+          const tracks = [{ track: 1, label: "car", points: walk }];
+          const rule = (type, parts, rest = {}) => wouldCount({ type, name: "r", parts, rest }, tracks);
+          const [line, other] = [[[0.5, 0], [0.5, 1]], [[0.6, 0], [0.6, 1]]];
+          const zone = [[0.3, 0.2], [0.7, 0.2], [0.7, 0.8], [0.3, 0.8]];
+          return [rule("line", [line]), rule("line", [[...line].reverse()]), rule("gate", [line, other]),
+                  rule("zone", [zone]), rule("zone", [zone], { enter_s: 5 }),
+                  rule("zone", [zone], { labels: ["bus"] })];
+        }""",
+        walk,
+    )
+    # From left to right a path goes to the left side of a line that points downwards.
+    assert found[:3] == [{"forward": 1, "backward": 1}] * 3
+    assert [row["entered"] for row in found[3:]] == [2, 0, 0]
+
+
+PAGES = ["/", "/camera/yard/gate", "/events", "/health", "/sources", "/rules/yard/gate"]
+
+
+def test_everybody_can_use_it(world: World) -> None:
+    """Axe finds nothing: on each page in light, and of contrast in dark."""
+    found = {}
+    for path in PAGES:
+        page = world.open(path)
+        page.locator("main h1").wait_for()
+        if path == "/health":
+            page.locator(".chart").first.wait_for()
+        for scheme, rules in (("light", None), ("dark", ["color-contrast", "link-in-text-block"])):
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            if problems := violations(page, rules):
+                found[path, scheme] = problems
+    world.page.emulate_media(color_scheme="light")
+    assert not found
+
+
+def test_keyboard_walk(world: World) -> None:
+    page = world.open("/")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.className") == "skip"
+    seen = []
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            "() => { const now = document.activeElement;"
+            " return [now.getAttribute('aria-label') ?? now.innerText, getComputedStyle(now).outlineStyle]; }"
+        )
+        seen.append(name)
+        assert outline != "none", seen
+        if page.evaluate("() => Boolean(document.activeElement.closest('.tile'))"):
+            break
+    assert [name for name in seen if name.strip() in ("Wall", "Events", "Health", "Sources")], seen
+    page.keyboard.press("Enter")
+    page.locator(".camera").wait_for()
+    assert page.evaluate("() => document.activeElement.id") == "main"
+
+
+def test_phone(world: World) -> None:
+    """No page is wider than a phone."""
+    world.page.set_viewport_size({"width": 360, "height": 740})
+    for path in PAGES:
+        page = world.open(path)
+        page.locator("main h1").wait_for()
+        wide = page.evaluate("() => document.documentElement.scrollWidth")
+        assert wide <= 360, (path, wide)
+    world.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def test_nothing_leaves_this_host(world: World) -> None:
+    """Nothing was asked of another host, and the browser had nothing to complain about but refusals."""
+    assert world.requested
+    assert all(url.startswith((world.dashboard.url, "blob:")) for url in world.requested)
+    harmless = ("Failed to load resource", "WebSocket connection")
+    assert [text for text in world.complaints if not text.startswith(harmless)] == []

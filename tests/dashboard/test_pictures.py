@@ -1,0 +1,84 @@
+"""The pictures of docs/dashboard.md, and what Firefox plays. Both are made on request.
+
+python -m pytest -m long tests/dashboard/test_pictures.py
+LOOKOUT_SCREENSHOTS=docs/images/dashboard python -m pytest -m long tests/dashboard/test_pictures.py
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from playwright.sync_api import Page, expect
+
+from tests.support.browsing import OPERATE, PATIENCE_MS, firefox, login
+
+if TYPE_CHECKING:
+    from tests.dashboard.world import World
+
+pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "playwright", "rtsp")]
+MAX_BYTES = 800_000
+ADD = """async (row) => { const answer = await fetch("/api/sources/yard",
+  { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(row) });
+  return [answer.status, await answer.text()]; }"""
+ZONE = {"type": "zone", "name": "crossing", "points": [[0.3, 0.05], [0.72, 0.08], [0.78, 0.95], [0.24, 0.95]]}
+
+
+def _shot(page: Page, folder: Path, name: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    page.locator("main h1").wait_for()
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.picture')].every((one) => one.dataset.phase === 'playing'"
+        " || one.querySelector('img').naturalWidth)"
+    )
+    page.wait_for_timeout(2500)  # figures and tails; pictures are looked at, and not asserted
+    page.screenshot(path=folder / f"{name}.jpg", type="jpeg", quality=68)
+
+
+def test_pictures(world: World, tmp_path: Path) -> None:
+    """Light and dark, on a desk, a phone and a wall."""
+    folder = Path(os.environ.get("LOOKOUT_SCREENSHOTS", tmp_path)).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    login(world.page, world.dashboard.url, OPERATE)
+    page = world.open("/")
+    expect(page.locator(".tile .state-up")).to_have_count(5)
+    drawn = {"type": "synthetic", "width": 640, "height": 360, "fps": 2, "tracking": True}
+    rows = [{"id": f"street-{seed}", "seed": seed, "rules": [ZONE], **drawn} for seed in range(1, 8)]
+    for row in rows:
+        status, text = page.evaluate(ADD, row)
+        assert status == 201, text
+    expect(page.locator(".tile .state-up")).to_have_count(12)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    _shot(page, folder, "wall-light", "light")
+    _shot(world.open("/camera/yard/gate"), folder, "camera-dark", "dark")
+    _shot(world.open("/rules/yard/street-1"), folder, "rules-light", "light")
+    _shot(world.open("/health"), folder, "health-dark", "dark")
+    _shot(world.open("/events"), folder, "events-light", "light")
+    page.set_viewport_size({"width": 390, "height": 780})
+    _shot(world.open("/camera/yard/gate"), folder, "phone", "light")
+    page.set_viewport_size({"width": 1920, "height": 1080})
+    _shot(world.open("/"), folder, "wall-screen", "dark")
+    sizes = {path.name: path.stat().st_size for path in folder.glob("*.jpg")}
+    assert sum(sizes.values()) < MAX_BYTES, sizes
+
+
+@pytest.mark.needs("firefox-esr")
+def test_firefox(world: World) -> None:
+    """Video with its boxes, of HEVC as well, which Chromium cannot play without a GPU."""
+    browser = firefox(world.playwright)
+    try:
+        context = browser.new_context()
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        login(page, world.dashboard.url, OPERATE)
+        for source in ("gate", "hevc"):
+            page.goto(f"{world.dashboard.url}/camera/yard/{source}")
+            page.locator(".picture[data-phase=playing]").wait_for()
+            expect(page.locator(".frame-exact")).to_have_text("Analysed")
+    finally:
+        browser.close()
