@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -71,6 +72,37 @@ def drop_of_share(
     found = _interval(reference - matched / boxes, reference - shares, len(counts), unit)
     lowest, highest = _wilson(matched, boxes)
     low, high = min(found.low, reference - highest), max(found.high, reference - lowest)
+    return Interval(found.drop, _rounded(low), _rounded(high), found.sd, found.units, unit)
+
+
+def drop_of_hits(
+    reference: NDArray[np.bool_],
+    other: NDArray[np.bool_],
+    groups: Sequence[str],
+    seed: int,
+    unit: str,
+    resamples: int = 1000,
+) -> Interval:
+    """The loss of the share of right pictures, resampled by groups.
+
+    Args:
+        reference, other: (n,) whether each model is right about each picture.
+        groups: (n,) the scene of each picture.
+
+    The interval is never narrower than Wilson's of the pictures that only one model is right about: where no picture
+    differs, a few pictures prove little.
+    """
+    names, places = np.unique(list(groups), return_inverse=True)
+    lost, count = np.zeros(len(names)), np.zeros(len(names))
+    np.add.at(lost, places, reference.astype(np.float64) - other)
+    np.add.at(count, places, 1.0)
+    weights = _weights(len(names), seed, resamples)
+    total = len(reference)
+    drop = float(lost.sum()) / total
+    found = _interval(drop, (weights @ lost) / (weights @ count), len(names), unit)
+    only_reference, only_other = int((reference & ~other).sum()), int((other & ~reference).sum())
+    low = min(found.low, drop - (_wilson(only_other, total)[1] - only_other / total))
+    high = max(found.high, drop + (_wilson(only_reference, total)[1] - only_reference / total))
     return Interval(found.drop, _rounded(low), _rounded(high), found.sd, found.units, unit)
 
 

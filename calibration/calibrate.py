@@ -13,6 +13,7 @@ import numpy.typing as npt
 import onnx
 
 from calibration import fp8
+from calibration.classes import ClassEvaluator, LabelledPictures, split_pictures
 from calibration.coco import Truth
 from calibration.evaluator import AgreementEvaluator, Evaluator, LabelEvaluator, OpenDetector, Photos, Score, split
 from calibration.frames import Frames, FrameSet
@@ -36,6 +37,7 @@ from detectors.port import Detector, DetectorError, HostImage, Image, Options, P
 _COMPARED_FRAMES = 8  # frames for comparing layers
 _MIN_OBJECTS_PER_FRAME = 0.25  # below it, layers are not measured on objects
 _TIMED_FRAMES = 32  # frames for measuring speed
+_Pictures = Photos | LabelledPictures | Frames
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,12 @@ class CalibrationConfig:
         precision: one precision, or auto: try all and choose the fastest that passes.
         folder: output folder.
         labelled: photos and annotations; None without labels.
+        classes: labelled pictures of a classifier, see `classification.labelled`; None without labels.
         method: how INT8 ranges are found; auto tries each and takes the best.
         placement: of INT8 layers; auto searches for the fastest if the backend reports kernel times.
         test_share: share of the labelled photos that give the rulings; the others choose method and float layers.
         max_ap_drop: the budget with labels.
+        max_top1_drop: the budget of a classifier with labels.
         min_agreement: the budget without labels.
         max_float: largest share of the layers that may stay in float.
         backend: name for the report.
@@ -63,9 +67,11 @@ class CalibrationConfig:
     precision: Lower | Literal["auto"]
     folder: Path
     labelled: tuple[Path, Path] | None = None
+    classes: Path | None = None
     method: Method | Literal["auto"] = "auto"
     placement: Kind | Literal["auto"] = "auto"
     max_ap_drop: float = 0.01
+    max_top1_drop: float = 0.01
     min_agreement: float = 0.95
     max_float: float = 0.5
     backend: str = "cpu"
@@ -73,12 +79,18 @@ class CalibrationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.labelled and self.test_share == 1 and (self.method == "auto" or self.max_float > 0):
+        if self.has_labels and self.test_share == 1 and (self.method == "auto" or self.max_float > 0):
             raise DetectorError("--judge-share 1 leaves no photos to choose by: set --method and --max-float 0 as well")
+
+    @property
+    def has_labels(self) -> bool:
+        return self.labelled is not None or self.classes is not None
 
     @property
     def budget(self) -> float:
         """The allowed loss."""
+        if self.classes:
+            return self.max_top1_drop
         return self.max_ap_drop if self.labelled else round(1 - self.min_agreement, 6)
 
 
@@ -135,15 +147,17 @@ class Calibration:
             list(tuning.names), list(test.names), self._frames,
         )  # fmt: skip
 
-    def _pictures(self) -> tuple[Photos | Frames, Photos | Frames]:
+    def _pictures(self) -> tuple[_Pictures, _Pictures]:
         """Pictures for choosing, and pictures for rulings. Without labels, calibration frames are for choosing."""
         config, folder = self._config, self._folder / "frames"
+        if config.classes:
+            return split_pictures(config.classes, config.test_share, config.seed)
         if config.labelled:
             return split(Truth(*config.labelled), config.test_share, config.seed)
         test = self._frames.part(folder, held_out=True)
         return self._frames.part(folder, held_out=False, limit=max(1, len(test))), test
 
-    def _prepare_evaluators(self, tuning: Photos | Frames, test: Photos | Frames) -> None:
+    def _prepare_evaluators(self, tuning: _Pictures, test: _Pictures) -> None:
         """One evaluator gives rulings, one restores layers on the final backend, one chooses ranges on the CPU."""
         config = self._config
         own = config.options if config.backend == "cpu" else replace(config.options, precision="fp32")
@@ -152,7 +166,11 @@ class Calibration:
         evaluator = self._evaluator_for(self._open, own, tuning) if tuning and config.backend != "cpu" else self._ranges
         self._restoration = Restoration(evaluator, config.max_float, self._progress, self._remove_engines)
 
-    def _evaluator_for(self, opening: OpenDetector, reference: Options, pictures: Photos | Frames) -> Evaluator:
+    def _evaluator_for(self, opening: OpenDetector, reference: Options, pictures: _Pictures) -> Evaluator:
+        if reference.head == "classify" and not isinstance(pictures, Photos):
+            return ClassEvaluator(opening, reference, pictures, self._config.budget, self._config.seed)
+        if isinstance(pictures, LabelledPictures):
+            raise DetectorError("labelled classes are for a classifier: its head must be classify")
         if isinstance(pictures, Photos):
             return LabelEvaluator(opening, reference, pictures, self._config.budget, self._config.seed)
         return AgreementEvaluator(opening, reference, pictures, self._config.budget, self._config.seed)
@@ -354,7 +372,7 @@ class Calibration:
         """How many photos to add for `score.more` further test photos."""
         if score.ruling != "undecided" or score.more is None:
             return None
-        return ceil(score.more / self._config.test_share) if self._config.labelled else score.more
+        return ceil(score.more / self._config.test_share) if self._config.has_labels else score.more
 
     def _remove_engines(self, digests: set[str]) -> None:
         """Remove the engines that were built for tries."""

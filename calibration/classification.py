@@ -95,7 +95,7 @@ def evaluate(detector: Detector, pairs: Sequence[tuple[Path, str]]) -> Classific
     """
     if detector.info.head != "classify":
         raise DetectorError(f"{detector.info.name} is not a classifier: its head is {detector.info.head}")
-    numbers = _numbers(sorted({label for _, label in pairs}), detector.info.labels)
+    numbers = numbers_of(sorted({label for _, label in pairs}), detector.info.labels)
     hits: dict[str, list[int]] = {}  # place of the right class, by class
     unreadable: list[str] = []
     with closing(detector.lane()) as lane:
@@ -120,7 +120,7 @@ def _share(places: Sequence[int], first: int) -> float:
     return round(sum(place < first for place in places) / len(places), 4)
 
 
-def _numbers(classes: Sequence[str], labels: Sequence[str]) -> dict[str, int]:
+def numbers_of(classes: Sequence[str], labels: Sequence[str]) -> dict[str, int]:
     """The model's number of each class."""
     known = {label: number for number, label in enumerate(labels)}
     if all(label in known for label in classes):

@@ -28,7 +28,7 @@ class Score:
     """A model's accuracy.
 
     Attributes:
-        value: the compared figure: AP, or the share of matched boxes.
+        value: the compared figure: AP, top-1 accuracy, or the share of matched boxes or classes.
         accuracy, operation: with labels; None without.
         agreement: with the float model; None if there were too few objects.
         interval: of the loss; None for the float model itself.
@@ -114,7 +114,7 @@ class Evaluator(ABC):
         DetectorError: the float model cannot be scored: other classes, other photos, or too few objects.
     """
 
-    measure: Literal["AP", "agreement"]
+    measure: Literal["AP", "top-1", "agreement"]
 
     def __init__(
         self, open_model: OpenDetector, reference: Options, frames: Sequence[Bgr], budget: float, seed: int

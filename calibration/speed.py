@@ -16,7 +16,7 @@ from calibration.frames import Bgr
 from detectors.port import ENGINE, Detector, HostImage, Image, Lane
 
 _TURNS = 7
-_TURN_S = 0.2
+TURN_S = 0.2  # seconds
 
 Energy = Callable[[], float | None]
 """Joules used so far; None if unknown."""
@@ -99,7 +99,7 @@ def _turn(lane: Lane, images: Sequence[Image], batch: int, energy: Energy) -> _T
     batches = cycle([[images[(first + place) % len(images)] for place in range(batch)]
                      for first in range(0, len(images), batch)])  # fmt: skip
     before, began, done = energy(), perf_counter(), 0
-    while perf_counter() - began < _TURN_S:
+    while perf_counter() - began < TURN_S:
         lane.detect(next(batches))
         done += batch
     seconds, after = perf_counter() - began, energy()

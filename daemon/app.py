@@ -66,7 +66,7 @@ from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
 from detectors.factory import gpus, open_classifier, open_detector, passed_over
-from detectors.port import Detector, DetectorError, HostImage, ModelInfo
+from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
@@ -78,6 +78,7 @@ T = TypeVar("T")
 
 CUT_SHORT = 5  # exit code of a lossless replay that was stopped before its recordings ended
 _POLL_S = 0.05
+_SERVER_POLL_S = 1.0  # while the server of the model is away at the start
 
 # Deadlines of the steps of `stop`, as shares of its time limit.
 _SOURCES_END, _LANES_END, _CLASSIFIED, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.7, 0.75, 0.8, 0.85
@@ -186,6 +187,7 @@ class App:
         pipeline = self._make_pipeline(undo, detector.info, board, views)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
+        self.health.conditions.append(lambda: self._lanes.unavailable)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
@@ -429,7 +431,7 @@ class App:
         limit = model.open_timeout_s
         opening = BackgroundTask(
             "opening the model",
-            lambda _: open_detector(model.backend, options_of(self._config)),
+            partial(self._open_patiently, open_detector),
             lambda overdue: overdue.close(),
             self._clock,
         ).start()
@@ -438,6 +440,19 @@ class App:
             limit,
             lambda: DetectorError(f"model {model.path} did not open within {limit:g} s; see model.open_timeout_s"),
         )
+
+    def _open_patiently(self, open_detector: OpenDetector, given_up: Stop) -> Detector:
+        """Open the model; one on a server that is away when the server is back."""
+        reported = False
+        while True:
+            try:
+                return open_detector(self._config.model.backend, options_of(self._config))
+            except DetectorUnavailableError as error:
+                if not reported:
+                    log.warning("waiting for the server of the model", reason=str(error))
+                reported = True
+                if given_up.wait(_SERVER_POLL_S):
+                    raise
 
     def _make_pipeline(self, undo: ExitStack, model: ModelInfo, board: FrameBoard, views: SourceViews) -> Pipeline:
         """The parts around the lanes, checked against the model."""

@@ -19,7 +19,7 @@ from daemon.rule_config import RuleConfig, check_rules
 from daemon.validation import convert, is_secret, read_yaml, strings
 from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
 from detectors.factory import Backend
-from detectors.port import Precision
+from detectors.port import Precision, Transport, is_address
 from detectors.views import Tiling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -56,6 +56,8 @@ class ModelConfig(Section, frozen=True):
     builder_level: Annotated[int, msgspec.Meta(ge=0, le=5)] = 3
     cache: Path | None = None
     open_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
+    transport: Transport = "auto"
+    request_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 5.0
 
 
 class GpuConfig(Section, frozen=True):
@@ -676,6 +678,8 @@ def _anchored_page(page: DashboardConfig, folder: Path) -> DashboardConfig:
 
 
 def _absolute(folder: Path, path: Path) -> Path:
+    if is_address(path):
+        return path
     with suppress(RuntimeError):  # nobody of that name
         path = path.expanduser()
     return folder / path

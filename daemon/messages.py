@@ -127,7 +127,8 @@ class ImageSize(msgspec.Struct, frozen=True, gc=False):
 
 
 class Model(msgspec.Struct, frozen=True, gc=False):
-    """Which model made the detections; `digest` is the start of the ONNX file's SHA-256."""
+    """Which model made the detections; `digest` is the start of the ONNX file's SHA-256, or with a server that of the
+    configuration that it gives."""
 
     name: str
     digest: str
@@ -164,6 +165,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.
         detector_error: the detector failed on it.
+        detector_unavailable: the server of the model gave no results.
         shutdown: still waiting, or in the detector, when the time to stop was over.
         removed: still waiting when the source was removed or changed.
     """
@@ -175,6 +177,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     late: int = 0
     outbox_full: int = 0
     detector_error: int = 0
+    detector_unavailable: int = 0
     shutdown: int = 0
     removed: int = 0
 
@@ -500,12 +503,14 @@ class CropsDropped(msgspec.Struct, frozen=True):
     Attributes:
         busy: too many were waiting, or their pictures found no room.
         failed: the classifier failed.
+        unavailable: the server of the classifier gave no results.
         removed: the source was removed before the look was done.
         shutdown: still waiting when the daemon stopped.
     """
 
     busy: int = 0
     failed: int = 0
+    unavailable: int = 0
     removed: int = 0
     shutdown: int = 0
 

@@ -16,7 +16,7 @@ class AccuracyRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         onnx_sha256: of the model file.
-        measure: "AP" over labelled photos, or "agreement" with the float model.
+        measure: "AP" or "top-1" over labelled photos, or "agreement" with the float model.
         reference: the float model's value.
         value: this model's value.
         least: the lowest accepted value.

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detectors.port import HostImage, Image, Part, on_host
+from detectors.port import HostImage, Image, Part, PreparedImage, on_host
 
 
 class HostCutter:
     """See `detectors.port.Cutter`. Each copy has memory of its own, of its part alone."""
 
-    def cut(self, parts: Sequence[Part]) -> list[Image | None]:
+    def cut(self, parts: Sequence[Part]) -> list[Image | PreparedImage | None]:
         return [cut_on_host(part) for part in parts]
 
     def release_done(self) -> None:

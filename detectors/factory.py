@@ -9,7 +9,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from detectors.port import BackendUnavailableError, Detector, Options, SecondDetector, cache_folder
+from detectors.port import (
+    BackendUnavailableError,
+    Detector,
+    DetectorError,
+    Options,
+    SecondDetector,
+    cache_folder,
+    is_address,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
     from detectors.trt.layers import Layer
-Backend = Literal["auto", "trt", "cpu", "fake"]
+Backend = Literal["auto", "trt", "cpu", "triton", "fake"]
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
 
@@ -36,7 +44,7 @@ class Availability:
 
 
 def availability() -> list[Availability]:
-    """All backends that run models, the best first."""
+    """All backends for `auto`, the best first. A server is used only where its backend is named."""
     return [_trt(), _cpu()]
 
 
@@ -78,6 +86,8 @@ def open_detector(backend: Backend, options: Options) -> Detector:
         BackendUnavailableError: the backend cannot be used here; see also `best_backend`.
         DetectorError: the model cannot be used.
     """
+    if backend != "triton" and is_address(options.path):
+        raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
     if backend == "auto":
         return _open(best_backend(), options)
     for row in availability():
@@ -133,6 +143,8 @@ def _open(backend: str, options: Options) -> Detector:
         from detectors.trt.detector import TrtDetector
 
         return TrtDetector(options)
+    if backend == "triton":
+        return _open_remote(options)
     if backend == "fake":
         from detectors.fake.detector import FakeDetector
 
@@ -140,6 +152,17 @@ def _open(backend: str, options: Options) -> Detector:
     from detectors.cpu.detector import CpuDetector
 
     return CpuDetector(options)
+
+
+def _open_remote(options: Options) -> Detector:
+    try:
+        from detectors.triton.detector import TritonDetector
+    except (ImportError, RuntimeError) as error:  # tritonclient without its http
+        raise BackendUnavailableError(
+            f"backend triton is not available: tritonclient is not installed, or without http: pip install "
+            f"'.[triton]' ({error})"
+        ) from error
+    return TritonDetector(options)
 
 
 def _trt() -> Availability:

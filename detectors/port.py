@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.letterbox import Fit
+from detectors.letterbox import Fit, Letterbox
 
 
 class DetectorError(Exception):
@@ -26,6 +26,11 @@ class DetectorError(Exception):
 
 class BackendUnavailableError(DetectorError):
     """This machine lacks something the backend needs; the text says what."""
+
+
+class DetectorUnavailableError(DetectorError):
+    """The server of a model gives no results now. The pictures have none; the lane stays usable, and works again when
+    the server is back."""
 
 
 class Region(NamedTuple):
@@ -111,7 +116,24 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
         )
 
 
+class PreparedImage(msgspec.Struct, frozen=True, gc=False):
+    """A part of a picture as the model reads it, in memory of the detector that made it.
+
+    Attributes:
+        pointer: address of one input of the model.
+        place: of the part in the input.
+        ready: handle of an event that completes when the input is complete.
+        lease: an object that keeps the input unchanged while it is referenced.
+    """
+
+    pointer: int
+    place: Letterbox
+    ready: int
+    lease: object
+
+
 ENGINE = "engine"
+Transport = Literal["auto", "shm", "http"]
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
 Image = HostImage | DeviceImage
@@ -123,13 +145,13 @@ Fetch = Callable[[], HostImage]
 the picture cannot be fetched, for example because the lane was closed."""
 
 
-def on_host(image: Image) -> HostImage:
+def on_host(image: Image | PreparedImage) -> HostImage:
     """The picture, for backends that read host memory only.
 
     Raises:
         DetectorError: the picture is on a device.
     """
-    if isinstance(image, DeviceImage):
+    if not isinstance(image, HostImage):
         raise DetectorError("this backend reads host memory only: set the source's decode to cpu")
     return image
 
@@ -142,6 +164,11 @@ def fetched(image: Image) -> Fetch:
     """
     picture = on_host(image)
     return lambda: picture
+
+
+def is_address(path: Path) -> bool:
+    """Whether `Options.path` is an address. A `Path` has one slash where the address has two."""
+    return str(path).startswith("http:/")
 
 
 def cache_folder(folder: Path | None = None) -> Path:
@@ -172,7 +199,7 @@ class Options:
     """How to open a model.
 
     Attributes:
-        path: the ONNX file.
+        path: the ONNX file; for triton the address of a model, http://HOST:PORT/NAME.
         head: name of the head, or "auto" to recognise it.
         labels: a file with one label per line, "coco" for the built-in list, or None for the model's own.
         input_size: width and height in pixels, for a model with a dynamic input size.
@@ -189,6 +216,9 @@ class Options:
             batches to stay within it, and says so in `ModelInfo.notes`.
         frame_size: width and height of the largest picture with reserved memory; a larger one allocates more.
         fit: how a classifier's input shows a picture; None for the way of its family. Other models ignore it.
+        transport: how pictures come to a server: through memory that both share, or over HTTP. auto: through memory if
+            the server is on this host and takes it. Only triton has a server.
+        request_timeout_s: limit of one request to a server.
     """
 
     path: Path
@@ -206,6 +236,8 @@ class Options:
     memory_limit: int | None = None
     frame_size: tuple[int, int] = (1920, 1080)
     fit: Fit | None = None
+    transport: Transport = "auto"
+    request_timeout_s: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -214,7 +246,7 @@ class ModelInfo:
 
     Attributes:
         name: the file's stem.
-        digest: first 12 hexadecimal digits of the file's SHA-256.
+        digest: first 12 hexadecimal digits of the file's SHA-256; with a server, of the configuration that it gives.
         precision: of the arithmetic, such as "fp32".
         backend: such as "cpu".
         head: name of the output decoder, from `detectors.heads`.
@@ -226,6 +258,7 @@ class ModelInfo:
         memory: planned device memory, name and bytes; `ENGINE` is the backend's form of the model.
         startup: steps of opening, in order: name and seconds.
         gpu: number of the GPU whose pictures (`DeviceImage`) lanes accept; None for host memory only.
+        transport: how pictures come to a server, in words; empty without a server.
     """
 
     name: str
@@ -241,6 +274,7 @@ class ModelInfo:
     memory: tuple[tuple[str, int], ...] = ()
     startup: tuple[tuple[str, float], ...] = ()
     gpu: int | None = None
+    transport: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +293,7 @@ class Lane(Protocol):
         """Detect on 1 to `max_batch` pictures of any sizes; returns one result per picture, in order.
 
         Raises:
+            DetectorUnavailableError: a server gives no results now; the lane stays usable.
             DetectorError: the backend failed; the lane is unusable.
         """
         ...
@@ -293,11 +328,11 @@ class Cutter(Protocol):
     Any thread may call it, with pictures that stay unchanged during the call.
     """
 
-    def cut(self, parts: Sequence[Part]) -> list[Image | None]:
+    def cut(self, parts: Sequence[Part]) -> list[Image | PreparedImage | None]:
         """A copy of each part, for lanes of the same detector; None where there is no room, and after `close`.
 
-        It does not wait for a device: pictures there are kept leased until they are copied. A part grows to whole pairs
-        of pixels there. A copy is valid while it is referenced and the cutter is open.
+        It does not wait for a device: pictures there are kept leased until they are copied. A copy is valid while it is
+        referenced and the cutter is open.
 
         Raises:
             DetectorError: the backend failed.
@@ -339,8 +374,28 @@ class Detector(Protocol):
         ...
 
 
+class SecondLane(Lane, Protocol):
+    """A lane that also takes what a cutter of its detector made."""
+
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]: ...
+
+
+@runtime_checkable
+class Remote(Protocol):
+    """A detector whose model runs on a server.
+
+    Attributes:
+        unavailable: why it gives no results now; None if it does.
+    """
+
+    @property
+    def unavailable(self) -> str | None: ...
+
+
 class SecondDetector(Detector, Protocol):
     """An opened model that looks at parts of pictures."""
+
+    def lane(self) -> SecondLane: ...
 
     def cutter(self, room: int) -> Cutter:
         """A cutter for its lanes' pictures. Close it after the lanes, and before the detector.

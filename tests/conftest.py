@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", ROOT.parent / "shared" / "data"))
 
 BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", ROOT / ".trt-bindings"))
-
+TRITON = Path(os.environ.get("LOOKOUT_TRITON", ROOT / ".triton"))
 
 # CI tries the same examples every time: what it refuses, it refuses again. Elsewhere they are new each time. On a busy
 # machine an example may take any time.
@@ -49,6 +49,7 @@ _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 _PATHS = {
     "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),
     "bindings": (BINDINGS, f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"),
+    "triton": (TRITON, f"Triton's server is not in {TRITON}: .ci/run fetches it"),
     "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
 }
 _MODULES = {

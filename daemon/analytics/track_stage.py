@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -32,25 +33,34 @@ class Tracker:
     Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
 
     Attributes:
-        step: the compiled one, once a source is tracked, where numba is installed. Results are the same.
+        step: the compiled one where numba is installed, and the one in numpy until it is ready. Results are the same.
+            None before a source is tracked.
     """
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
         self._states: dict[str, SourceTracks] = {}
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
-        self.step: Step | None = None
+        self.step = fastest_step(config.model.cache) if settings_of(config) else None
         self.configure(config)
 
     def configure(self, config: Config) -> None:
-        """Put new settings into effect. Tracks of sources that are still tracked go on."""
+        """Put new settings into effect. Tracks of sources that are still tracked go on.
+
+        Where the first source is tracked from now on, neither frames nor a stop wait until the tracker is compiled.
+        """
         settings = settings_of(config)
         if settings and self.step is None:
-            self.step = fastest_step(config.model.cache)
+            self.step = numpy_step.step
+            arguments = (config.model.cache,)
+            threading.Thread(target=self._compile, args=arguments, name="compile-tracker", daemon=True).start()
         self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
         for source in list(self._states):  # a lane may add one meanwhile
             if source not in settings:
                 self._forget(source)
+
+    def _compile(self, cache: Path | None) -> None:
+        self.step = fastest_step(cache)
 
     def _forget(self, source: str) -> None:
         """End the tracks of a source. If it comes back its ids go on, while this is remembered."""

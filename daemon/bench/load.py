@@ -36,7 +36,7 @@ from daemon.sources.ffmpeg import AvSource
 from daemon.sources.port import DecodeBudget, Reader, Source, next_picture
 from daemon.system.paths import demo_model
 from detectors.factory import Backend
-from detectors.port import Precision
+from detectors.port import Precision, Transport
 
 _DEPTH = 8  # waiting frames per source; more where few sources must fill two batches
 _USUAL_FPS = 25.0
@@ -58,6 +58,7 @@ class Load:
     model: Path | None = None
     labels: str | None = None
     backend: Backend = "auto"
+    transport: Transport = "auto"
     precision: Precision = "auto"
     builder_level: int = 3
     cache: Path | None = None
@@ -116,6 +117,7 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 path=load.model or demo_model(),
                 labels=load.labels,
                 backend=load.backend,
+                transport=load.transport,
                 max_batch=load.max_batch,
                 precision=load.precision,
                 builder_level=load.builder_level,

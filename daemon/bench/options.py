@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from daemon.redact import Url
-from detectors.port import Precision
+from detectors.port import Precision, Transport
 
 if TYPE_CHECKING:
     from daemon.bench.load import Load
@@ -28,7 +28,8 @@ PRECISION = click.option("--precision", default="auto", show_default=True, type=
 LEVEL = click.option("--builder-level", default=3, show_default=True, type=click.IntRange(0, 5))
 CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Folder of built engines.")
 LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
-MODEL = click.option("--model", type=click.Path(path_type=Path), help="ONNX file.  [default: the demo model]")
+MODEL = click.option("--model", type=click.Path(path_type=Path),
+                     help="ONNX file; for triton http://HOST:PORT/NAME.  [default: the demo model]")  # fmt: skip
 DEVICE = click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the GPU.")
 THREADS = click.option("--threads", default=0, show_default=True, type=click.IntRange(0), help="Of the CPU, 0: all.")
 ENCODING = click.option("--encoding", default="json", show_default=True, type=click.Choice(["json", "msgpack"]))
@@ -49,7 +50,9 @@ _LOAD = [
     click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of those offsets."),
     MODEL,
     LABELS,
-    click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"])),
+    click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"])),
+    click.option("--transport", default="auto", show_default=True, type=click.Choice(get_args(Transport)),
+                 help="Of pictures to a Triton server."),
     PRECISION,
     LEVEL,
     CACHE,

@@ -15,6 +15,7 @@ from daemon.bench.run import Run
 from daemon.commands.report.environment import Environment, collect_environment
 from daemon.errors import LookoutError
 from daemon.system.paths import demo_model
+from detectors.port import is_address
 
 Kind = Literal["run", "search"]
 Schema = Literal["lookout.bench/2"]
@@ -181,7 +182,8 @@ def settings_of(load: Load) -> dict[str, Any]:
 def environment_of(load: Load) -> Environment:
     """The present environment, with hashes of clips and model."""
     clips = [clip for clip in dict.fromkeys(load.clips) if isinstance(clip, Path)]
-    return collect_environment([*clips, load.model or demo_model()], load.device)
+    model = load.model or demo_model()
+    return collect_environment([*clips, *([] if is_address(model) else [model])], load.device)
 
 
 def read(path: Path) -> Report:

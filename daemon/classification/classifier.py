@@ -10,10 +10,12 @@ import structlog
 
 from daemon.classification.crops import Crop, CropQueue
 from daemon.system.runtime import Runtime
-from detectors.port import DetectorError, Lane, SecondDetector
+from daemon.system.stop import Stop
+from detectors.port import DetectorError, DetectorUnavailableError, SecondDetector, SecondLane
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
+_GATHER_S = 0.005  # pause after a batch that was not full, so that this thread and lanes wake less often
 OnResult = Callable[[Crop, str, float], None]
 
 
@@ -46,13 +48,15 @@ class Classifier(threading.Thread):
         self.queue, self.cutter = CropQueue(room), detector.cutter(room)
         self._detector, self._runtime = detector, runtime
         self._on_result, self._on_failure = on_result, on_failure
+        self._ending = Stop()
 
     def stop(self) -> None:
         """Drop the looks that are not done, and end after the batch under way."""
         self.queue.close("shutdown")
+        self._ending.set()
 
     def run(self) -> None:
-        lane: Lane | None = None
+        lane: SecondLane | None = None
         try:
             with self._runtime.watchdog.pulse(self.name, vital=False) as pulse:
                 lane = self._detector.lane()
@@ -63,6 +67,8 @@ class Classifier(threading.Thread):
                     self.cutter.release_done()
                     if crops:
                         self.run_once(lane, crops)
+                        if len(crops) < self._detector.info.max_batch:
+                            self._runtime.clock.wait(self._ending, _GATHER_S)
         except Exception as error:  # noqa: BLE001 - libraries raise many kinds
             self.fail(error)
         finally:
@@ -71,13 +77,17 @@ class Classifier(threading.Thread):
                     lane.close()
             self.close()
 
-    def run_once(self, lane: Lane, crops: Sequence[Crop]) -> None:
+    def run_once(self, lane: SecondLane, crops: Sequence[Crop]) -> None:
         """Classify one batch."""
         images = [crop.image for crop in crops]
         present = [(crop, image) for crop, image in zip(crops, images) if image is not None]  # others were dropped
         if not present:
             return
-        results, _ = lane.detect([image for _, image in present])
+        try:
+            results, _ = lane.detect([image for _, image in present])
+        except DetectorUnavailableError:
+            self.queue.give_up(crop for crop, _ in present)
+            return
         labels = self._detector.info.labels
         for (crop, _), found in zip(present, results):
             if self.queue.complete(crop):

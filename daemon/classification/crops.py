@@ -11,9 +11,9 @@ from typing import Literal
 from daemon.classification.votes import Ballot
 from daemon.messages import ClassifierMetrics, CropsDropped
 from daemon.pipeline.frames import FrameInfo
-from detectors.port import Image
+from detectors.port import Image, PreparedImage
 
-Cause = Literal["busy", "failed", "removed", "shutdown"]
+Cause = Literal["busy", "failed", "unavailable", "removed", "shutdown"]
 
 
 @dataclass(eq=False, slots=True)
@@ -32,7 +32,7 @@ class Crop:
     label: str
     box: tuple[float, float, float, float]
     ballot: Ballot
-    image: Image | None = None
+    image: Image | PreparedImage | None = None
 
     @property
     def source(self) -> str:
@@ -110,6 +110,12 @@ class CropQueue:
                 return False
             self._classified += 1
             return True
+
+    def give_up(self, crops: Iterable[Crop]) -> None:
+        """Drop looks that the classifier's server gives no results for."""
+        with self._filled:
+            for crop in crops:
+                self._drop(crop, "unavailable")
 
     def forget(self, source: str) -> None:
         """Drop the looks of a source that is removed."""

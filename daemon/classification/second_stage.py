@@ -53,6 +53,7 @@ class SecondStage:
         self._configs = config.classifiers
         self._rules = [rules_of(row) for row in config.classifiers]
         self._states: dict[str, SourceAttributes] = {}
+        self._wanted: tuple[object, Sequence[tuple[int, ...]]] = None, ()
         self._lock = threading.Lock()  # of shown attributes
         self.classifiers: list[Classifier] = []
         with ExitStack() as undo:  # a cutter may find no memory
@@ -112,6 +113,7 @@ class SecondStage:
     def on_batch(self, frames: Sequence[Frame], found: Sequence[Detections], labels: tuple[str, ...]) -> None:
         """Copy the boxes that are to be looked at. Called by lanes."""
         crops: list[dict[Crop, Part]] = [{} for _ in self.classifiers]
+        wanted = self._wanted_by_class(labels)
         for frame, one in zip(frames, found):
             timeout_ns = self._timeouts_ns.get(frame.info.source)
             if timeout_ns is None or one.tracks is None:
@@ -120,14 +122,17 @@ class SecondStage:
             if state is None:
                 state = self._states[frame.info.source] = SourceAttributes(_INTERVAL_NS, timeout_ns)
             if state.is_due(frame.info):
-                self._examine(frame, one, state, labels, crops)
+                self._examine(frame, one, state, labels, wanted, crops)
         for classifier, rows in zip(self.classifiers, crops):
             _submit(classifier, rows)
 
-    def _wanted_by_class(self, labels: tuple[str, ...]) -> list[tuple[int, ...]]:
-        """Numbers of the working classifiers for each class."""
-        working = [(n, row) for n, row in enumerate(self._configs) if not self.classifiers[n].queue.is_closed]
-        return [tuple(n for n, row in working if label in row.wanted) for label in labels]
+    def _wanted_by_class(self, labels: tuple[str, ...]) -> Sequence[tuple[int, ...]]:
+        """Numbers of the working classifiers for each class. They are kept, because every batch asks."""
+        key = labels, tuple(classifier.queue.is_closed for classifier in self.classifiers)
+        if self._wanted[0] != key:
+            working = [(n, row) for n, row in enumerate(self._configs) if not key[1][n]]
+            self._wanted = key, [tuple(n for n, row in working if label in row.wanted) for label in labels]
+        return self._wanted[1]
 
     def _examine(
         self,
@@ -135,11 +140,15 @@ class SecondStage:
         found: Detections,
         state: SourceAttributes,
         labels: tuple[str, ...],
+        wanted: Sequence[tuple[int, ...]],
         crops: Sequence[dict[Crop, Part]],
     ) -> None:
-        """Find the boxes of a frame that are to be looked at."""
+        """Find the boxes of a frame that are to be looked at.
+
+        Args:
+            wanted: numbers of classifiers for each class.
+        """
         assert found.tracks is not None  # noqa: S101 - the caller has checked
-        wanted = self._wanted_by_class(labels)
         ids, classes = found.tracks.id.tolist(), found.tracks.class_id.tolist()
         for id, class_id, box in zip(ids, classes, found.xyxy.tolist()):
             if not id or not wanted[class_id]:

@@ -72,7 +72,7 @@ def calibrate(config: CalibrationConfig, selection: FrameSelection, backend: Bac
     if backend == "auto":
         backend = best_backend()
     config = replace(config, backend=backend)
-    if config.labelled:
+    if config.has_labels:
         selection = replace(selection, held_out=0)
     environment = collect_environment([config.options.path])
     console = Console(stderr=True)

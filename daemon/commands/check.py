@@ -267,6 +267,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         ("head", info.head),
         ("input", f"{size}, batches up to {info.max_batch}"),
         ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
+        *_of_server(detector),
         *(("note", note) for note in info.notes),
     ):
         table.add_row(name, escape(printable(value)))
@@ -274,6 +275,19 @@ def _check_model(config: Config, console: Console) -> Detector | None:
     if info.memory:
         console.print(_memory_table(info, config))
     return detector
+
+
+def _of_server(detector: Detector) -> list[tuple[str, str]]:
+    """How pictures come to the model's server, and how many it does; empty without a server."""
+    info = detector.info
+    if not info.transport:
+        return []
+    try:
+        rate = measure_detector(detector, [detector.sample(1280, 720)])
+    except DetectorError as error:
+        return [("transport", info.transport), ("rate", f"not measured: {error}")]
+    batches = f"batches of {info.max_batch} from {info.lanes} lanes"
+    return [("transport", info.transport), ("rate", f"{rate:.1f} pictures of 1280x720 a second, in {batches}")]
 
 
 def _check_classifiers(config: Config, model: ModelInfo, console: Console) -> list[str]:

@@ -39,6 +39,8 @@ def options_of(config: Config) -> Options:
         device=config.gpu.device,
         memory_limit=_detectors_memory(config),
         frame_size=config.gpu.frame_size,
+        transport=model.transport,
+        request_timeout_s=model.request_timeout_s,
     )
 
 
@@ -49,7 +51,7 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         path=row.path,
         head="classify",
         labels=row.labels,
-        wanted=PostprocessParams(confidence=0.0),
+        wanted=PostprocessParams(confidence=0.0, max_detections=1),
         max_batch=row.max_batch,
         threads=row.threads,
         precision=row.precision,
@@ -58,6 +60,8 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         device=config.gpu.device,
         frame_size=(max(1, width // 2), max(1, height // 2)),
         fit=row.fit,
+        transport=config.model.transport,
+        request_timeout_s=config.model.request_timeout_s,
     )
 
 

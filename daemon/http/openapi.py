@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
         "security": [{"token": []}],
         "paths": {
             "/live": {"get": _health("Every part of the daemon works")},
-            "/ready": {"get": _health("At least one source is up")},
+            "/ready": {"get": _health("At least one source is up, and a model on a server gives results")},
             "/startup": {"get": _health("Started")},
             "/metrics": {"get": _operation("Figures for Prometheus", {"200": {"description": "text"}})},
             "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},

@@ -127,8 +127,8 @@ class Routes:
         return self._health(request, reasons)
 
     async def _ready(self, request: Request) -> Response:
-        """Started, alive, and at least one source is up, if there are any."""
-        reasons = self._parts.health.problems()
+        """Started, alive, the model at hand, and at least one source up, if there are any."""
+        reasons = [*self._parts.health.problems(), *self._parts.health.waits_for()]
         if not self._parts.health.is_ready:
             reasons.append("not started, or stopping")
         captures = self._parts.sources.captures

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from daemon.clock import Clock
 from daemon.system.stop import Stop
 from daemon.system.watchdog import Stuck, Watchdog
@@ -22,6 +24,7 @@ class Health:
         exit_code: for the failure.
         is_ready: started and not stopping.
         degraded: reasons by part, of parts that have failed and that detection goes on without.
+        conditions: each returns why detection gives no results now, though the daemon works; None if it does.
     """
 
     def __init__(self, stuck_after_s: float, clock: Clock, stop: Stop) -> None:
@@ -31,6 +34,7 @@ class Health:
         self.exit_code = PART_FAILED
         self.is_ready = False
         self.degraded: dict[str, str] = {}
+        self.conditions: list[Callable[[], str | None]] = []
 
     def degrade(self, part: str, reason: str) -> None:
         """Report that a part has failed, and that detection goes on without it."""
@@ -51,7 +55,15 @@ class Health:
         stuck = [str(row) for row in self.watchdog.stuck_parts() if row.vital]
         return [*stuck, *([self.failure] if self.failure else [])]
 
+    def waits_for(self) -> list[str]:
+        """Reasons of the conditions: no restart helps, and the daemon goes on when they are over."""
+        return [reason for condition in self.conditions if (reason := condition())]
+
     def warnings(self) -> list[str]:
         """Other parts that are stuck or have failed; detection goes on without them."""
         stuck = [str(row) for row in self.watchdog.stuck_parts() if not row.vital]
-        return [*stuck, *(f"{part} has failed: {reason}" for part, reason in [*self.degraded.items()])]
+        return [
+            *stuck,
+            *self.waits_for(),
+            *(f"{part} has failed: {reason}" for part, reason in [*self.degraded.items()]),
+        ]

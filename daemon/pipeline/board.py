@@ -241,6 +241,13 @@ class FrameBoard:
             self._call_lane()
             return batch
 
+    def is_waited_for(self, batch: Batch) -> bool:
+        """Whether the sources of a batch wait for lanes, and no stop has begun: its frames get no older while it is
+        tried again."""
+        with self._lock:
+            queues = [self._queues.get(frame.info.source) for frame in batch.frames]
+            return not self._closed and all(queue and not queue.replaces and not queue.gone for queue in queues)
+
     def claim(self, batch: Batch) -> bool:
         """Whether the lane accounts for the batch; it does not after `abandon`. Takes no lock."""
         if self._in_hand.pop(batch, self) is not self:  # `pop` succeeds in one of two threads

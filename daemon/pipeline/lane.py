@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from daemon.messages import Model
-from daemon.pipeline.board import FrameBoard
+from daemon.pipeline.board import Batch, FrameBoard
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
@@ -20,10 +20,11 @@ from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
-from detectors.port import Detector, DetectorError, Lane
+from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, StageTimes
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
+_RETRY_S = 0.1  # while a server is away and sources wait for it
 
 
 class Observer(Protocol):
@@ -96,6 +97,7 @@ class LaneThread(threading.Thread):
         self._retired, self._on_end = retired, on_end
         self.ready, self.go = Stop(), Stop()
         self.failure: str | None = None
+        self._is_away = False  # the model's server, for the log
 
     def run(self) -> None:
         lane: Lane | None = None
@@ -120,13 +122,17 @@ class LaneThread(threading.Thread):
     def _serve(self, lane: Lane) -> None:
         with self._to.runtime.watchdog.pulse(self.name) as pulse:
             while not (self._retired.is_set or self._to.board.drained):
-                self.run_once(lane)
+                self.run_once(lane, pulse.beat)
                 pulse.beat()
         self._to.board.call_lane()  # for frames that this lane was woken for
 
-    def run_once(self, lane: Lane) -> None:
-        """Process one batch, if there is one."""
-        board, ledger = self._to.board, self._to.ledger
+    def run_once(self, lane: Lane, beat: Callable[[], None] = lambda: None) -> None:
+        """Process one batch, if there is one.
+
+        Args:
+            beat: called while the batch waits for a server that is away.
+        """
+        board = self._to.board
         batch = board.take_batch(self._detector.info.max_batch, _IDLE_S, self._retired)
         frames = batch.frames
         if not frames:
@@ -134,10 +140,10 @@ class LaneThread(threading.Thread):
         taken = self._to.runtime.clock.monotonic_ns()
         infos = [frame.info for frame in frames]
         try:
-            if self._to.views.active:
-                seen, times = self._to.views.detect(lane, frames, self._detector.info)
-            else:
-                seen, times = lane.detect([frame.image for frame in frames])
+            seen, times = self._detect(lane, batch, beat)
+            if self._is_away:
+                self._is_away = False
+                log.info("the server of the model is back", lane=self.name)
             if not board.claim(batch):
                 return  # the frames are counted: the time to stop was over
             found = self._plausible(seen)
@@ -146,10 +152,12 @@ class LaneThread(threading.Thread):
             for observer in self._to.observers:
                 for frame, one in zip(frames, found) if observer.is_waiting else ():
                     observer.on_result(frame, one, lane, self._served.labels)
+        except DetectorUnavailableError as error:
+            self._note_away(error)
+            self._drop(batch, "detector_unavailable")
+            return
         except Exception:
-            for frame in frames if board.claim(batch) else ():
-                ledger.drop(frame.info, "detector_error")
-            board.release(batch)  # for the lanes of another model
+            self._drop(batch, "detector_error")
             raise
         self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         try:
@@ -157,6 +165,32 @@ class LaneThread(threading.Thread):
                 follower.on_batch(frames, found, self._served.labels)
         finally:
             board.release(batch)
+
+    def _detect(self, lane: Lane, batch: Batch, beat: Callable[[], None]) -> tuple[list[Detections], StageTimes]:
+        """Detections of a batch. It is tried again while a server is away and its sources wait."""
+        while True:
+            try:
+                if self._to.views.active:
+                    return self._to.views.detect(lane, batch.frames, self._detector.info)
+                return lane.detect([frame.image for frame in batch.frames])
+            except DetectorUnavailableError as error:
+                self._note_away(error)
+                if self._retired.wait(_RETRY_S if self._to.board.is_waited_for(batch) else 0):
+                    raise
+                if not self._to.board.is_waited_for(batch):
+                    raise
+                beat()
+
+    def _note_away(self, error: DetectorUnavailableError) -> None:
+        if not self._is_away:
+            log.warning("the server of the model is away: frames are dropped", lane=self.name, reason=str(error))
+        self._is_away = True
+
+    def _drop(self, batch: Batch, cause: str) -> None:
+        """Count the frames of a batch as dropped, unless they are counted, and release it."""
+        for frame in batch.frames if self._to.board.claim(batch) else ():
+            self._to.ledger.drop(frame.info, cause)
+        self._to.board.release(batch)  # for other lanes, or those of another model
 
     def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
         """Remove and count implausible boxes; count candidates beyond the limit. The first of each is logged."""

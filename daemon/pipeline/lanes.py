@@ -14,7 +14,7 @@ from daemon.pipeline.stages import BoxFilter, Defaults, FilterStage, filter_of
 from daemon.pipeline.views import check_views
 from daemon.system import memory
 from daemon.system.stop import Stop, StoppedError
-from detectors.port import Detector, DetectorError, ModelInfo
+from detectors.port import Detector, DetectorError, ModelInfo, Remote
 
 log = structlog.get_logger(__name__)
 _POLL_S = 0.05
@@ -59,6 +59,11 @@ class Generation:
     @property
     def info(self) -> ModelInfo:
         return self._detector.info
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the model's server gives no results now; None if it does, or there is none."""
+        return self._detector.unavailable if isinstance(self._detector, Remote) else None
 
     def start(self) -> None:
         """Start to warm the lanes up; a second call does nothing.
@@ -180,6 +185,11 @@ class Lanes:
     @property
     def info(self) -> ModelInfo:
         return self._now.info
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the current model's server gives no results now; None if it does, or there is none."""
+        return self._now.unavailable
 
     @property
     def threads(self) -> list[LaneThread]:

@@ -18,10 +18,22 @@ from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.likely import Input, likely_of_inputs
 from detectors.heads.recognise import recognise
+from detectors.host_input import HostInput
 from detectors.labels import resolve
-from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess, resample
+from detectors.letterbox import preprocess
 from detectors.model import fixed_batch, input_size, quantised, read, sha256, within_nms
-from detectors.port import DetectorError, Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
+from detectors.port import (
+    DetectorError,
+    Fetch,
+    HostImage,
+    Image,
+    ModelInfo,
+    Options,
+    PreparedImage,
+    StageTimes,
+    fetched,
+    on_host,
+)
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -143,91 +155,31 @@ class CpuLane:
     def __init__(self, detector: CpuDetector, options: Options) -> None:
         self._detector, self._options = detector, options
         spec = detector.head.spec
-        # Padding is written once; a slot is padded again only for a picture of another shape.
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
-        self._input: npt.NDArray[Any] = np.empty(shape, detector.dtype)
-        self._input[:] = spec.padding[:, None, None]
-        self._boxes = [fit(1, 1, spec)] * detector.info.max_batch
+        self._input = HostInput(np.empty(shape, detector.dtype), spec)
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
         started = perf_counter_ns()
         batch = self.preprocess(images)
         placed = perf_counter_ns()
         outputs = self._detector.run(batch)
         inferred = perf_counter_ns()
         head, wanted = self._detector.head, self._options.wanted
-        results = [
-            head.detections({name: array[slot] for name, array in outputs.items()}, self._boxes[slot], wanted)
-            for slot in range(len(images))
-        ]
+        results = head.batch_detections(outputs, self._input.boxes[: len(images)], wanted)
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
-    def preprocess(self, images: Sequence[Image]) -> npt.NDArray[Any]:
+    def preprocess(self, images: Sequence[Image | PreparedImage]) -> npt.NDArray[Any]:
         """The pictures as model input, (b, 3, height, width): the lane's buffer, valid until the next call."""
         for slot, image in enumerate(images):
-            self._place(slot, on_host(image).bgr)
-        batch: npt.NDArray[Any] = self._input[: self._detector.fixed_batch or len(images)]
-        return batch
+            self._input.place(slot, on_host(image).bgr)
+        return self._input.buffer[: self._detector.fixed_batch or len(images)]
 
     def fetch(self, image: Image) -> Fetch:
         return fetched(image)
 
     def close(self) -> None:
         """Free the buffer now, even if this object is still referenced."""
-        self._input = self._input[:0].copy()
-
-    def _place(self, slot: int, bgr: npt.NDArray[np.uint8]) -> None:
-        spec = self._detector.head.spec
-        box = fit(bgr.shape[1], bgr.shape[0], spec)
-        planes = self._input[slot]
-        if self._boxes[slot] != box:
-            planes[:] = spec.padding[:, None, None]
-            self._boxes[slot] = box
-        _write(bgr, box, spec, planes)
-
-
-def _write(bgr: npt.NDArray[np.uint8], box: Letterbox, spec: InputSpec, planes: npt.NDArray[Any]) -> None:
-    """Resize a picture into its rectangle of `planes`, (3, height, width)."""
-    (rows, columns), part = box.window(spec)
-    blue, green, red = cv2.split(_resized(bgr, box.width, box.height)[part])
-    channels = (red, green, blue) if spec.rgb else (blue, green, red)
-    for plane, channel, scale, bias in zip(planes[:, rows, columns], channels, spec.scale, spec.bias):
-        if bias:
-            plane[...] = channel * np.float32(scale) + np.float32(bias)
-        else:
-            np.multiply(channel, np.float32(scale), out=plane, casting="same_kind")
-
-
-def _resized(bgr: npt.NDArray[np.uint8], width: int, height: int) -> npt.NDArray[Any]:
-    """See `resample`; most results are rounded."""
-    across, down = cell_size(bgr.shape[1], width), cell_size(bgr.shape[0], height)
-    factors = width * across / bgr.shape[1], height * down / bgr.shape[0]
-    right, below = -bgr.shape[1] % across, -bgr.shape[0] % down
-    if right or below:
-        cells = (bgr.shape[1] + right) // across, (bgr.shape[0] + below) // down
-        if (round(cells[0] * factors[0]), round(cells[1] * factors[1])) == cells:
-            return resample(bgr, width, height)  # OpenCV copies where the size stays the same, whatever the factors
-        bgr = np.asarray(cv2.copyMakeBorder(bgr, 0, below, 0, right, cv2.BORDER_REPLICATE), np.uint8)
-    bgr = _means(bgr, across, down)
-    if factors == (1.0, 1.0):
-        return bgr
-    # A partial cell makes the result larger than it should be, at most.
-    between = cv2.resize(bgr, None, fx=factors[0], fy=factors[1], interpolation=cv2.INTER_LINEAR)
-    return np.asarray(between[:height, :width], np.uint8)
-
-
-def _means(bgr: npt.NDArray[np.uint8], across: int, down: int) -> npt.NDArray[np.uint8]:
-    """The means of whole cells. OpenCV has fast code for halving, and for the mean around each pixel of 3x3 or 5x5."""
-    size = bgr.shape[1] // across, bgr.shape[0] // down
-    while across % 2 == 0 and down % 2 == 0:
-        across, down = across // 2, down // 2
-        bgr = np.asarray(cv2.resize(bgr, (size[0] * across, size[1] * down), interpolation=cv2.INTER_AREA), np.uint8)
-    if across == down == 1:
-        return bgr
-    if across == down in (3, 5):
-        around = cv2.blur(bgr, (across, down))
-        return np.asarray(cv2.resize(around, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
-    return np.asarray(cv2.resize(bgr, size, interpolation=cv2.INTER_AREA), np.uint8)
+        self._input.close()
 
 
 def _is_size(node: ort.NodeArg) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from detectors.cutting import HostCutter
 from detectors.detections import Detections
-from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched, on_host
+from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, PreparedImage, StageTimes, fetched, on_host
 
 LABELS = ("dark", "bright")
 
@@ -55,7 +55,7 @@ class FakeLane:
     def __init__(self, confidence: float, service_s: float, sleep: Callable[[float], None]) -> None:
         self._confidence, self._service_s, self._sleep = confidence, service_s, sleep
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
         if self._service_s:
             self._sleep(self._service_s)
         return [self._one(on_host(image)) for image in images], StageTimes(0, round(self._service_s * 1e9), 0)

@@ -75,9 +75,33 @@ class Head(Protocol):
         """
         ...
 
+    def batch_detections(
+        self, outputs: Outputs, boxes: Sequence[Letterbox], wanted: PostprocessParams
+    ) -> list[Detections]:
+        """The detections of each picture of a batch.
+
+        Args:
+            outputs: with the batch dimension, for as many pictures as there are boxes or more.
+            boxes: place of each picture in the input.
+        """
+        ...
+
     def scores(self, outputs: Outputs) -> Floats:
         """The scores in one picture's raw outputs; from 0 to 1."""
         ...
+
+
+class OneByOne:
+    """Decodes a batch picture by picture."""
+
+    def batch_detections(
+        self: Head, outputs: Outputs, boxes: Sequence[Letterbox], wanted: PostprocessParams
+    ) -> list[Detections]:
+        """See `Head`."""
+        return [
+            self.detections({name: array[place] for name, array in outputs.items()}, box, wanted)
+            for place, box in enumerate(boxes)
+        ]
 
 
 class Layout(Protocol):

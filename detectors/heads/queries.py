@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.heads.layout import Floats, ModelFacts, Outputs, Task
+from detectors.heads.layout import Floats, ModelFacts, OneByOne, Outputs, Task
 from detectors.heads.rows import Indices, corners, pick
 from detectors.letterbox import IMAGENET, InputSpec, Letterbox
 from detectors.port import PostprocessParams
@@ -32,7 +32,7 @@ _SIZES = ("orig_target_sizes", "orig_sizes", "target_sizes")
 
 
 @dataclass(frozen=True)
-class QueryHead:
+class QueryHead(OneByOne):
     """Implements `Head`.
 
     Attributes:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, nothing
-from detectors.heads.layout import Floats, ModelFacts, Outputs, Shape, Task
+from detectors.heads.layout import Floats, ModelFacts, OneByOne, Outputs, Shape, Task
 from detectors.heads.masks import filled, masks_of
 from detectors.heads.nms import MOST_CANDIDATES, nms, rotated_nms
 from detectors.letterbox import InputSpec, Letterbox
@@ -52,7 +52,7 @@ class Candidates:
 
 
 @dataclass(frozen=True)
-class RowHead:
+class RowHead(OneByOne):
     """Implements `Head`.
 
     Attributes:

@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 _MAX_COPY_THREADS = 8
-_PART_BYTES = 256 << 10  # of a part that waits; one of 400x400 pixels takes so much
 _TESTED_VERSION = "8.6"  # other versions were checked against their bindings only
 
 
@@ -153,8 +152,7 @@ class TrtDetector:
 
     def cutter(self, room: int) -> TrtCutter:
         self.device.make_current()
-        width, height = self.options.frame_size
-        return TrtCutter(self.device, max(room * _PART_BYTES, 4 * 2 * width * height))
+        return TrtCutter(self, room)
 
     def make_context(self) -> Any:
         """An execution context without memory for activations; None if there is not enough memory for the rest."""

@@ -37,9 +37,7 @@ class Fetcher:
         if image.ready:
             stream.wait(image.ready)
         whole = Letterbox((image.width, image.height), 0, 0, image.width, image.height)
-        planes, kind = (image.luma, image.chroma, image.pitch), {"bt709": image.bt709, "full_range": image.full_range}
-        placed = kernels.nv12_picture(*planes, whole, turns=image.turns, odd=(image.odd_x, image.odd_y), **kind)
-        picture = np.array([placed], dtype=kernels.PICTURE)
+        picture = np.array([kernels.nv12_picture(image, whole)], dtype=kernels.PICTURE)
         grid = kernels.picture_grid(image.width, image.height)
         self._module.launch("to_bgr", *grid, stream, (picture, np.uint64(slot.device.pointer)))
         slot.device.download(slot.rows, stream)

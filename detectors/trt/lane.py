@@ -14,7 +14,7 @@ import numpy.typing as npt
 from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
 from detectors.detections import Detections
 from detectors.heads.layout import Outputs
-from detectors.port import DetectorError, Fetch, HostImage, Image, StageTimes, fetched
+from detectors.port import DetectorError, Fetch, HostImage, Image, PreparedImage, StageTimes, fetched
 from detectors.trt import compat, kernels
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
@@ -89,20 +89,24 @@ class TrtLane:
             return Boxes(loaded, max_batch, raw, self._batch.places, self._own_handle)
         return HostRows(loaded, max_batch, self._raw, self._batch.boxes, self._own_handle)
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
         try:
             return self._detect(images)
         except BaseException:
             self._settle()  # the caller may release the pictures now
             raise
 
-    def _detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def _detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
+        pictures = [image for image in images if not isinstance(image, PreparedImage)]
+        prepared = [image for image in images if isinstance(image, PreparedImage)]
         size = self._next[len(images)]
         graphs, stream = self._graphs[size], self._stream
         begun, placed, inferred, ended = self._events
         begun.record(stream)
-        self._batch.fill(images, size, stream)
-        graphs.preprocess.launch(stream)
+        if pictures:
+            self._batch.fill(pictures, size, stream)
+            graphs.preprocess.launch(stream)
+        self._add(prepared, len(pictures))
         placed.record(stream)
         graphs.infer.launch(stream)
         inferred.record(stream)
@@ -114,7 +118,18 @@ class TrtLane:
             for earlier, later in ((begun, placed), (placed, inferred), (inferred, ended))
         ]
         self._fetcher.release_done()
-        return self._results.results(len(images)), StageTimes(*times)
+        found = self._results.results(len(images))
+        return _in_order(images, found, len(pictures)) if prepared else found, StageTimes(*times)
+
+    def _add(self, prepared: Sequence[PreparedImage], number: int) -> None:
+        """Enqueue the copies of what a cutter has prepared to the inputs from this number on."""
+        for event in {image.ready for image in prepared}:
+            self._stream.wait(event)
+        size = self._loaded.needs.input(1)
+        for image in prepared:
+            self._batch.boxes[number] = image.place
+            self._stream.copy(self._input.pointer + number * size, image.pointer, size)
+            number += 1
 
     def raw(self, image: Image) -> Outputs:
         """The model's outputs for one picture, without the batch dimension; slow, for checks of the model."""
@@ -204,3 +219,9 @@ class TrtLane:
     def _infer(self, size: int, stream: Stream) -> None:
         if not self._contexts[size].execute_async_v3(stream.handle):
             raise DetectorError(f"TensorRT failed on a batch of {size}: see the log above")
+
+
+def _in_order(images: Sequence[Image | PreparedImage], found: Sequence[Detections], pictures: int) -> list[Detections]:
+    """The results in the order of the images, from those of all pictures and then of all that was prepared."""
+    own, other = iter(found[:pictures]), iter(found[pictures:])
+    return [next(other) if isinstance(image, PreparedImage) else next(own) for image in images]

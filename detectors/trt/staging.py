@@ -98,12 +98,9 @@ class Batch:
             self._describe_placement(number, box, known)
 
     def _describe_nv12(self, number: int, image: DeviceImage, box: Letterbox) -> None:
-        odd = image.odd_x, image.odd_y
-        known = (box, image.pitch, image.bt709, image.full_range, image.turns, odd)
+        known = (box, image.pitch, image.bt709, image.full_range, image.turns, image.odd_x, image.odd_y)
         if known != self._described[number]:
-            planes = image.luma, image.chroma, image.pitch
-            kind = {"bt709": image.bt709, "full_range": image.full_range}
-            self._pictures[number] = kernels.nv12_picture(*planes, box, turns=image.turns, odd=odd, **kind)
+            self._pictures[number] = kernels.nv12_picture(image, box)
             self._describe_placement(number, box, known)
         self._planes[0][number], self._planes[1][number] = image.luma, image.chroma
 
@@ -148,14 +145,8 @@ class HostRows:
             stream.copy(host, device, size * count)
 
     def results(self, count: int) -> list[Detections]:
-        return [
-            self._head.detections(
-                {name: view[place].astype(np.float32) for name, view in self._views.items()},
-                self._boxes[place],
-                self._wanted,
-            )
-            for place in range(count)
-        ]
+        outputs = {name: view[:count].astype(np.float32) for name, view in self._views.items()}
+        return self._head.batch_detections(outputs, self._boxes[:count], self._wanted)
 
 
 class Boxes:

@@ -19,6 +19,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from calibration import speed
 from calibration.agreement import compare
 from calibration.bootstrap import Ruling
 from calibration.calibrate import Calibration, CalibrationConfig
@@ -64,6 +65,14 @@ def _calibrate(model: Path, origin: Path, out: Path, *more: str) -> int:
 def _outcome(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((out / "calibration.json").read_text())["outcome"]
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_turns() -> Iterator[None]:
+    """Speeds decide nothing here that a longer measurement would change."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "TURN_S", 0.02)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -514,7 +523,7 @@ def test_layers_are_restored_on_the_final_backend(few_streets: tuple[Path, Path]
     layer = Graph(load(DEMO_MODEL)).weighted[1].name
     faulty = _FaultyBackend(tmp_path / "elsewhere", layer)
     options = Options(DEMO_MODEL, max_batch=2, threads=1, wanted=PostprocessParams(0.25), cache=tmp_path / "cache")
-    config = CalibrationConfig(options, "int8", tmp_path, None, "minmax", max_ap_drop=0.05, max_float=1.0)
+    config = CalibrationConfig(options, "int8", tmp_path, method="minmax", max_ap_drop=0.05, max_float=1.0)
     outcome = _calibration(tmp_path, few_streets, faulty, config)
     trial = outcome.trials[1]
     assert (trial.ruling, outcome.chosen) == ("accepted", "int8")

@@ -18,7 +18,7 @@ from daemon.errors import ConfigError
 from daemon.pipeline.frames import Frame
 from detectors.cutting import HostCutter
 from detectors.fake.detector import FakeDetector
-from detectors.port import DetectorError, HostImage, Lane, Options, PostprocessParams
+from detectors.port import DetectorError, HostImage, Options, PostprocessParams, SecondLane
 from tests.analytics.feed import LABELS, Box, frame_at, tracks_of
 from tests.support.clock import ManualClock
 from tests.support.runtime import runtime_of
@@ -41,7 +41,7 @@ def _config(**settings: Any) -> Config:
 class Street:
     """A source's frames, and its classifier without a thread."""
 
-    def __init__(self, config: Config, lane: Lane) -> None:
+    def __init__(self, config: Config, lane: SecondLane) -> None:
         self.failures: list[str] = []
         self.events: list[Event] = []
         fake = FakeDetector(_OPTIONS)
@@ -82,12 +82,12 @@ class Street:
 
 
 @pytest.fixture
-def lane() -> Iterator[Lane]:
+def lane() -> Iterator[SecondLane]:
     with closing(FakeDetector(_OPTIONS).lane()) as lane:
         yield lane
 
 
-def test_a_track_is_looked_at_until_it_settles(lane: Lane) -> None:
+def test_a_track_is_looked_at_until_it_settles(lane: SecondLane) -> None:
     street = Street(_config(), lane)
     assert street.says(1) is None
     looks = []
@@ -99,7 +99,7 @@ def test_a_track_is_looked_at_until_it_settles(lane: Lane) -> None:
     assert (said.value, said.votes, said.settled, said.at_seq) == ("bright", 3, True, 2)
 
 
-def test_an_attribute_that_settles_or_changes_is_an_event(lane: Lane) -> None:
+def test_an_attribute_that_settles_or_changes_is_an_event(lane: SecondLane) -> None:
     """Once each, and not for every look."""
     street = Street(_config(every_s=0.2), lane)
     dark = HostImage(np.zeros((400, 400, 3), np.uint8))
@@ -112,7 +112,7 @@ def test_an_attribute_that_settles_or_changes_is_an_event(lane: Lane) -> None:
     assert (first.kind, first.source, first.track, first.label, first.box) == ("attribute", "cam", 1, "car", HERE)
 
 
-def test_boxes_without_a_look_are_left_alone(lane: Lane) -> None:
+def test_boxes_without_a_look_are_left_alone(lane: SecondLane) -> None:
     """Other labels, boxes without a track, small boxes, sources that are not tracked."""
     street = Street(_config(min_px=48), lane)
     street.show(0, {1: HERE}, label="person")
@@ -126,7 +126,7 @@ def test_boxes_without_a_look_are_left_alone(lane: Lane) -> None:
     assert street.classify() == 1
 
 
-def test_neighbouring_frames_are_looked_at_once(lane: Lane) -> None:
+def test_neighbouring_frames_are_looked_at_once(lane: SecondLane) -> None:
     """At 100 frames a second one in ten."""
     street = Street(_config(attempts=100, agree=1.0), lane)
     looks = 0
@@ -136,7 +136,7 @@ def test_neighbouring_frames_are_looked_at_once(lane: Lane) -> None:
     assert looks == 10
 
 
-def test_attributes_end_with_their_track(lane: Lane) -> None:
+def test_attributes_end_with_their_track(lane: SecondLane) -> None:
     """They stay over a gap that the track survives, and go some time after its end."""
     street = Street(_config(), lane)
     street.show(0, {1: HERE})
@@ -148,7 +148,7 @@ def test_attributes_end_with_their_track(lane: Lane) -> None:
     assert street.says(1) is None
 
 
-def test_a_removed_source_is_forgotten(lane: Lane) -> None:
+def test_a_removed_source_is_forgotten(lane: SecondLane) -> None:
     street = Street(_config(), lane)
     street.show(0, {1: HERE})
     street.classify()
@@ -158,7 +158,7 @@ def test_a_removed_source_is_forgotten(lane: Lane) -> None:
     assert street.classifier.queue.metrics().dropped.removed == 1
 
 
-def test_a_source_that_is_no_longer_tracked_is_forgotten(lane: Lane) -> None:
+def test_a_source_that_is_no_longer_tracked_is_forgotten(lane: SecondLane) -> None:
     street = Street(_config(), lane)
     street.show(0, {1: HERE})
     street.second.configure(parse("model: {path: m}\nsources: [{id: cam, type: synthetic}]"))
@@ -167,7 +167,7 @@ def test_a_source_that_is_no_longer_tracked_is_forgotten(lane: Lane) -> None:
     assert street.classifier.queue.metrics().dropped.removed == 1
 
 
-def test_a_full_queue_costs_looks_and_says_so(lane: Lane) -> None:
+def test_a_full_queue_costs_looks_and_says_so(lane: SecondLane) -> None:
     street = Street(_config(max_pending=2), lane)
     street.show(0, dict.fromkeys(range(1, 6), HERE))
     found = street.classifier.queue.metrics()
@@ -178,7 +178,7 @@ def test_a_full_queue_costs_looks_and_says_so(lane: Lane) -> None:
     assert all(street.says(id).settled for id in range(1, 6))  # the others had their turn later
 
 
-def test_a_failed_classifier_is_asked_for_nothing(lane: Lane) -> None:
+def test_a_failed_classifier_is_asked_for_nothing(lane: SecondLane) -> None:
     street = Street(_config(), lane)
     street.show(0, {1: HERE})
     street.classifier.fail(RuntimeError("out of memory"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,17 +18,30 @@ from detectors.matching import iou_matrix
 from detectors.port import Detector, HostImage, Options, PostprocessParams, Region
 from detectors.views import Limits, Tiling, detect
 from tests.support.daemon import DEMO_MODEL
+from tests.support.tritonserver import FLOATS, TritonServer
 
-BACKENDS = [row.backend for row in availability() if row.available] + ["fake"]
+BACKENDS = [row.backend for row in availability() if row.available] + ["fake", "triton"]
 OPTIONS = Options(
     DEMO_MODEL, wanted=PostprocessParams(0.4), max_batch=4, builder_level=0
 )  # an engine takes long enough to build
 SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080)]
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    with closing(TritonServer(tmp_path_factory.mktemp("triton"), floats=FLOATS)) as server:
+        yield server
+
+
+_MARKS = {"triton": (pytest.mark.needs("triton"), pytest.mark.slow)}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=_MARKS.get(name, ())) for name in BACKENDS])
 def detector(request: pytest.FixtureRequest) -> Iterator[Detector]:
-    with closing(open_detector(request.param, OPTIONS)) as detector:
+    options = OPTIONS
+    if request.param == "triton":
+        options = replace(options, path=Path(request.getfixturevalue("server").address("floats")))
+    with closing(open_detector(request.param, options)) as detector:
         yield detector
 
 

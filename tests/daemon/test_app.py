@@ -7,20 +7,29 @@ import signal
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from daemon.app import App
 from daemon.client import Subscriber
-from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SourceConfig, SyntheticConfig, parse
+from daemon.config import (
+    BoardConfig,
+    Config,
+    ModelConfig,
+    MonitorConfig,
+    PublisherConfig,
+    SourceConfig,
+    SyntheticConfig,
+    parse,
+)
 from daemon.messages import Detections
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import DetectorError, Image, StageTimes
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, receive_until
+from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, receive_until, wait_until
 
 
 def _config(*sources: SourceConfig, audience: bool = False, **more: Any) -> Config:
@@ -49,7 +58,7 @@ class BreakingLane(FakeLane):
     def close(self) -> None:
         raise DetectorError("illegal address")
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Found], StageTimes]:
         self.left -= 1
         if self.left < 0:
             raise DetectorError("out of memory")
@@ -65,9 +74,55 @@ def test_a_detector_that_fails_ends_the_process_with_its_own_code() -> None:
     assert counts.in_flight == 0
 
 
-def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
-    from daemon.config import BoardConfig
+class AwayDetector(FakeDetector):
+    """Its server is away from the fourth batch on, for some of them."""
 
+    def __init__(self, options: Options, batches: float) -> None:
+        super().__init__(options)
+        self._batches = batches
+
+    def lane(self) -> FakeLane:
+        return AwayLane(self._batches)
+
+
+class AwayLane(FakeLane):
+    def __init__(self, batches: float) -> None:
+        super().__init__(0.1, 0.0, lambda _: None)
+        self._calls, self._batches = 0, batches
+
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Found], StageTimes]:
+        self._calls += 1
+        if 3 < self._calls <= 3 + self._batches:
+            raise DetectorUnavailableError("the server is away")
+        return super().detect(images)
+
+
+@pytest.mark.parametrize("mode", ["live", "lossless"])
+def test_a_server_that_is_away_costs_frames_only_where_they_get_old(mode: Literal["live", "lossless"]) -> None:
+    pace: Literal["realtime", "fast"] = "realtime" if mode == "live" else "fast"
+    source = SyntheticConfig(id="cam", fps=100, frames=60, pace=pace, width=32, height=32)
+    config = _config(source, board=BoardConfig(mode=mode, depth=4))
+    app = App(config, open_detector=lambda _, options: AwayDetector(options, 4))
+    assert app.run() == 0
+    counts = app.ledger.counts()["cam"]
+    assert counts.in_flight == 0
+    assert counts.dropped.detector_unavailable >= 4 if mode == "live" else counts.published == 60
+
+
+def test_a_stop_does_not_wait_for_a_server_that_is_away() -> None:
+    source = SyntheticConfig(id="cam", frames=60, pace="fast", width=32, height=32)
+    config = _config(source, board=BoardConfig(mode="lossless", depth=4))
+    app = App(config, open_detector=lambda _, options: AwayDetector(options, float("inf")))
+    app.start()
+    wait_until(lambda: app.ledger.counts()["cam"].published >= 3, "the server is away")
+    app.request_stop()
+    app.stop()
+    counts = app.ledger.counts()["cam"]
+    assert counts.in_flight == 0
+    assert counts.published < 60
+
+
+def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
     sources = [SyntheticConfig(id=name, frames=100, pace="fast", width=32, height=32) for name in "abc"]
     config = _config(*sources, audience=True, lanes=3, board=BoardConfig(mode="lossless", depth=4))
     app = App(config, open_detector=lambda _, options: FakeDetector(options))

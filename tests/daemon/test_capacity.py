@@ -15,7 +15,7 @@ from daemon.cli import invoke
 from daemon.control.capacity import Demand, MachineLimits, bottleneck, loads, measure_detector
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
+from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
 
 IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
 
@@ -86,7 +86,7 @@ def test_the_detector_is_measured_over_all_its_lanes() -> None:
 
 def test_a_lane_that_fails_is_told_and_not_waited_for() -> None:
     class FailingLane(FakeLane):
-        def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+        def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
             raise DetectorError("no memory for another execution context")
 
     class Failing(FakeDetector):

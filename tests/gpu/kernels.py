@@ -22,7 +22,7 @@ from detectors.heads.layout import ModelFacts
 from detectors.heads.recognise import recognise
 from detectors.letterbox import IMAGENET, InputSpec, fit
 from detectors.nvrtc import compile_cubin
-from detectors.port import PostprocessParams
+from detectors.port import DeviceImage, PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
     HEADS,
@@ -123,7 +123,7 @@ class GpuRunner:
         if isinstance(image, Nv12):
             pitch = image.luma.strides[0]
             luma, chroma = (self.upload(_rows(plane, pitch), stack).pointer for plane in (image.luma, image.chroma))
-            return kernels.nv12_picture(luma, chroma, pitch, fit(*image.size, spec), **image.kind)
+            return kernels.nv12_picture(image.at(luma, chroma, pitch), fit(*image.size, spec))
         pointer = self.upload(image, stack).pointer
         return kernels.bgr_picture(pointer, image.strides[0], fit(image.shape[1], image.shape[0], spec))
 
@@ -231,7 +231,7 @@ def _time_preprocess(runner: GpuRunner, kind: str, batch: int) -> float:
         pictures = [
             kernels.bgr_picture(frame, 5760, box)
             if kind == "BGR"
-            else kernels.nv12_picture(frame, frame + luma, 1920, box, bt709=True, full_range=False)
+            else kernels.nv12_picture(DeviceImage(frame, frame + luma, 1920, 1920, 1080), box)
             for frame in frames
         ]
         table = runner.upload(np.array(pictures, dtype=kernels.PICTURE), stack)

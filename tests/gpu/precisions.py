@@ -14,7 +14,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,7 +28,7 @@ import tensorrt as trt
 
 from calibration.placement import share_scales
 from calibration.quantize import Ranges, load, observe, quantize
-from detectors.cuda import Device, DeviceBuffer, Stream
+from detectors.cuda import Device, Stream
 from detectors.model import quantised, sha256
 from detectors.trt import compat
 from detectors.trt.builder import builder
@@ -36,6 +36,7 @@ from detectors.trt.engine import EngineStore
 from detectors.trt.layers import Layer, Times, inspect, with_times
 from detectors.trt.recipe import Recipe
 from tests.gpu.ranges import seen_ranges
+from tests.gpu.replays import Replay, context_of
 from tests.support.resnet import resnet50
 
 _ROUNDS, _ROUND_S = 15, 0.04
@@ -151,14 +152,14 @@ class _Bench:
         """Seconds per batch, by size."""
         engine = self._engine(task)
         with ExitStack() as undo:
-            return {size: self._time(engine, size, undo) for size in self._args.batches}
+            return {size: Replay(engine, size, undo).seconds(_ROUNDS, _ROUND_S) for size in self._args.batches}
 
     def profile(self, task: BuildTask) -> None:
         """Write the times of the largest batch's layers to a file, with the raw report."""
         engine = self._engine(task)
         with ExitStack() as undo:
-            stream = self._kept(Stream(), undo)
-            context = self._context(engine, self._args.batches[-1], stream, undo)
+            stream = undo.enter_context(closing(Stream()))
+            context = context_of(engine, self._args.batches[-1], stream, undo)
             context.profiler = times = Times()
             for _ in range(_PROFILED):
                 context.execute_async_v3(stream.handle)
@@ -186,47 +187,6 @@ class _Bench:
         )
         build = builder(self._store.folder, 0)
         return self._store.get_or_build(task.path, recipe, build, self._runtime.deserialize_cuda_engine)[0]
-
-    def _time(self, engine: Any, size: int, undo: ExitStack) -> float:
-        stream = self._kept(Stream(), undo)
-        context = self._context(engine, size, stream, undo)
-        context.execute_async_v3(stream.handle)
-        stream.synchronize()
-        with stream.capture() as graphs:
-            context.execute_async_v3(stream.handle)
-        graph = self._kept(graphs[0], undo)
-
-        def replay(times: int) -> float:
-            begun = perf_counter()
-            for _ in range(times):
-                graph.launch(stream)
-            stream.synchronize()
-            return (perf_counter() - begun) / times
-
-        replay(20)
-        times = max(5, round(_ROUND_S / replay(20)))
-        return median(replay(times) for _ in range(_ROUNDS))
-
-    def _context(self, engine: Any, size: int, stream: Stream, undo: ExitStack) -> Any:
-        """An execution context with zero inputs."""
-        context = engine.create_execution_context()
-        for number in range(engine.num_io_tensors):
-            name = engine.get_tensor_name(number)
-            shape = (size, *tuple(engine.get_tensor_shape(name))[1:])
-            if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
-                shape = (*shape[:2], *(side if side > 0 else 640 for side in shape[2:]))
-                context.set_input_shape(name, shape)
-            shape = tuple(context.get_tensor_shape(name))
-            buffer = self._kept(DeviceBuffer(4 * int(np.prod(shape))), undo)
-            buffer.clear(stream)
-            context.set_tensor_address(name, buffer.pointer)
-        stream.synchronize()
-        return context
-
-    @staticmethod
-    def _kept(handle: Any, undo: ExitStack) -> Any:
-        undo.callback(handle.close)
-        return handle
 
 
 def _plain(layer: Layer) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from daemon.messages import Detections, Message, Metrics, Status
 from daemon.monitoring.health import PART_STUCK
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import Image, StageTimes
+from detectors.port import Image, PreparedImage, StageTimes
 from tests.support.daemon import DEMO_MODEL, ROOT, Lookout, all_of, has_seen, is_state, lost, receive_until
 
 _PATIENT = {"stall_after_s": 600}  # a crowded machine is no word of a source
@@ -233,7 +233,7 @@ class _StuckLane(FakeLane):
 
     left = 3
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Found], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Found], StageTimes]:
         self.left -= 1
         if self.left < 0:
             self._sleep(60)

@@ -125,3 +125,20 @@ def test_tracks_survive_changes_while_the_daemon_runs(tmp_path: Path) -> None:
         receive_until(subscriber, change(lookout, 3, sources=[{**street, "tracking": False}]))
         receive_until(subscriber, _tracked(lambda box: box.track_id is None))
         assert lookout.stop() == 0
+
+
+def test_a_stop_while_the_tracker_compiles(tmp_path: Path) -> None:
+    """The first tracked source comes with a reload. Its frames have tracks before numba is done, and a stop ends it."""
+    street = {"id": "street", "type": "synthetic", "fps": 25}
+    nowhere = {"NUMBA_CACHE_DIR": str(tmp_path / "empty")}
+    with Lookout(tmp_path, {"sources": [street]}, environment=nowhere) as lookout:
+        with lookout.subscribe("detections") as subscriber:
+            next(iter(subscriber))
+            config = yaml.safe_load(lookout.config.read_text())
+            config["sources"][0]["tracking"] = True
+            lookout.config.write_text(yaml.safe_dump(config))
+            lookout.process.send_signal(signal.SIGHUP)
+            found = (message.detections for message in subscriber if isinstance(message, Detections))
+            assert any(box.track_id for boxes in found for box in boxes)
+        assert lookout.stop() == 0
+        assert "Traceback" not in lookout.log()

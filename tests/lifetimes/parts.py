@@ -18,7 +18,7 @@ from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, So
 from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import DetectorError, HostImage, Image, Options, StageTimes
+from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
 from tests.lifetimes.gate import Gate
 
 _PERIOD_S = 0.02
@@ -56,7 +56,7 @@ class _Lane(FakeLane):
         super().__init__(confidence, 0.0, lambda _: None)
         self._detector, self._gate = detector, gate
 
-    def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
         self._detector.inside += 1
         try:
             self._gate()

@@ -45,8 +45,8 @@ def test_signals_are_acted_on_by_a_thread_of_their_own() -> None:
 
 
 def test_a_token_may_be_set_while_the_same_thread_waits_on_it() -> None:
-    """D16: by a signal handler, thousands of times; a `threading.Event` blocks for ever."""
-    tokens = [Stop() for _ in range(3000)]
+    """D16: by a signal handler, hundreds of times; a `threading.Event` blocks for ever."""
+    tokens = [Stop() for _ in range(500)]
     now = [tokens[0]]
     before = signal.signal(signal.SIGUSR1, lambda _number, _frame: now[0].set())
     me, ending = threading.main_thread().ident, threading.Event()

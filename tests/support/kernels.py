@@ -21,7 +21,7 @@ from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
 from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
-from detectors.port import PostprocessParams, Region
+from detectors.port import DeviceImage, PostprocessParams, Region
 from detectors.trt import kernels
 from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
@@ -51,10 +51,10 @@ class Nv12:
         height, width = self.luma.shape
         return (height, width) if self.turns % 2 else (width, height)
 
-    @property
-    def kind(self) -> dict[str, Any]:
-        """The arguments of `nv12_picture` after the planes."""
-        return {"bt709": self.bt709, "full_range": self.full_range, "turns": self.turns, "odd": self.odd}
+    def at(self, luma: int, chroma: int, pitch: int) -> DeviceImage:
+        """The picture with its planes at these addresses."""
+        kind = self.bt709, self.full_range
+        return DeviceImage(luma, chroma, pitch, *self.size, *kind, 0, None, self.turns, *self.odd)
 
 
 Image = npt.NDArray[np.uint8] | Nv12
@@ -215,8 +215,8 @@ def _at_a_cliff(image: Image) -> Iterator[Any]:
 
 def _host_picture(image: Image, spec: InputSpec) -> tuple[float, ...]:
     if isinstance(image, Nv12):
-        planes = (image.luma.ctypes.data, image.chroma.ctypes.data, image.luma.strides[0])
-        return kernels.nv12_picture(*planes, fit(*image.size, spec), **image.kind)
+        placed = image.at(image.luma.ctypes.data, image.chroma.ctypes.data, image.luma.strides[0])
+        return kernels.nv12_picture(placed, fit(*image.size, spec))
     return kernels.bgr_picture(image.ctypes.data, image.strides[0], fit(image.shape[1], image.shape[0], spec))
 
 

@@ -1,25 +1,38 @@
-"""ResNet-50 with random weights, for measuring its speed."""
+"""ResNet-18 and ResNet-50 with random weights, for measuring their speed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, save
 
-_STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
-_WIDER = 4  # output channels over those of the middle layer
+_WIDTHS = (64, 128, 256, 512)
+_BLOCKS_18, _BLOCKS_50 = (2, 2, 2, 2), (3, 4, 6, 3)  # of each width
+_WIDER = 4  # output channels of ResNet-50's blocks over those of their middle layer
+
+
+def resnet18(path: Path, size: int = 224) -> Path:
+    """Write the model as ONNX; any batch size."""
+    save(_Made("resnet18", size, _BLOCKS_18, wider=1).model, str(path))
+    return path
 
 
 def resnet50(path: Path, size: int = 224) -> Path:
     """Write the model as ONNX; any batch size."""
-    save(_Made(size).model, str(path))
+    save(_Made("resnet50", size, _BLOCKS_50, _WIDER).model, str(path))
     return path
 
 
 class _Made:
-    def __init__(self, size: int) -> None:
+    """Args:
+    blocks: number of them for each width.
+    wider: output channels over those of the other layers; 1 for blocks of two layers.
+    """
+
+    def __init__(self, title: str, size: int, blocks: Sequence[int], wider: int) -> None:
+        self._wider = wider
         self._random = np.random.default_rng(0)
         self._nodes: list[NodeProto] = []
         self._values: list[TensorProto] = []
@@ -27,15 +40,15 @@ class _Made:
         top = self._node("Relu", "stem_relu", [top])
         top = self._node("MaxPool", "stem_pool", [top], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
         wide = 64
-        for name, width, stride in _blocks():
-            top, wide = self._block(top, name, wide, width, stride), width * _WIDER
+        for name, width, stride in _blocks(blocks):
+            top, wide = self._block(top, name, wide, width, stride), width * wider
         top = self._node("GlobalAveragePool", "mean", [top])
         top = self._node("Flatten", "flat", [top])
         weights = self._value("scores_weight", (wide, 1000), wide)
         top = self._node("Gemm", "scores", [top, weights])
         graph = helper.make_graph(
             self._nodes,
-            "resnet50",
+            title,
             [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["batch", 3, size, size])],
             [helper.make_tensor_value_info(top, TensorProto.FLOAT, ["batch", 1000])],
             self._values,
@@ -44,11 +57,16 @@ class _Made:
         self.model.ir_version = 8
 
     def _block(self, before: str, name: str, wide: int, width: int, stride: int) -> str:
-        top = self._node("Relu", f"{name}_relu1", [self._conv(before, f"{name}_conv1", (wide, width), 1)])
-        top = self._node("Relu", f"{name}_relu2", [self._conv(top, f"{name}_conv2", (width, width), 3, stride)])
-        top = self._conv(top, f"{name}_conv3", (width, width * _WIDER), 1, gain=0.3)
-        if wide != width * _WIDER:
-            before = self._conv(before, f"{name}_beside", (wide, width * _WIDER), 1, stride)
+        outside = width * self._wider
+        if self._wider > 1:
+            top = self._node("Relu", f"{name}_relu1", [self._conv(before, f"{name}_conv1", (wide, width), 1)])
+            top = self._node("Relu", f"{name}_relu2", [self._conv(top, f"{name}_conv2", (width, width), 3, stride)])
+            top = self._conv(top, f"{name}_conv3", (width, outside), 1, gain=0.3)
+        else:
+            top = self._node("Relu", f"{name}_relu1", [self._conv(before, f"{name}_conv1", (wide, width), 3, stride)])
+            top = self._conv(top, f"{name}_conv2", (width, width), 3, gain=0.3)
+        if wide != outside or stride > 1:
+            before = self._conv(before, f"{name}_beside", (wide, outside), 1, stride)
         return self._node("Relu", f"{name}_relu3", [self._node("Add", f"{name}_add", [top, before])])
 
     def _conv(
@@ -70,8 +88,8 @@ class _Made:
         return name
 
 
-def _blocks() -> Iterator[tuple[str, int, int]]:
+def _blocks(counts: Sequence[int]) -> Iterator[tuple[str, int, int]]:
     """Name, width and stride of each block."""
-    for stage, (width, count) in enumerate(_STAGES):
+    for stage, (width, count) in enumerate(zip(_WIDTHS, counts)):
         for place in range(count):
             yield f"stage{stage}_{place}", width, 2 if stage and not place else 1

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
-@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
+@click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
 @click.option("--max-detections", default=300, show_default=True, type=click.IntRange(1))
@@ -203,13 +203,23 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
     "--images", type=click.Path(path_type=Path), help="Labelled photos, to judge by; else by the float model."
 )
 @click.option("--annotations", type=click.Path(path_type=Path), help="What is on them: a COCO file.")
+@click.option(
+    "--classify",
+    "classes",
+    type=click.Path(path_type=Path),
+    help="Labelled pictures of a classifier: a folder with a folder for each class, or a CSV file,class.",
+)
+@click.option("--classifier", is_flag=True, help="MODEL is a classifier, and there are no labels.")
 @click.option("--max-ap-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="With labels.")
+@click.option(
+    "--max-top1-drop", default=0.01, show_default=True, type=click.FloatRange(0, 1), help="Of a classifier with labels."
+)
 @click.option(
     "--min-agreement",
     default=0.95,
     show_default=True,
     type=click.FloatRange(0, 1),
-    help="Without: the share of boxes that the float model has too.",
+    help="Without: the share of boxes, or of top classes, that the float model has too.",
 )
 @click.option(
     "--judge-share",
@@ -287,11 +297,15 @@ def calibrate(
 
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
+    classes, classifies = chosen["classes"], bool(chosen["classes"]) or chosen["classifier"]
+    if classifies and images:
+        raise click.UsageError("--images and --annotations are for detectors; --classify is for classifiers")
     options = Options(
         model,
+        head="classify" if classifies else "auto",
         labels=chosen["labels"],
         input_size=chosen["input_size"] or None,
-        wanted=PostprocessParams(chosen["confidence"]),
+        wanted=PostprocessParams(0.0 if classifies else chosen["confidence"]),
         max_batch=chosen["max_batch"],
         threads=chosen["threads"],
         builder_level=chosen["level"],
@@ -302,8 +316,11 @@ def calibrate(
         chosen["precision"],
         chosen["out"],
         labelled=(images, annotations) if images and annotations else None,
+        classes=classes,
         method=chosen["method"],
         max_ap_drop=chosen["max_ap_drop"],
+        max_top1_drop=chosen["max_top1_drop"],
+        placement=chosen["placement"],
         min_agreement=chosen["min_agreement"],
         max_float=chosen["max_float"],
         test_share=chosen["judge_share"],

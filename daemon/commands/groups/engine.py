@@ -30,6 +30,7 @@ def engine() -> None:
 @click.option(
     "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
 )
+@click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
 @CACHE
 def build(
     model: Path | None,
@@ -38,6 +39,7 @@ def build(
     max_batch: int,
     level: int,
     input_size: tuple[int, int] | None,
+    head: str,
     cache: Path | None,
 ) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
@@ -54,6 +56,7 @@ def build(
     else:
         options = Options(
             cast("Path", model),
+            head=head,
             input_size=input_size or None,
             max_batch=max_batch,
             precision=cast("Precision", precision),

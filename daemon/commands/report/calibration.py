@@ -18,7 +18,7 @@ def page_of(outcome: Outcome, seconds: float) -> Page:
         LookoutError: the plotting library is not installed.
     """
     chosen = next(trial for trial in outcome.trials if trial.precision == outcome.chosen)
-    labels = "labelled photos" if outcome.measure == "AP" else "held-out frames, beside the float model"
+    labels = "labelled photos" if outcome.measure != "agreement" else "held-out frames, beside the float model"
     headline = (
         f"{outcome.model} on {outcome.backend}; {outcome.measure} over {labels}; {seconds:.0f} s. "
         f"Run {outcome.chosen}: {outcome.why}."

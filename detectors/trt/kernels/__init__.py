@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size
+from detectors.port import DeviceImage
 
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
@@ -79,20 +80,10 @@ def bgr_picture(pointer: int, pitch: int, box: Letterbox) -> tuple[float, ...]:
     return (pointer, 0, pitch, *_geometry(box), 0, 0, 0, 0, 0, 0)
 
 
-def nv12_picture(
-    luma: int,
-    chroma: int,
-    pitch: int,
-    box: Letterbox,
-    *,
-    bt709: bool,
-    full_range: bool,
-    turns: int = 0,
-    odd: tuple[int, int] = (0, 0),
-) -> tuple[float, ...]:
-    """A PICTURE of NV12: planes with rows of `pitch` bytes, the rotation to upright, and whether the first column and
-    row of luma are the second ones of their chroma."""
-    return (luma, chroma, pitch, *_geometry(box), 1, int(bt709), int(full_range), turns, *odd)
+def nv12_picture(image: DeviceImage, box: Letterbox) -> tuple[float, ...]:
+    """A PICTURE of NV12."""
+    kind = int(image.bt709), int(image.full_range), image.turns, image.odd_x, image.odd_y
+    return (image.luma, image.chroma, image.pitch, *_geometry(box), 1, *kind)
 
 
 def _geometry(box: Letterbox) -> tuple[float, ...]:

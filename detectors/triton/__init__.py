@@ -1,0 +1,1 @@
+"""The backend of a model on a Triton server."""
