@@ -24,7 +24,8 @@ class ClockCamera:
         command = [
             "ffmpeg", "-v", "error", "-probesize", "32", "-f", "rawvideo", "-pix_fmt", "gray",
             "-s", f"{WIDTH}x{HEIGHT}", "-r", str(FPS), "-i", "-", "-c:v", "libx264", "-preset", "ultrafast",
-            "-tune", "zerolatency", "-g", str(FPS), "-pix_fmt", "yuv420p", "-muxdelay", "0", "-flush_packets", "1", "-f", "mpegts", f"{self.url}?listen=1",
+            "-tune", "zerolatency", "-g", str(FPS), "-pix_fmt", "yuv420p",
+            "-muxdelay", "0", "-flush_packets", "1", "-f", "mpegts", f"{self.url}?listen=1",
         ]  # fmt: skip
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
         self._stopped = threading.Event()

@@ -86,8 +86,16 @@ export class Feed {
     this.timer = setTimeout(() => this.connect(), wait * (0.75 + Math.random() / 2));
   }
 
+  /** Requests get no answer: the connection may be dead, and nobody has noticed. */
+  suspect() {
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.onclose = null;
+    this.socket.close();
+    this.retry();
+  }
+
   retryNow() {
-    if (!this.running || this.socket?.readyState !== WebSocket.CLOSED) return;
+    if (!this.running || this.socket?.readyState <= WebSocket.OPEN) return;
     clearTimeout(this.timer);
     this.connect();
   }

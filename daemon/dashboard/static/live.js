@@ -8,6 +8,7 @@ const KEEP_S = 8; // behind what is shown
 const EDGE_S = 0.3; // from here on it plays faster, the more the later it is
 const JUMP_S = 1.5; // from here on it jumps
 const FASTEST = 1.5;
+const SILENT_MS = 15000; // the server tells when a camera has nothing to send
 const CANDIDATES = ["avc1.640028", "hvc1.1.6.L120.90", "hev1.1.6.L120.90", "av01.0.08M.08", "vp09.00.40.08"];
 
 // iPhones have a ManagedMediaSource alone.
@@ -50,7 +51,11 @@ export class LivePlayer {
     const socket = new WebSocket(address(this.path));
     socket.binaryType = "arraybuffer";
     socket.onopen = () => socket.send(JSON.stringify({ codecs: CANDIDATES.filter(plays) }));
-    socket.onmessage = ({ data }) => (typeof data === "string" ? this.control(JSON.parse(data)) : this.take(data));
+    socket.onmessage = ({ data }) => {
+      this.heardAt = performance.now();
+      if (typeof data === "string") this.control(JSON.parse(data));
+      else this.take(data);
+    };
     socket.onclose = () => {
       if (this.socket === socket) this.retry();
     };
@@ -165,11 +170,13 @@ export class LivePlayer {
   keepToEdge(jump = JUMP_S) {
     const { video } = this;
     const ranges = video.buffered;
-    if (!this.media || !ranges.length) return;
+    if (this.media && this.started && performance.now() - this.heardAt > SILENT_MS) return this.retry();
+    if (!this.media || !ranges.length) return undefined;
     const [start, end] = [ranges.start(ranges.length - 1), ranges.end(ranges.length - 1)];
     const behind = end - video.currentTime;
     if (video.currentTime < start || behind > jump) video.currentTime = Math.max(start, end - 0.05);
     video.playbackRate = Math.min(FASTEST, 1 + Math.max(0, behind - EDGE_S));
+    return undefined;
   }
 
   watchFrames(media) {

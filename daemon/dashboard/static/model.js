@@ -86,7 +86,7 @@ function onDrops({ daemon, source, per_minute: drops, captured_fps, analysed_fps
   sources.touch();
 }
 
-const again = () => void refresh().catch(() => {}); // the next refresh says what is wrong
+const again = () => void refresh().catch((error) => error.status === 0 && feed.suspect());
 
 function onDaemon(message) {
   const { kind: _, ...entry } = message.message ?? message.daemon ?? message;

@@ -35,15 +35,15 @@ export function matches(event, filters) {
 }
 
 function usePages(filters) {
-  const [state, setState] = useState({ rows: [], cursor: null, busy: true, failure: null });
+  const [state, setState] = useState({ rows: [], cursor: null, missing: [], busy: true, failure: null });
   const key = JSON.stringify(filters);
   const load = async (rows, cursor, isCurrent = () => true) => {
     setState((before) => ({ ...before, busy: true, failure: null }));
     try {
       const found = await get(addressOf(filters, cursor));
-      if (isCurrent()) setState({ rows: [...rows, ...found.events], cursor: found.cursor, busy: false, failure: null });
+      if (isCurrent()) setState({ rows: [...rows, ...found.events], cursor: found.cursor, missing: found.missing ?? [], busy: false, failure: null });
     } catch (error) {
-      if (isCurrent()) setState({ rows, cursor, busy: false, failure: error.message });
+      if (isCurrent()) setState({ rows, cursor, missing: [], busy: false, failure: error.message });
     }
   };
   useEffect(() => {
@@ -69,6 +69,7 @@ export default function Events({ route }) {
     <div class="bar"><h1>${t.events.title} <small>${t.events.live}</small></h1></div>
     <${Filters} filters=${filters} rows=${rows} set=${set} />
     ${page.failure && html`<${Notice} kind="error">${page.failure}<//>`}
+    ${page.missing.map((row) => html`<${Notice} kind="warning">${t.events.missing(row)}<//>`)}
     ${!rows.length && !page.busy && !page.failure && html`<${Empty} title=${t.events.none}><p>${t.events.noneHint}</p><//>`}
     <ul class="event-list" aria-label=${t.events.title}>${rows.map((event) => html`<${EventRow} key=${event.daemon + event.id} event=${event} fresh=${!known.has(event.id)} />`)}</ul>
     ${page.cursor && html`<button onClick=${page.more} disabled=${page.busy}>${t.events.more}</button>`}

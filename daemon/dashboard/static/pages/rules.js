@@ -4,8 +4,9 @@ import { Canvas } from "../editor/canvas.js";
 import { wouldCount } from "../editor/counting.js";
 import { RulePanel } from "../editor/panel.js";
 import * as shapes from "../editor/shapes.js";
+import * as format from "../format.js";
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
-import { keyOf, loaded, mayChange, refresh, sources } from "../model.js";
+import { daemons, keyOf, loaded, mayChange, refresh, sources } from "../model.js";
 import { announce, Empty, Icon, Notice, useRemembered } from "../parts.js";
 import { Picture } from "../picture.js";
 import { guard } from "../router.js";
@@ -31,13 +32,13 @@ export default function Rules({ route }) {
 }
 
 function useRecent(row) {
-  const [tracks, setTracks] = useState([]);
+  const [recent, setRecent] = useState({ tracks: [], covered_s: 0 });
   useEffect(() => {
     let [timer, stopped] = [0, false];
     const load = async () => {
       const found = await get(`/api/sources/${at(row.daemon, row.id)}/recent?seconds=60`).catch(() => null);
       if (stopped) return;
-      if (found) setTracks(found.tracks);
+      if (found) setRecent(found);
       timer = setTimeout(load, RECENT_MS);
     };
     load();
@@ -46,7 +47,7 @@ function useRecent(row) {
       clearTimeout(timer);
     };
   }, [row.daemon, row.id]);
-  return tracks;
+  return recent;
 }
 
 /** The rules with undo and redo; a change that the daemon would refuse is not made, and the reason is kept. */
@@ -106,7 +107,7 @@ function Editor({ row, initial }) {
   const [snap, setSnap] = useRemembered("rules.snap", true);
   const [saving, setSaving] = useState(false);
   const [told, setTold] = useState(null); // {kind, words} of the last save
-  const tracks = useRecent(row);
+  const { tracks, covered_s: covered } = useRecent(row);
   const may = mayChange();
   const others = useMemo(() => initial.filter((rule) => rule.type === "object"), []);
   useEffect(() => (edits.isChanged ? guard(() => confirm(t.rules.leave)) : undefined), [edits.isChanged]);
@@ -158,7 +159,8 @@ function Editor({ row, initial }) {
     try {
       await send("PATCH", `/api/sources/${at(row.daemon, row.id)}`, { rules: [...rules.map(shapes.toConfig), ...others] });
       edits.markSaved();
-      setTold({ kind: "info", words: t.rules.saved });
+      const lasts = daemons.value.get(row.daemon)?.persists;
+      setTold({ kind: lasts ? "info" : "warning", words: lasts ? t.rules.saved : `${t.rules.saved} ${t.sources.forgets(row.daemon)}` });
       announce(t.rules.saved);
       refresh().catch(() => {});
     } catch (error) {
@@ -188,7 +190,7 @@ function Editor({ row, initial }) {
         ${told && html`<${Notice} kind=${told.kind}>${told.words}<//>`}
         <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
       </div>
-      <${Side} ...${{ rules, tracks, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
+      <${Side} ...${{ rules, tracks, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
     </div></div>`;
 }
 
@@ -206,14 +208,15 @@ function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
 
 const saysOf = (rule, tracks) => {
   const found = wouldCount(rule, tracks);
+  if ((rule.rest.anchor ?? "bottom") !== "bottom") return t.rules.notFoot;
   return "entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward);
 };
 
-function Side({ rules, tracks, selected, setSelected, edits, may, remove, onAddPart }) {
+function Side({ rules, tracks, covered, selected, setSelected, edits, may, remove, onAddPart }) {
   const says = useMemo(() => rules.map((rule) => saysOf(rule, tracks)), [rules, tracks]);
   const chosen = selected && rules[selected.rule];
   return html`<aside class="editor-side">
-    <section><h2>${t.rules.list} <small>${t.rules.preview}</small></h2>
+    <section><h2>${t.rules.list} <small>${t.rules.preview(format.seconds(covered))}</small></h2>
       ${!rules.length && html`<p class="quiet">${t.rules.empty}</p>`}
       <ul class="rule-list">${rules.map((rule, number) => html`<li key=${number}>
         <button aria-pressed=${selected?.rule === number} onClick=${() => setSelected({ rule: number, part: 0, index: null })}>

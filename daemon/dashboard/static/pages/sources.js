@@ -16,6 +16,7 @@ export default function Sources({ route }) {
   const all = [...useStore(daemons).values()];
   const open = all.filter((row) => row.http);
   const closed = all.filter((row) => !row.http).map((row) => row.name);
+  const passing = open.filter((row) => !row.persists && row.state === "up").map((row) => row.name);
   const [failure, setFailure] = useState(null);
   const [removing, setRemoving] = useState(null);
   const may = mayChange();
@@ -40,6 +41,7 @@ export default function Sources({ route }) {
       ${may && open.length > 0 && html`<button class="primary" onClick=${() => setQuery({ add: 1 })}>${t.sources.add}</button>`}</div>
     ${!may && html`<${Notice}>${t.sources.readOnly}<//>`}
     ${may && closed.length > 0 && html`<${Notice}>${t.sources.noHttp(closed.join(", "))}<//>`}
+    ${may && passing.length > 0 && html`<${Notice}>${t.sources.forgets(passing.join(", "))}<//>`}
     ${failure && html`<${Notice} kind="error">${failure}<//>`}
     ${loaded.value && !rows.length ? html`<${Empty} title=${t.wall.none} />` : html`<${Table} rows=${rows} may=${may} all=${all} act=${act} setRemoving=${setRemoving} />`}
     ${route.query.get("add") && may && html`<${SourceForm} daemons=${open.map((row) => row.name)} onClose=${() => setQuery({})} onDone=${done} />`}
