@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import Any
 
 import msgspec
@@ -60,7 +61,7 @@ def _size(thing: Any) -> int:
     rows = [*inside.values()] if isinstance(inside, dict) else [getattr(thing, name) for name in inside]
     if isinstance(thing, dict):
         rows = [*thing.keys(), *thing.values()]
-    elif not isinstance(thing, str | bytes) and hasattr(thing, "__iter__"):
+    elif isinstance(thing, tuple | list | deque):
         rows = [*thing]
     elif isinstance(thing, msgspec.Struct):
         rows = [getattr(thing, name) for name in thing.__struct_fields__]
