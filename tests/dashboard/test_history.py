@@ -57,14 +57,15 @@ def _metrics(at_s: float, dropped: int, instance: str = "a", sources: int = 2) -
 
 def _size(thing: Any) -> int:
     """Bytes of a structure of plain values."""
-    inside = getattr(thing, "__dict__", None) or getattr(thing, "__slots__", ())
-    rows = [*inside.values()] if isinstance(inside, dict) else [getattr(thing, name) for name in inside]
+    rows: list[Any] = []
     if isinstance(thing, dict):
         rows = [*thing.keys(), *thing.values()]
     elif isinstance(thing, tuple | list | deque):
         rows = [*thing]
     elif isinstance(thing, msgspec.Struct):
         rows = [getattr(thing, name) for name in thing.__struct_fields__]
+    elif hasattr(thing, "__dict__"):
+        rows = [*vars(thing).values()]
     return sys.getsizeof(thing) + sum(map(_size, rows))
 
 
