@@ -620,12 +620,13 @@ class App:
         server.serve(routes.starlette())
 
     def _facts(self) -> dict[str, object]:
-        model = self.model
+        model, config = self.model, self.changes.config
         return {
             "instance": self._instance,
             "endpoint": self.endpoint,
             "model": model.name,
             "labels": list(model.labels),
+            "tracked": [row.id for row in config.sources if config.tracking_of(row) is not None],
         }
 
     def _announce(

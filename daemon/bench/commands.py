@@ -279,8 +279,8 @@ def dashboard(
     from rich.table import Table
 
     from daemon.bench.page_cost import PageCostOptions, page_costs
-    from daemon.bench.synthetic_clip import synthetic_clip
     from daemon.commands.run import check_page_libraries
+    from daemon.sources.synthetic_clip import synthetic_clip
 
     check_page_libraries()
     rows = page_costs(PageCostOptions(clip or synthetic_clip(), sources, seconds, rounds, viewers))

@@ -86,7 +86,7 @@ def load_of(values: Mapping[str, Any]) -> Load:
         LookoutError: a clip has no picture, a URL does not answer, or the synthetic clip cannot be made.
     """
     from daemon.bench.load import Load, check_playable
-    from daemon.bench.synthetic_clip import synthetic_clip
+    from daemon.sources.synthetic_clip import synthetic_clip
 
     clips = values["clips"] or (synthetic_clip(),)
     if (values["classifier"] is None) != (values["classify"] is None):

@@ -20,12 +20,14 @@ from daemon.client import Subscriber
 from daemon.commands.run import check_page_libraries, serve_page
 from daemon.commands.watch import View
 from daemon.config import (
+    AvConfig,
     Config,
     DashboardConfig,
     LogConfig,
     ModelConfig,
     MonitorConfig,
     PublisherConfig,
+    SourceConfig,
     SyntheticConfig,
 )
 from daemon.dashboard.process import new_token, with_access
@@ -33,9 +35,10 @@ from daemon.errors import ConfigError
 from daemon.log import logging
 from daemon.messages import Detections
 from daemon.pipeline.ledger import Rows, percentiles
-from daemon.redact import Secret
+from daemon.redact import Secret, Url
 from daemon.rule_config import LineConfig
 from daemon.sources.synthetic import scene_of
+from daemon.sources.synthetic_clip import synthetic_clip
 from daemon.system.paths import demo_model
 from daemon.system.signals import stopping_on_signals
 from detectors.factory import Backend
@@ -76,6 +79,8 @@ class Scorer:
         self.tally = Tally()
 
     def add(self, message: Detections) -> None:
+        if message.source not in self._scenes:
+            return
         scene, fps = self._scenes[message.source]
         truth = scene.truth(round((message.pts or 0) * fps / 1e9))
         known = np.array([box.xyxy for box in truth], dtype=np.float32).reshape(-1, 4)
@@ -147,9 +152,12 @@ def _free_port(port: int) -> int:
 def _config(backend: Backend, token: Secret | None, *, tracked: bool) -> Config:
     rule = LineConfig(name="crossing", points=[(0.5, 0.0), (0.5, 1.0)])
     more: dict[str, Any] = {"tracking": True, "rules": [rule]} if tracked else {}
+    recordings: list[SourceConfig] = []
+    if tracked:  # drawn sources have no packets, so live video needs a recording
+        recordings = [AvConfig(id="recording", url=Url(str(synthetic_clip())), loop=True, decode="cpu", **more)]
     config = Config(
         model=ModelConfig(path=demo_model(), backend=backend, confidence=0.4),
-        sources=[msgspec.structs.replace(street, **more) for street in _STREETS],
+        sources=[msgspec.structs.replace(street, **more) for street in _STREETS] + recordings,
         publisher=PublisherConfig(endpoint="tcp://127.0.0.1:*", wait_for_subscriber_s=5.0),
         monitor=MonitorConfig(interval_s=2.0),
         dashboard=DashboardConfig(port=_free_port(DashboardConfig().port)),

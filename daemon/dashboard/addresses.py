@@ -12,6 +12,7 @@ import zmq
 
 from daemon.config import Config, DaemonConfig, HttpConfig, PageConfig, PublisherConfig
 from daemon.errors import ConfigError
+from daemon.messages import is_port
 from daemon.publish.curve import secret_key
 from daemon.redact import Secret
 
@@ -75,7 +76,7 @@ def _from_argument(text: str) -> DaemonAddress:
         if url.startswith(("http://", "https://")):
             http = _checked_http(url)
         elif url.startswith(("tcp://", "ipc://")):
-            endpoint = url
+            endpoint = _checked_endpoint(url)
         else:
             raise ConfigError(f"{text!r} is not the address of a daemon: {_EXAMPLE}")
     host = urlsplit(http or endpoint or "").hostname or "daemon"
@@ -97,7 +98,8 @@ def _with_unique_names(found: Sequence[DaemonAddress]) -> list[DaemonAddress]:
 def _from_config(row: DaemonConfig, token: Secret | None) -> DaemonAddress:
     http = _checked_http(row.http) if row.http else None
     own = _token(row.name, row.token, row.token_file) or token
-    return DaemonAddress(row.name, row.endpoint, http, own, row.server_key, row.secret_key_file)
+    endpoint = _checked_endpoint(row.endpoint) if row.endpoint else None
+    return DaemonAddress(row.name, endpoint, http, own, row.server_key, row.secret_key_file)
 
 
 def _own(config: Config, token: Secret | None) -> DaemonAddress:
@@ -148,6 +150,16 @@ def _token(name: str, token: Secret | None, file: Path | None) -> Secret | None:
         return Secret(file.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the token of {name!r}: {file} cannot be read: {error}") from error
+
+
+def _checked_endpoint(url: str) -> str:
+    scheme, _, address = url.partition("://")
+    host, _, port = address.rpartition(":")
+    if scheme == "ipc" and address:
+        return url
+    if scheme != "tcp" or not host or not (is_port(port) and int(port)):
+        raise ConfigError(f"{url} is not where a daemon's messages come from: {_EXAMPLE}")
+    return url
 
 
 def _checked_http(url: str) -> str:

@@ -76,7 +76,8 @@ class Guard:
         headers = connection.headers
         if not _is_same(headers.get("origin"), headers.get("host", "")):
             return "a change must come from the page itself: its Origin is another"
-        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        # Browsers differ in what a WebSocket's site is.
+        if scope["type"] == "http" and headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return "a change must come from the page itself"
         return None
 

@@ -252,7 +252,9 @@ class Hub:
             ]
             for daemon in due:
                 asked_s[daemon.name] = now
-            await asyncio.gather(*(self.refresh(daemon) for daemon in due))
+            for result in await asyncio.gather(*(self.refresh(daemon) for daemon in due), return_exceptions=True):
+                if isinstance(result, Exception):
+                    log.error("a daemon's sources cannot be asked for", exc_info=result)
 
     async def refresh(self, daemon: WatchedDaemon) -> None:
         """Ask a daemon for its sources and facts; keeps what is known if it does not answer."""

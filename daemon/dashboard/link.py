@@ -28,6 +28,7 @@ _IDLE_MS = 1000
 _MAX_BATCH = 1000  # messages
 _ASK_S = 2.0  # between two questions for the endpoint
 _SILENT_NS = 90_000_000_000  # the daemon's own figures come once a minute at least
+_ANSWER_NS = 5_000_000_000  # for the first answer
 _HIGH_WATER = 2000
 _KINDS = ("status", "events", "counts", "metrics")
 _EVENTS = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -151,7 +152,7 @@ class Link(threading.Thread):
         for each in (socket, monitor, self._wake):
             poller.register(each, zmq.POLLIN)
         self._subscribed = frozenset()
-        self._heard_ns = self._clock.monotonic_ns()
+        self._heard_ns = begun_ns = self._clock.monotonic_ns()
         away_ns: int | None = None
         while not self._ending.is_set:
             came = dict(poller.poll(10 if self._batch else _IDLE_MS))
@@ -165,6 +166,8 @@ class Link(threading.Thread):
                 self._clock.wait(self._ending, _GATHER_S)
                 self._receive(socket)
             now = self._clock.monotonic_ns()
+            if self._state == "connecting" and now - begun_ns > _ANSWER_NS:
+                self._change("away", f"nothing answers at {endpoint}")
             if self._state == "up" and now - self._heard_ns > _SILENT_NS:
                 self._change("away", f"it is connected, and has sent nothing for {_SILENT_NS // 1_000_000_000} s")
             if away_ns and self._address.http and self._address.endpoint is None and now - away_ns > _ASK_S * 1e9:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import structlog
+import zmq
 
+from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.config import DashboardConfig, HttpConfig, is_loopback
 from daemon.dashboard.addresses import DaemonAddress
@@ -34,6 +36,8 @@ class Dashboard:
 
     def __init__(self, config: DashboardConfig, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
         sessions = Sessions(config, clock)
+        for address in addresses:
+            _check_keys(address)
         http = HttpConfig(
             enabled=True,
             host=config.host,
@@ -63,6 +67,14 @@ class Dashboard:
         self._server.stop(_END_S)
         self.live.close()
         self.hub.close()
+
+
+def _check_keys(address: DaemonAddress) -> None:
+    """Raises:
+    ConfigError: a CURVE key cannot be read.
+    """
+    with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+        use_curve(socket, address.server_key, address.secret_key)
 
 
 def _url(config: DashboardConfig, port: int) -> str:

@@ -32,6 +32,7 @@ class Facts(msgspec.Struct):
     version: str | None = None
     model: str | None = None
     labels: list[str] = []
+    tracked: list[str] = []
     persists: bool = False
 
 
@@ -143,7 +144,7 @@ class WatchedDaemon:
             "notes": format.notes if format else (),
             "live": "mse" if format and format.codec in _LIVE_CODECS else "jpeg",
             "rules": config.get("rules", []),
-            "tracking": bool(config.get("tracking")) or bool(config.get("rules")),
+            "tracking": id in self.facts.tracked,
             "enabled": is_enabled,
             "labels": config.get("labels"),
             "counts": self.counts.get(id),

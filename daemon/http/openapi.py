@@ -61,6 +61,7 @@ def _schemas() -> dict[str, Any]:
             "endpoint": {"type": "string", "description": "where subscribers connect"},
             "model": {"type": "string"},
             "labels": {"type": "array", "items": {"type": "string"}},
+            "tracked": {"type": "array", "items": {"type": "string"}, "description": "sources whose objects have ids"},
             "persists": {"type": "boolean", "description": "persist=true is possible"},
         }
     )

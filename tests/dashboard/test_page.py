@@ -249,4 +249,5 @@ def test_a_daemon_that_goes_and_comes_back(tmp_path: Path) -> None:
                 pass
             wait_until(lambda: {row["state"] for row in page.sources().values()} == {"up"}, "its sources are back")
             states = {row["name"]: row["state"] for row in page.get("/api/daemons")}
-            assert states == {"here": "up", "nowhere": "connecting"}
+            assert states["here"] == "up"
+            assert states["nowhere"] in ("connecting", "away")

@@ -27,7 +27,6 @@ from daemon.bench.latency import Rowset
 from daemon.bench.listener import listening
 from daemon.bench.load import Load, config_of
 from daemon.bench.steady import RowLog
-from daemon.bench.synthetic_clip import synthetic_clip
 from daemon.client import Subscriber
 from daemon.commands.report import Table, number
 from daemon.commands.report.tables import show, write_json
@@ -39,6 +38,7 @@ from daemon.monitoring.probes import GpuProbe, ProcessProbe
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import DecodeBudget, Picture, Reader, Skipped, Source
+from daemon.sources.synthetic_clip import synthetic_clip
 from detectors.port import DetectorError
 
 _CHURN_TIMEOUT_S = 30.0

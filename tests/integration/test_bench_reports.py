@@ -16,9 +16,9 @@ from daemon.bench.load import Load
 from daemon.bench.pages import save
 from daemon.bench.recording import read as read_frames
 from daemon.bench.result import Report, read
-from daemon.bench.synthetic_clip import synthetic_clip
 from daemon.cli import invoke
 from daemon.commands.report import number
+from daemon.sources.synthetic_clip import synthetic_clip
 from tests.peers.__main__ import in_turns, sides_of
 from tests.support.daemon import PATIENCE_S
 from tests.support.streets import labelled_streets

@@ -1,4 +1,4 @@
-"""A synthetic recording for benchmarks without one: a drawn street, as H.264."""
+"""A synthetic recording, for benchmarks without one and for the demo's page: a drawn street, as H.264."""
 
 from __future__ import annotations
 
