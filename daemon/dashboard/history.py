@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from daemon.messages import Detections, Dropped, Metrics
@@ -11,39 +12,64 @@ _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000
 _MAX_SAMPLES = 1200  # of an hour
 _MIN_STEP_NS = _HOUR_NS // _MAX_SAMPLES
-_MAX_POINTS = 20_000  # of one source
-_POINT_NS = 100_000_000  # between two points of a track
+_MAX_POINTS = 6000  # of one source
+_POINT_NS = 150_000_000  # between two points of a track
 _CAUSES = Dropped.__struct_fields__
 
 
+@dataclass(frozen=True)
+class _Sample:
+    """The figures of one report that the page draws; a few hundred bytes, however many sources there are.
+
+    Attributes:
+        latency: 50th and 99th percentile, ms, by stage.
+        dropped: frames of all sources, by cause.
+        gpu: of the first GPU, by name of the series.
+    """
+
+    at: int
+    fps: float
+    cpu_percent: float
+    rss_bytes: int
+    outbox: int
+    latency: dict[str, tuple[float, float]]
+    dropped: tuple[int, ...]
+    gpu: tuple[float | None, ...]
+
+
 class Figures:
-    """The figures of one daemon, at most one sample every three seconds."""
+    """The figures of one daemon: an hour of all sources together, at most one sample every three seconds; and a minute
+    of the drops of each source."""
 
     def __init__(self) -> None:
-        self._samples: deque[Metrics] = deque()
+        self._samples: deque[_Sample] = deque()
+        self._minute: deque[tuple[int, dict[str, Dropped]]] = deque()  # UTC ns, and counters by source
         self.last: Metrics | None = None
 
     def add(self, metrics: Metrics) -> None:
         if self.last is not None and self.last.instance != metrics.instance:
             self._samples.clear()  # counters begin again
-        self.last = metrics
-        rows = self._samples
-        if not rows or metrics.at - rows[-1].at >= _MIN_STEP_NS:
-            rows.append(metrics)
-        while rows and (len(rows) > _MAX_SAMPLES or rows[-1].at - rows[0].at > _HOUR_NS):
-            rows.popleft()
+            self._minute.clear()
+        self.last, at = metrics, metrics.at
+        if not self._samples or at - self._samples[-1].at >= _MIN_STEP_NS:
+            self._samples.append(_sample(metrics))
+            self._minute.append((at, {source: row.dropped for source, row in metrics.sources.items()}))
+        while len(self._samples) > _MAX_SAMPLES or at - self._samples[0].at > _HOUR_NS:
+            self._samples.popleft()
+        while len(self._minute) > 1 and at - self._minute[1][0] >= _MINUTE_NS:
+            self._minute.popleft()
 
     def drops_per_minute(self, source: str) -> dict[str, float]:
         """By cause, over the last minute; causes without a drop are left out."""
         now = self.last.sources.get(source) if self.last else None
-        if self.last is None or now is None:
+        if self.last is None or now is None or not self._minute:
             return {}
-        at = self.last.at
-        then = next((row for row in reversed(self._samples) if at - row.at >= _MINUTE_NS), None) or self._samples[0]
-        before, minutes = then.sources.get(source), max((at - then.at) / 60e9, 1e-9)
-        if at <= then.at:
+        at, counters = self._minute[0]
+        minutes = (self.last.at - at) / 60e9
+        if minutes <= 0:
             return {}
-        gone = {cause: _of(now.dropped, cause) - (_of(before.dropped, cause) if before else 0) for cause in _CAUSES}
+        before = counters.get(source, Dropped())
+        gone = {cause: _of(now.dropped, cause) - _of(before, cause) for cause in _CAUSES}
         return {cause: round(count / minutes, 1) for cause, count in gone.items() if count > 0}
 
     def document(self) -> dict[str, Any]:
@@ -52,34 +78,30 @@ class Figures:
         series: dict[str, Any] = {
             "t": [row.at / 1e9 for row in rows],
             "fps": [row.fps for row in rows],
-            "latency_p50_ms": [_ms(row, "total", "p50") for row in rows],
-            "latency_p99_ms": [_ms(row, "total", "p99") for row in rows],
+            "latency_p50_ms": [_percentile(row, "total", 0) for row in rows],
+            "latency_p99_ms": [_percentile(row, "total", 1) for row in rows],
             "dropped_per_s": _rates(rows),
-            "cpu_percent": [row.process.cpu_percent for row in rows],
-            "memory": [row.process.rss_bytes for row in rows],
-            "outbox": [row.publisher.outbox for row in rows],
+            "cpu_percent": [row.cpu_percent for row in rows],
+            "memory": [row.rss_bytes for row in rows],
+            "outbox": [row.outbox for row in rows],
         }
-        stages = sorted({stage for row in rows for stage in row.latency or ()} - {"total"})
+        stages = sorted({stage for row in rows for stage in row.latency} - {"total"})
         series["stages"] = {
-            stage: {name: [_ms(row, stage, name) for row in rows] for name in ("p50", "p99")} for stage in stages
+            stage: {name: [_percentile(row, stage, place) for row in rows] for place, name in enumerate(("p50", "p99"))}
+            for stage in stages
         }
-        for name, field in _GPU.items():
-            series[name] = [_gpu(row, field) for row in rows]
-        return {"series": series, "drops": self._drops(), "processes": self._processes(), "metrics": self.last}
+        for place, name in enumerate(_GPU):
+            series[name] = [row.gpu[place] for row in rows]
+        processes = [self.last.process] if self.last else []
+        return {"series": series, "drops": self._drops(), "processes": processes, "metrics": self.last}
 
     def _drops(self) -> dict[str, int]:
         """By cause, over the last hour, of all sources."""
-        if not self._samples or self.last is None:
+        if not self._samples:
             return {}
-        first, totals = self._samples[0], dict.fromkeys(_CAUSES, 0)
-        for source, row in self.last.sources.items():
-            before = first.sources.get(source)
-            for cause in _CAUSES:
-                totals[cause] += _of(row.dropped, cause) - (_of(before.dropped, cause) if before else 0)
-        return {cause: count for cause, count in totals.items() if count > 0}
-
-    def _processes(self) -> list[Any]:
-        return [self.last.process] if self.last else []
+        first, last = self._samples[0].dropped, self._samples[-1].dropped
+        gone = {cause: now - before for cause, before, now in zip(_CAUSES, first, last)}
+        return {cause: count for cause, count in gone.items() if count > 0}
 
 
 class Tracks:
@@ -123,9 +145,9 @@ class Tracks:
     def _forget(self, now: int) -> None:
         points = self._points
         while points and (len(points) > _MAX_POINTS or now - points[0][0] > _MINUTE_NS):
-            _, track, _, _ = points.popleft()
-            if now - self._last.get(track, 0) > _MINUTE_NS:
-                self._last.pop(track, None)
+            at, track, _, _ = points.popleft()
+            if self._last.get(track) == at:  # its last one
+                del self._last[track]
                 self._labels.pop(track, None)
 
 
@@ -137,20 +159,32 @@ _GPU = {
 }
 
 
-def _gpu(row: Metrics, field: str) -> float | None:
-    """Of the first GPU."""
-    found = getattr(row.gpus[0], field) if row.gpus else None
-    return None if found is None else float(found)
+def _sample(metrics: Metrics) -> _Sample:
+    gpu = metrics.gpus[0] if metrics.gpus else None
+    found = [None if gpu is None else getattr(gpu, field) for field in _GPU.values()]
+    return _Sample(
+        at=metrics.at,
+        fps=metrics.fps,
+        cpu_percent=metrics.process.cpu_percent,
+        rss_bytes=metrics.process.rss_bytes,
+        outbox=metrics.publisher.outbox,
+        latency={stage: (_ms(row.p50), _ms(row.p99)) for stage, row in (metrics.latency or {}).items()},
+        dropped=tuple(sum(_of(row.dropped, cause) for row in metrics.sources.values()) for cause in _CAUSES),
+        gpu=tuple(None if value is None else float(value) for value in found),
+    )
 
 
-def _ms(row: Metrics, stage: str, name: str) -> float | None:
-    found = (row.latency or {}).get(stage)
-    return None if found is None else round(getattr(found, name) / 1e6, 3)
+def _ms(duration_ns: int) -> float:
+    return round(duration_ns / 1e6, 3)
 
 
-def _rates(rows: list[Metrics]) -> list[float | None]:
+def _percentile(row: _Sample, stage: str, place: int) -> float | None:
+    return row.latency[stage][place] if stage in row.latency else None
+
+
+def _rates(rows: list[_Sample]) -> list[float | None]:
     """Dropped frames a second between each sample and the one before."""
-    totals = [sum(_of(row.dropped, cause) for row in each.sources.values() for cause in _CAUSES) for each in rows]
+    totals = [sum(row.dropped) for row in rows]
     rates: list[float | None] = [None] * min(1, len(rows))
     for number in range(1, len(rows)):
         seconds = (rows[number].at - rows[number - 1].at) / 1e9

@@ -15,7 +15,6 @@ from daemon.dashboard.watched import WatchedDaemon
 _FRESH_NS = 150_000_000  # a still this young is given to others as well
 _AT_ONCE = 6  # requests to all daemons; a daemon encodes four at once
 _MAX_WAITING = 200
-_MAX_KEPT = 512
 _TIMEOUT_S = 8.0
 
 
@@ -65,10 +64,9 @@ class Stills:
             found = Still(503, reason=str(error))
         finally:
             self._asked.pop(key, None)
-        self._latest.pop(key, None)
-        self._latest[key] = (self._clock.monotonic_ns(), found)
-        if len(self._latest) > _MAX_KEPT:
-            del self._latest[next(iter(self._latest))]
+        now = self._clock.monotonic_ns()
+        self._latest = {other: row for other, row in self._latest.items() if now - row[0] < _FRESH_NS}
+        self._latest[key] = (now, found)
         return found
 
 

@@ -37,7 +37,7 @@ from detectors.port import (
 )
 from detectors.triton.address import address_of
 from detectors.triton.exchange import Exchange, Shapes, outputs_of
-from detectors.triton.http import Connection, ServerError
+from detectors.triton.http import UNAVAILABLE, Connection, ServerError
 from detectors.triton.model import DTYPES, served_model
 from detectors.triton.regions import Region, remove_leftovers, unregister
 from detectors.triton.server import Server
@@ -46,7 +46,6 @@ _MOST_IN_FLIGHT = 8  # requests of one lane
 _TRIAL_PICTURES = 2  # show whether outputs have a row for each picture
 _MAX_QUERY_S = 2.0  # limit of a question about the model
 _CLOSE_S = 2.0
-_AWAY = (0, 503)  # statuses of a server that is not there, or not yet; others are refusals
 _FLAG = "start the server with --allow-client-shm=true, in a container also with --ipc=host"
 
 
@@ -69,7 +68,7 @@ class TritonDetector:
                 self.options, limit = within_nms(options, self.model.metadata)
                 self._open(link, limit)
         except ServerError as error:
-            kind = DetectorUnavailableError if error.status in _AWAY else DetectorError
+            kind = DetectorUnavailableError if error.status in UNAVAILABLE else DetectorError
             raise kind(f"model {self._name}: {error}") from error
         except DetectorError as error:
             raise DetectorError(f"model {self._name}: {error}") from error

@@ -12,7 +12,9 @@ from typing import Any
 
 from detectors.triton.address import Address
 
+UNAVAILABLE = (0, 503)  # statuses of a server that is not there, or not yet; others are refusals
 _CHUNK = 1 << 20
+_MAX_ANSWER = 1 << 31  # bytes
 _MAX_ERROR = 300  # characters of a server's error text that are shown
 _LOST = (ConnectionError, HTTPException)  # also what a kept connection gives that the server has closed meanwhile
 
@@ -124,6 +126,9 @@ class Connection:
         stated = answer.headers.get("Content-Length")
         if stated is None:
             return answer, bytearray(answer.read())
+        if not stated.isdecimal() or int(stated) > _MAX_ANSWER:
+            self.close()
+            raise ServerError(f"{self._address.server} states an answer of {stated[:40]} bytes")
         size, place = int(stated), 0
         content = bytearray(size)
         while place < size:
@@ -154,7 +159,7 @@ class Connection:
         if isinstance(error, TimeoutError):
             return ServerError(f"{self._address.server} gives no answer within {self._limit_s:g} s")
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return ServerError(f"{self._address.server} cannot be reached: {reason}")
+        return ServerError(f"{self._address.server} cannot be reached: {_line(reason)}")
 
 
 def _error_text(content: bytes | bytearray) -> str:
@@ -162,4 +167,8 @@ def _error_text(content: bytes | bytearray) -> str:
     text = ""
     with suppress(ValueError, AttributeError):
         text = str(json.loads(content).get("error", ""))
-    return " ".join(text.split())[:_MAX_ERROR]
+    return _line(text)
+
+
+def _line(text: str) -> str:
+    return "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))[:_MAX_ERROR]

@@ -13,7 +13,7 @@ import numpy as np
 from detectors.heads.likely import Input, likely_of_inputs
 from detectors.port import DetectorError
 from detectors.triton.address import Address
-from detectors.triton.http import Connection, ServerError
+from detectors.triton.http import UNAVAILABLE, Connection, ServerError
 
 _PICTURES: dict[str, np.dtype[Any]] = {
     "FP32": np.dtype(np.float32),
@@ -88,18 +88,20 @@ def served_model(link: Connection, address: Address) -> ServedModel:
         DetectorError: Lookout cannot run the model.
     """
     base = f"/v2/models/{address.name}"
-    version = address.version or _newest(link.query(base))
+    version = address.version or _newest(address, link.query(base))
     path = f"{base}/versions/{version}"
     link.query(f"{path}/ready")
     stated = link.query(path)
     config = _config(link, path)
     try:
         return _read(address, version, path, stated, config)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DetectorError(f"the server describes the model in a way that Lookout cannot read: {error!r}") from error
 
 
-def _newest(stated: Any) -> str:
+def _newest(address: Address, stated: Any) -> str:
+    if not isinstance(stated, dict):
+        raise DetectorError(f"{address.server} is no server of KServe's protocol, version 2")
     versions = [str(row) for row in stated.get("versions") or ["1"]]
     return max(versions, key=lambda row: (int(row) if row.isdigit() else 0, row))
 
@@ -109,9 +111,9 @@ def _config(link: Connection, path: str) -> dict[str, Any]:
     try:
         found = link.query(f"{path}/config")
     except ServerError as error:
-        if error.status == 404:
-            return {}
-        raise
+        if error.status in UNAVAILABLE:
+            raise
+        return {}
     return found if isinstance(found, dict) else {}
 
 

@@ -13,6 +13,7 @@ import pytest
 import zmq
 
 from daemon.config import DashboardConfig
+from daemon.dashboard import live as live_video
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.messages import Packets, decode, topic
 from tests.support.daemon import DEMO_MODEL, wait_until
@@ -170,8 +171,9 @@ def test_one_muxer_serves_all_viewers_and_who_comes_later_need_not_wait(page: Pa
             other.close()
 
 
-def test_nobody_pays_before_somebody_asks_exactly(served: Served, page: Page) -> None:
+def test_nobody_pays_before_somebody_asks_exactly(served: Served, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     """A subscription to everything is no demand, and what it gets is what others asked for."""
+    monkeypatch.setattr(live_video, "_LINGER_S", 0.2)
     with page.socket("/api/live/here/cam") as live:
         _media(live, 1)
         endpoint = page.dashboard.live._endpoints["here"]

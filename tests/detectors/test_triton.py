@@ -195,6 +195,35 @@ def test_a_server_that_gives_no_answer_is_away_at_the_deadline() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "states an answer of 99999999999 bytes"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]", "is no server of KServe's protocol"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n<a>", "is no JSON"),
+        (b"220 mail.example ESMTP\r\n", "cannot be reached"),
+        (b'HTTP/1.1 400 No\r\nContent-Length: 20\r\n\r\n{"error": "\\u001b["}', r"\?\["),
+    ],
+)
+def test_another_kind_of_server_is_refused(answer: bytes, words: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=lambda: _answer(listener, answer))
+        thread.start()
+        options = Options(Path(f"http://127.0.0.1:{listener.getsockname()[1]}/model"))
+        with pytest.raises(DetectorError, match=words) as caught:
+            open_detector("triton", options)
+        thread.join(PATIENCE_S)
+    assert "\n" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+def _answer(listener: socket.socket, answer: bytes) -> None:
+    peer, _ = listener.accept()
+    with peer:
+        peer.recv(1 << 16)
+        peer.sendall(answer)
+
+
+@pytest.mark.parametrize(
     ("model", "more", "words"),
     [
         ("none", {}, "model none on .*unknown model: 'none' is not found"),

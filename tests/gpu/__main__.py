@@ -74,6 +74,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "failures": module("failures", "--cache", str(args.cache)),
         "swap": module("swap", *built, *labels, yolov8n, str(models / "yolov5n.onnx"), str(clips[0])),
         "precisions": module("precisions", *built, *photos, *out, "--resnet50", "--jobs", "2", *every),
+        "resnet": module("resnet", *built, *out),
         "placement": module("placement", *built, *labels, *out, yolov8n, str(calibration)),
     }
 
