@@ -37,7 +37,8 @@ def test_login(world: World) -> None:
     page.get_by_role("link", name="Sources").click()
     expect(page.get_by_text("You may view.")).to_be_visible()
     expect(page.get_by_role("button", name="Add a source")).to_have_count(0)
-    page.get_by_role("button", name="Sign out").click()
+    with page.expect_event("load"):
+        page.get_by_role("button", name="Sign out").click()
     login(page, world.dashboard.url, OPERATE)
 
 
