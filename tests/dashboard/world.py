@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Playwright
 
 from tests.support import clips
 from tests.support.browsing import PATIENCE_MS, Dashboard, chromium
-from tests.support.daemon import Lookout
+from tests.support.daemon import PATIENCE_S, Lookout, wait_until
 from tests.support.ports import free_port
 from tests.support.rtsp import RtspServer
 from tests.support.street_clips import street
@@ -124,4 +124,10 @@ def started(folder: Path, folder_of_all: Path) -> Iterator[World]:
         stack.callback(world.close)
         for name in configs:
             world.start(name)
+        for name, lookout in world.daemons.items():  # the first to track on a machine compiles for ten seconds and more
+            wait_until(partial(_is_ready, lookout), f"{name} is ready", timeout_s=4 * PATIENCE_S)
         yield world
+
+
+def _is_ready(lookout: Lookout) -> bool:
+    return '"event": "ready"' in lookout.log()
