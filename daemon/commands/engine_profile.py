@@ -131,9 +131,9 @@ def _cells(times: LayerTimes, row: Layer) -> tuple[str, ...]:
 
 def _summary(times: LayerTimes, top: int | None) -> list[str]:
     counts = Counter(row.precision or "unknown" for row in times.layers)
-    shares = Counter[str]()
+    shares = dict.fromkeys(counts, 0.0)
     for row in times.layers:
-        shares[row.precision or "unknown"] += times.share(row)  # type: ignore[assignment]
+        shares[row.precision or "unknown"] += times.share(row)
     by_precision = ", ".join(f"{counts[name]} {name} ({100 * shares[name]:.0f} %)" for name, _ in counts.most_common())
     lines = [
         f"{times.model}, engine {times.key}, {times.builder}, {times.gpu}: {times.milliseconds:.3f} ms per batch of "

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
+from math import prod
 from statistics import median
 from typing import Any, Protocol
 
@@ -131,7 +132,7 @@ class LayerTimer:
 
     def _bytes(self, name: str) -> int:
         kind = np.dtype(trt.nptype(self._owner.engine.get_tensor_dtype(name)))
-        return int(np.prod(tuple(self._context.get_tensor_shape(name)))) * kind.itemsize
+        return prod(tuple(self._context.get_tensor_shape(name))) * kind.itemsize
 
 
 def _layer(row: Mapping[str, Any]) -> Layer:
