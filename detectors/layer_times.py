@@ -7,7 +7,7 @@ import msgspec
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes:
-    parts: names of the graph's layers that were fused, as TensorRT writes them.
+    parts: names of the graph's layers that were fused.
     precision: of the inputs; None if the engine was built without details.
     output: precision of the output.
     unfused: the layer is a Q/DQ node that was not fused.
@@ -29,12 +29,12 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LayerTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of an engine's layers, each run on the GPU alone, without CUDA graphs.
+    """Times of an engine's layers, measured on zeros.
 
     Attributes:
         key: of the engine.
         model: name of the ONNX file.
-        builder: such as "TensorRT 8.6.0".
+        builder: name and version of the software that built it.
         batch: number of pictures in a run; all are zeros.
         layers: in the engine's order.
     """

@@ -71,7 +71,7 @@ def test_a_model_and_its_key_have_the_same_layers(
         ("create_execution_context", "no memory for another execution context"),
         ("set_input_shape", "TensorRT refuses batches of 4"),
         ("execute_async_v3", "TensorRT failed on a batch of 4"),
-        ("deserialize", "does not load here with TensorRT 8.6.1: it was built by TensorRT 8.6.1 for"),
+        ("deserialize", "does not load here with {0}: it was built by {0} for"),
     ],
 )
 def test_an_engine_that_fails_is_one_line_and_leaves_nothing(
@@ -83,7 +83,7 @@ def test_an_engine_that_fails_is_one_line_and_leaves_nothing(
     tensorrt.fail_nth(call, 1)
     code, _, error = _profile(capsys, key, "--cache", engines)
     assert (code, error.count("\n")) == (2, 1), error
-    assert words in error
+    assert words.format(f"TensorRT {tensorrt.__version__}") in error
 
 
 class _Domain:
