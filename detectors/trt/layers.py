@@ -132,7 +132,7 @@ class LayerTimer:
 
     def _bytes(self, name: str) -> int:
         kind = np.dtype(trt.nptype(self._owner.engine.get_tensor_dtype(name)))
-        return int(prod(self._context.get_tensor_shape(name))) * kind.itemsize
+        return int(prod(self._context.get_tensor_shape(name)) * kind.itemsize)
 
 
 def _layer(row: Mapping[str, Any]) -> Layer:
