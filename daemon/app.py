@@ -67,6 +67,7 @@ from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
 from detectors.factory import gpus, open_classifier, open_detector, passed_over
 from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo
+from detectors.ranges import wanted_ranges
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
@@ -141,7 +142,7 @@ class App:
         self.ledger = Ledger([source.id for source in config.active])
         self.snapshots = Snapshots()
         self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
-        self._runtime = Runtime(self._clock, self.health.watchdog, self.health.fail, self._limits)
+        self._runtime = Runtime(self._clock, self.health.watchdog, self.health.fail, self._limits, wanted_ranges())
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
         self._http: HttpServer | None = None
         self._mps: Mps | None = None

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detectors.heads.layout import Floats
+    from detectors.layer_times import LayerTimes
     from detectors.trt.detector import TrtDetector
     from detectors.trt.engine import EngineStore
-    from detectors.trt.layers import Layer
 Backend = Literal["auto", "trt", "cpu", "triton", "fake"]
 # Distribution names of packages whose versions affect decoding or detection.
 PACKAGES = ("onnxruntime", "tensorrt", "cuda-python")
@@ -112,15 +112,35 @@ def engine_store(cache: Path | None) -> EngineStore:
     return EngineStore(cache_folder(cache) / "engines")
 
 
-def engine_layers(options: Options) -> list[Layer]:
+def profile_model(options: Options, batch: int | None, runs: int) -> LayerTimes:
     """Layers and kernel times of a model's engine on this GPU; builds the engine if needed.
+
+    Args:
+        batch: number of pictures; None for the largest batch.
 
     Raises:
         BackendUnavailableError: the GPU is missing.
-        DetectorError: the model cannot be used.
+        DetectorError: the model cannot be used, or not with this batch.
     """
     with closing(open_detector("trt", options)) as detector:
-        return cast("TrtDetector", detector).layers()
+        from detectors.trt.profiling import profile_detector
+
+        return profile_detector(cast("TrtDetector", detector), batch, runs)
+
+
+def profile_engine(prefix: str, cache: Path | None, batch: int | None, runs: int) -> LayerTimes:
+    """Layers and kernel times of the engine whose key starts with a prefix. See `profile_model`.
+
+    Raises:
+        BackendUnavailableError: the GPU is missing.
+        DetectorError: none or several match, or the engine cannot be loaded on this GPU.
+    """
+    store = engine_store(cache)
+    store.find(prefix)
+    _require_trt()
+    from detectors.trt.profiling import profile_stored
+
+    return profile_stored(store, prefix, 0, batch, runs)
 
 
 def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str, Floats]:
@@ -130,9 +150,7 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
         BackendUnavailableError: the GPU is missing.
         DetectorError: the model cannot be used.
     """
-    gpu = _trt()
-    if not gpu.available:
-        raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")
+    _require_trt()
     from detectors.trt.tensors import tensors
 
     return tensors(options, names, pixels)
@@ -175,6 +193,12 @@ def _trt() -> Availability:
         return Availability("trt", True, available())
     except BackendUnavailableError as error:
         return Availability("trt", False, str(error))
+
+
+def _require_trt() -> None:
+    gpu = _trt()
+    if not gpu.available:
+        raise BackendUnavailableError(f"backend trt is not available: {gpu.reason}")
 
 
 def _cpu() -> Availability:

@@ -53,6 +53,7 @@ _PATHS = {
     "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
 }
 _MODULES = {
+    "nvtx": (("nvtx",), "nvtx is not installed: pip install '.[nvtx]'"),
     "trackeval": (("trackeval", "scipy"), "TrackEval is not installed: pip install '.[tracking]'"),
     "playwright": (("playwright", "axe_playwright_python"), "Playwright is not installed: .ci/run has the command"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from detectors.factory import engine_layers, engine_store, open_detector
+from daemon.commands.engine_profile import RUNS, print_layers
+from detectors.factory import engine_store, open_detector, profile_engine
 from detectors.model import read, sha256
 from detectors.port import DetectorError, Options
 
@@ -52,33 +52,7 @@ def layers(prefix: str, model: Path, cache: Path | None) -> None:
     recipe = entry.manifest.recipe if entry.manifest else {}
     if sha256(read(model)) != recipe.get("onnx_sha256"):
         raise DetectorError(f"engine {entry.key} was not built from {model}")
-    wanted = recipe["precision"]
-    options = Options(
-        model,
-        precision=wanted,
-        max_batch=recipe["max_batch"],
-        builder_level=recipe["level"],
-        input_size=tuple(recipe["input_size"]),
-        cache=cache,
-    )
-    rows = engine_layers(options)
-    known = [row for row in rows if row.milliseconds is not None]
-    total = sum(row.milliseconds or 0.0 for row in known)
-    by_type = Counter(row.precision or "unknown" for row in rows)
-    table = Table("layer", "of", "kind", "reads", "writes", "us", "%")
-    for row in sorted(rows, key=lambda row: -(row.milliseconds or 0.0)):
-        took = row.milliseconds or 0.0
-        share = f"{100 * took / total:.1f}" if total else ""
-        cells = (row.kind, row.precision or "?", row.output or "?", f"{1000 * took:.1f}", share)
-        table.add_row(row.parts[0] if row.parts else row.name, str(len(row.parts)), *cells)
-    console = Console()
-    console.print(table)
-    counts = ", ".join(f"{count} {name}" for name, count in by_type.most_common())
-    console.print(
-        f"{len(rows)} layers, by input precision: {counts}; {total:.3f} ms per batch of {recipe['max_batch']}"
-    )
-    unfused = [row.name for row in rows if row.unfused]
-    console.print(f"{len(unfused)} unfused Q/DQ nodes{': ' * bool(unfused)}{', '.join(unfused)}")
+    print_layers(profile_engine(entry.key, cache, None, RUNS))
 
 
 def listing(cache: Path | None) -> None:

@@ -93,7 +93,10 @@ class LaneThread(threading.Thread):
         super().__init__(name=f"lane-{name}", daemon=True)
         info = detector.info
         self._served = Served(Model(info.name, info.digest, info.precision, info.backend), info.labels)
-        self._detector, self._stages, self._to = detector, stages, pipeline
+        self._detector, self._to = detector, pipeline
+        named = pipeline.runtime.ranges.named
+        self._stages = [(stage, named(f"{self.name} {type(stage).__name__}")) for stage in stages]
+        self._detecting, self._handing_over = named(f"{self.name} detect"), named(f"{self.name} outbox")
         self._retired, self._on_end = retired, on_end
         self.ready, self.go = Stop(), Stop()
         self.failure: str | None = None
@@ -140,15 +143,17 @@ class LaneThread(threading.Thread):
         taken = self._to.runtime.clock.monotonic_ns()
         infos = [frame.info for frame in frames]
         try:
-            seen, times = self._detect(lane, batch, beat)
+            with self._detecting:
+                seen, times = self._detect(lane, batch, beat)
             if self._is_away:
                 self._is_away = False
                 log.info("the server of the model is back", lane=self.name)
             if not board.claim(batch):
                 return  # the frames are counted: the time to stop was over
             found = self._plausible(seen)
-            for stage in self._stages:
-                found = stage(infos, found)
+            for stage, running in self._stages:
+                with running:
+                    found = stage(infos, found)
             for observer in self._to.observers:
                 for frame, one in zip(frames, found) if observer.is_waiting else ():
                     observer.on_result(frame, one, lane, self._served.labels)
@@ -159,7 +164,8 @@ class LaneThread(threading.Thread):
         except Exception:
             self._drop(batch, "detector_error")
             raise
-        self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
+        with self._handing_over:
+            self._to.outbox.put([Result(info, seen, taken, times, self._served) for info, seen in zip(infos, found)])
         try:
             for follower in self._to.followers:
                 follower.on_batch(frames, found, self._served.labels)

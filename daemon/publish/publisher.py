@@ -63,6 +63,7 @@ class Publisher(threading.Thread):
         self._runtime, self._clock, self._masks = runtime, runtime.clock, masks
         self._build = MessageBuilder(instance, ledger, runtime.clock)
         self._looked_ns = 0  # for newcomers
+        self._sending = runtime.ranges.named(f"{self.name} batch")
         self._ending = Stop()
         self.has_subscribers = threading.Event()
         self.answer: Callable[[str], Packets | None] = lambda _: None
@@ -131,6 +132,15 @@ class Publisher(threading.Thread):
         if not items or now - self._looked_ns >= _NEWCOMERS_NS:
             self._looked_ns = now
             self._look_for_newcomers()
+        if items:
+            with self._sending:
+                self._send_items(items)
+        for sink in self._sinks:
+            sink.flush()
+        return len(items)
+
+    def _send_items(self, items: Sequence[Result | Report]) -> None:
+        """Send the items of the outbox's last `get`."""
         boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks)
         sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
@@ -142,9 +152,6 @@ class Publisher(threading.Thread):
                     self._send(item.topic, message)
         finally:
             self._ledger.add_rows(sent)
-        for sink in self._sinks:
-            sink.flush()
-        return len(items)
 
     def _send_result(self, result: Result, boxes: list[Detection]) -> Latency:
         """Send a result; returns its latency. A result that breaks the publisher is counted as dropped."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from daemon.clock import Clock
 from daemon.system.limits import Limits
 from daemon.system.watchdog import Watchdog
+from detectors.ranges import NoRanges, Ranges
 
 
 @dataclass(frozen=True)
@@ -16,9 +17,11 @@ class Runtime:
 
     Attributes:
         on_failure: ends the daemon with the reason why a part cannot go on.
+        ranges: of a profiler.
     """
 
     clock: Clock
     watchdog: Watchdog
     on_failure: Callable[[str], None]
     limits: Limits = field(default_factory=Limits)
+    ranges: Ranges = field(default_factory=NoRanges)

@@ -6,7 +6,6 @@ import os
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +30,7 @@ from detectors.port import (
     Options,
     cache_folder,
 )
+from detectors.ranges import wanted_ranges
 from detectors.trt import compat, kernels
 from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
-
-    from detectors.trt.layers import Layer
 
 log = structlog.get_logger(__name__)
 _MAX_COPY_THREADS = 8
@@ -115,6 +113,7 @@ class TrtDetector:
             self._logger = Logger()
             self._runtime = trt.Runtime(self._logger)
             undo.callback(self._release)
+            self.ranges = wanted_ranges()
             watch.lap("TensorRT")
             self.options, notes = self._load_within_limit(model, options, cache)
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
@@ -157,33 +156,6 @@ class TrtDetector:
     def make_context(self) -> Any:
         """An execution context without memory for activations; None if there is not enough memory for the rest."""
         return compat.make_context(trt, self.engine)
-
-    def layers(self, runs: int = 50) -> list[Layer]:
-        """The engine's layers, with times for a full batch of zeros."""
-        from detectors.trt.layers import Times, inspect, with_times
-
-        self.device.make_current()
-        context, times = self.engine.create_execution_context(), Times()
-        if context is None:
-            raise DetectorError("no memory for another execution context")
-        batch, spec = self.info.max_batch, self.head.spec
-        with ExitStack() as undo:
-            stream = undo.enter_context(closing(Stream()))
-            sizes = {self.input: self.needs.input(batch)}
-            sizes |= {tensor.name: batch * tensor.bytes for tensor in self.outputs}
-            sizes |= {name: batch * row.nbytes for name, row in self.constants.items()}
-            for name, size in sizes.items():
-                buffer = undo.enter_context(closing(DeviceBuffer(size)))
-                buffer.clear(stream)
-                context.set_tensor_address(name, buffer.pointer)
-            context.set_input_shape(self.input, (batch, 3, spec.height, spec.width))
-            for name, row in self.constants.items():
-                context.set_input_shape(name, (batch, *row.shape))
-            context.profiler = times
-            for _ in range(runs):
-                context.execute_async_v3(stream.handle)
-                stream.synchronize()
-        return with_times(inspect(self.engine, context), {name: median(rows) for name, rows in times.rows.items()})
 
     def sample(self, width: int, height: int) -> DeviceImage:
         if (width, height) not in self._samples:
@@ -280,10 +252,7 @@ class TrtDetector:
         )
 
     def _deserialize(self, plan: bytes) -> Any:
-        """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good."""
-        if len(plan) > (free := self.device.free_memory()):
-            raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
-        return self._runtime.deserialize_cuda_engine(plan)
+        return deserialize(self._runtime, plan, self.device)
 
     # Only `self.engine` holds the engine: an error's traceback must not keep it alive after its device.
 
@@ -315,6 +284,17 @@ class TrtDetector:
 
     def _release(self) -> None:
         self.engine = self._runtime = None
+
+
+def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:
+    """The engine; None if TensorRT rejects the plan. A lack of memory raises instead: the plan may be good.
+
+    Raises:
+        DetectorError: not enough memory is free.
+    """
+    if len(plan) > (free := device.free_memory()):
+        raise DetectorError(f"the engine takes {len(plan) >> 20} MiB of GPU memory, {free >> 20} MiB are free")
+    return runtime.deserialize_cuda_engine(plan)
 
 
 def available(device: int = 0) -> str:

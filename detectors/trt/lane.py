@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class TrtLane:
 
     def __init__(self, loaded: Loaded, sizes: Sequence[int] | None = None) -> None:
         self._loaded = loaded
+        name = threading.current_thread().name  # the lane's: one thread makes and uses it
+        self._ranges = [loaded.ranges.named(f"{name} {stage}") for stage in ("preprocess", "infer", "postprocess")]
         sizes = sizes or (batch_sizes(loaded.max_batch) if loaded.dynamic else [loaded.max_batch])
         with ExitStack() as undo:
             self._undo = undo
@@ -102,15 +105,19 @@ class TrtLane:
         size = self._next[len(images)]
         graphs, stream = self._graphs[size], self._stream
         begun, placed, inferred, ended = self._events
+        preprocess, infer, postprocess = self._ranges
         begun.record(stream)
-        if pictures:
-            self._batch.fill(pictures, size, stream)
-            graphs.preprocess.launch(stream)
-        self._add(prepared, len(pictures))
+        with preprocess:
+            if pictures:
+                self._batch.fill(pictures, size, stream)
+                graphs.preprocess.launch(stream)
+            self._add(prepared, len(pictures))
         placed.record(stream)
-        graphs.infer.launch(stream)
+        with infer:
+            graphs.infer.launch(stream)
         inferred.record(stream)
-        graphs.postprocess.launch(stream)
+        with postprocess:
+            graphs.postprocess.launch(stream)
         ended.record(stream)
         ended.synchronize()
         times = [

@@ -9,10 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from contextlib import ExitStack, closing
+from math import prod
+from statistics import median
+from typing import Any, Protocol
 
 import msgspec
+import numpy as np
 import tensorrt as trt
+
+from detectors.cuda import DeviceBuffer, Stream
+from detectors.layer_times import Layer
+from detectors.port import DetectorError
 
 _TYPES = (("int8", ("int8",)), ("fp8", ("fp8", "e4m3")), ("bf16", ("bf16", "bfloat16")), ("fp16", ("half", "fp16")),
           ("fp32", ("float", "fp32")), ("int32", ("int32",)))  # fmt: skip
@@ -21,24 +29,6 @@ _READ = {"i8": "int8", "e4m3": "fp8", "bf16": "bf16", "f16": "fp16", "f32": "fp3
 _TACTIC = re.compile(r"_(i8|e4m3|bf16|f16|f32)(i8|e4m3|bf16|f16|f32)_")
 _PAIR = re.compile(r"quantizelinear|quantize_scale|_quantize", re.IGNORECASE)
 _FUSED = re.compile(r"\s\+\s|\|\|")
-
-
-class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes:
-    parts: names of the graph's layers that were fused, as TensorRT writes them.
-    precision: of the inputs; None if the engine was built without details.
-    output: precision of the output.
-    unfused: the layer is a Q/DQ node that was not fused.
-    milliseconds: median of one batch; None if not measured.
-    """
-
-    name: str
-    kind: str
-    parts: list[str]
-    precision: str | None
-    output: str | None
-    unfused: bool
-    milliseconds: float | None = None
 
 
 def inspect(engine: Any, context: Any) -> list[Layer]:
@@ -78,6 +68,71 @@ class Times(trt.IProfiler):  # type: ignore[misc]
     def report_layer_time(self, layer_name: str, ms: float) -> None:
         """Called by TensorRT."""
         self.rows.setdefault(layer_name, []).append(ms)
+
+
+class HasEngine(Protocol):
+    """Owns an engine."""
+
+    @property
+    def engine(self) -> Any: ...
+
+
+class LayerTimer:
+    """Runs an engine layer by layer, on zeros. It owns its context and no engine, as an error's traceback keeps both
+    alive.
+
+    Raises:
+        DetectorError: no memory for another context.
+    """
+
+    def __init__(self, owner: HasEngine) -> None:
+        self._owner = owner
+        self._context: Any = owner.engine.create_execution_context()
+        if self._context is None:
+            raise DetectorError("no memory for another execution context")
+
+    def run(self, batch: int, size: tuple[int, int], runs: int) -> list[Layer]:
+        """The layers, with the median of their times.
+
+        Args:
+            size: width and height of the input, in pixels.
+
+        Raises:
+            DetectorError: the engine refuses the batch, or fails.
+        """
+        times = Times()
+        names = self._set_shapes(batch, size)
+        with ExitStack() as undo:
+            stream = undo.enter_context(closing(Stream()))
+            for name in names:
+                buffer = undo.enter_context(closing(DeviceBuffer(self._bytes(name))))
+                buffer.clear(stream)
+                self._context.set_tensor_address(name, buffer.pointer)
+            self._context.profiler = times
+            for _ in range(runs):
+                if not self._context.execute_async_v3(stream.handle):
+                    raise DetectorError(f"TensorRT failed on a batch of {batch}: see the log above")
+                stream.synchronize()
+        medians = {name: median(rows) for name, rows in times.rows.items()}
+        return with_times(inspect(self._owner.engine, self._context), medians)
+
+    def close(self) -> None:
+        self._context = None
+
+    def _set_shapes(self, batch: int, size: tuple[int, int]) -> list[str]:
+        """Set the shapes of all inputs; returns the names of all tensors."""
+        names = [self._owner.engine.get_tensor_name(number) for number in range(self._owner.engine.num_io_tensors)]
+        for name in names:
+            if self._owner.engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+                rest = tuple(self._owner.engine.get_tensor_shape(name))[1:]
+                rest = (3, size[1], size[0]) if len(rest) == 3 else rest
+                if not self._context.set_input_shape(name, (batch, *rest)):
+                    raise DetectorError(f"TensorRT refuses batches of {batch}: see the log above")
+        return names
+
+    def _bytes(self, name: str) -> int:
+        kind = np.dtype(trt.nptype(self._owner.engine.get_tensor_dtype(name)))
+        return int(prod(self._context.get_tensor_shape(name)) * kind.itemsize)
 
 
 def _layer(row: Mapping[str, Any]) -> Layer:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from detectors.cuda import Device, Module
 from detectors.heads.layout import Head
 from detectors.port import Options
+from detectors.ranges import Ranges
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.memory_plan import Needs
 
@@ -44,6 +45,7 @@ class Loaded(Protocol):
         outputs: of the engine.
         dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
         preprocess, postprocess: kernels.
+        ranges: of a profiler.
     """
 
     device: Device
@@ -59,5 +61,6 @@ class Loaded(Protocol):
     outputs: Sequence[Tensor]
     max_batch: int
     dynamic: bool
+    ranges: Ranges
 
     def make_context(self) -> Any: ...

@@ -16,9 +16,8 @@ import pytest
 from tests.conftest import BINDINGS, ROOT
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-FILES = [
-    ROOT / "detectors" / "trt" / name for name in ("compat.py", "builder.py", "detector.py", "lane.py", "layers.py")
-]
+_NAMES = ("compat.py", "builder.py", "detector.py", "lane.py", "layers.py", "profiling.py")
+FILES = [ROOT / "detectors" / "trt" / name for name in _NAMES]
 
 # Types of names in those files; `x.name` must then exist in TensorRT's class.
 CLASSES = {
@@ -33,6 +32,7 @@ CLASSES = {
     "_runtime": "Runtime",
     "_contexts": "IExecutionContext",
     "context": "IExecutionContext",
+    "_context": "IExecutionContext",
     "inspector": "EngineInspector",
     "timings": "ITimingCache",
     "others": "ITimingCache",

@@ -411,6 +411,19 @@ class ICudaEngine:
             return self.memory_of_a_context
 
 
+def _layer(name: str, kind: str, reads: str, writes: str) -> dict[str, Any]:
+    inputs, outputs = ([{"Name": "x", "Format/Datatype": text}] for text in (reads, writes))
+    return {"Name": name, "LayerType": kind, "Inputs": inputs, "Outputs": outputs}
+
+
+# What the inspector tells of every engine, with the milliseconds that a profiler hears.
+_LAYERS = (
+    (_layer("/model.0/conv/Conv + /model.0/act/Relu", "CaskConvolution", "Int8 format", "FP16 format"), 0.75),
+    (_layer("x_QuantizeLinear", "Scale", "Row major linear FP32", "Int8 format"), 0.2),
+    (_layer("/model.$1/Concat", "Reformat", "FP16 format", "FP16 format"), 0.05),
+)
+
+
 class EngineInspector:
     execution_context: Any = None
 
@@ -418,7 +431,7 @@ class EngineInspector:
         self._engine = engine
 
     def get_engine_information(self, _format: LayerInformationFormat) -> str:
-        return json.dumps({"Layers": [{"Name": "all of it", "LayerType": "fake", "Inputs": [], "Outputs": []}]})
+        return json.dumps({"Layers": [row for row, _ in _LAYERS]})
 
 
 class IExecutionContext:
@@ -458,6 +471,8 @@ class IExecutionContext:
         known = len(self._addresses) == self.engine.num_io_tensors and len(self._shapes) == len(self.engine.inputs)
         if _fails("execute_async_v3") or not known or not self.activations:
             return False
+        for row, took in _LAYERS if self.profiler else ():
+            self.profiler.report_layer_time(row["Name"], took)
         run = _Run(weakref.ref(self), self.generation, dict(self._shapes), dict(self._addresses))
         number = next(_numbers)
         _runs[number] = run

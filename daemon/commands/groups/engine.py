@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from daemon.commands.groups.options import CACHE
 from daemon.errors import LookoutError
 from detectors.port import Precision
+
+_PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
+_MAX_BATCH = click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
+_LEVEL = click.option(
+    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
+)
+_INPUT_SIZE = click.option(
+    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
+)
+_HEAD = click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
 
 
 @click.group()
@@ -22,15 +32,11 @@ def engine() -> None:
 @click.option(
     "-c", "--config", type=click.Path(path_type=Path), help="What this configuration needs, instead of MODEL."
 )
-@click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
-@click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
-@click.option(
-    "--level", default=3, show_default=True, type=click.IntRange(0, 5), help="How long to look for the fastest."
-)
-@click.option(
-    "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
-)
-@click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
+@_PRECISION
+@_MAX_BATCH
+@_LEVEL
+@_INPUT_SIZE
+@_HEAD
 @CACHE
 def build(
     model: Path | None,
@@ -125,6 +131,47 @@ def compare(
     )
     with logging(LogConfig(format="console")):
         return int(not run_compare(options, picture, tolerance, everything=everything))
+
+
+@engine.command()
+@click.argument("target", metavar="MODEL|KEY")
+@click.option("--batch", type=click.IntRange(1), help="Pictures in a run.  [default: the engine's largest batch]")
+@click.option("--runs", default=50, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--top", default=20, show_default=True, type=click.IntRange(1, 200), help="Layers in table and picture.")
+@click.option("--json", "as_json", is_flag=True, help="All layers, instead of the table.")
+@click.option("--svg", type=click.Path(path_type=Path), help="Write the picture: bars of the slowest layers.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with picture and table, and .md beside it.")
+@_PRECISION
+@_MAX_BATCH
+@_LEVEL
+@_INPUT_SIZE
+@_HEAD
+@CACHE
+def profile(
+    target: str,
+    batch: int | None,
+    runs: int,
+    top: int,
+    as_json: bool,
+    svg: Path | None,
+    html: Path | None,
+    cache: Path | None,
+    **recipe: Any,
+) -> int:
+    """Time each layer of an engine, run on zeros: of MODEL, an ONNX file, or the one whose key begins with KEY.
+
+    The engine of MODEL is built if it is missing. The options from --precision on choose it; KEY has its own.
+    """
+    from daemon.commands import engine_profile
+    from daemon.config import LogConfig
+    from daemon.log import logging
+
+    engine_profile.check_libraries(svg, html)
+    with logging(LogConfig(format="console")):
+        times = engine_profile.measure(target, recipe, cache, batch, runs)
+    engine_profile.show(times, top, as_json=as_json)
+    engine_profile.draw(times, top, svg, html)
+    return 0
 
 
 @engine.command()
