@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from daemon.messages import Detections, Dropped, Metrics
+from daemon.messages import Detections, Dropped, ImageSize, Metrics
 
 _HOUR_NS = 3_600_000_000_000
 _MINUTE_NS = 60_000_000_000
@@ -104,51 +104,62 @@ class Figures:
         return {cause: count for cause, count in gone.items() if count > 0}
 
 
+_Place = tuple[float, float, float, float]  # centre x, lower y, upper y, width
+
+
 class Tracks:
     """Where the tracked objects of one source stood in the last minute."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[int, int, float, float]] = deque()  # UTC ns, track, x, y
+        self._points: deque[tuple[int, int, _Place]] = deque()  # UTC ns, track
+        self._image: tuple[int, int] | None = None  # size of the latest picture
         self._labels: dict[int, str] = {}
         self._last: dict[int, int] = {}  # UTC ns of each track's latest point
         self._instance = ""
 
     def add(self, message: Detections) -> None:
-        """Take the lower middle of each tracked box, in shares of the picture."""
+        """Take the place of each tracked box, in shares of the picture."""
         if message.instance != self._instance:
             self._points.clear()  # ids begin again
             self._labels.clear()
             self._last.clear()
             self._instance = message.instance
-        at, width, height = message.captured_at, message.image.width, message.image.height
+        at, image = message.captured_at, message.image
+        self._image = image.width, image.height
         for row in message.detections:
             if row.track_id is None or at - self._last.get(row.track_id, 0) < _POINT_NS:
                 continue
             self._last[row.track_id] = at
             self._labels[row.track_id] = row.track_label if isinstance(row.track_label, str) else row.label
-            x1, _, x2, y2 = row.box
-            self._points.append((at, row.track_id, round((x1 + x2) / 2 / width, 5), round(y2 / height, 5)))
+            self._points.append((at, row.track_id, _place(row.box, image)))
         self._forget(at)
 
     def document(self, seconds: float) -> dict[str, Any]:
-        rows: dict[int, list[tuple[float, float, float]]] = {}
+        """As `GET .../recent` shows it: a point is UTC seconds, centre x, lower y, upper y and width of a box."""
+        rows: dict[int, list[tuple[float, ...]]] = {}
         newest = self._points[-1][0] if self._points else 0
-        for at, track, x, y in self._points:
+        for at, track, place in self._points:
             if newest - at <= seconds * 1e9:
-                rows.setdefault(track, []).append((at / 1e9, x, y))
+                rows.setdefault(track, []).append((at / 1e9, *place))
         tracks = [
             {"track": track, "label": self._labels.get(track), "points": points} for track, points in rows.items()
         ]
         covered = (newest - self._points[0][0]) / 1e9 if self._points else 0.0
-        return {"tracks": tracks, "covered_s": round(covered, 1)}
+        return {"tracks": tracks, "covered_s": round(covered, 1), "image": self._image}
 
     def _forget(self, now: int) -> None:
         points = self._points
         while points and (len(points) > _MAX_POINTS or now - points[0][0] > _MINUTE_NS):
-            at, track, _, _ = points.popleft()
+            at, track, _ = points.popleft()
             if self._last.get(track) == at:  # its last one
                 del self._last[track]
                 self._labels.pop(track, None)
+
+
+def _place(box: tuple[float, float, float, float], image: ImageSize) -> _Place:
+    x1, y1, x2, y2 = box
+    across, down = image.width, image.height
+    return round((x1 + x2) / 2 / across, 5), round(y2 / down, 5), round(y1 / down, 5), round((x2 - x1) / across, 5)
 
 
 _GPU = {

@@ -118,7 +118,8 @@ def test_tracks_are_those_of_the_last_minute() -> None:
     found = tracks.document(60)
     assert [row["track"] for row in found["tracks"]] == [1, 2]
     points = found["tracks"][0]["points"]
-    assert points[0][1:] == (0.25, 0.5)
+    assert points[0][1:] == (0.25, 0.5, 0.0, 0.5)
+    assert tracks.document(60)["image"] == (200, 100)
     assert 59 <= points[-1][0] - points[0][0] <= 60
     assert len(tracks.document(10)["tracks"][0]["points"]) < len(points) / 5
     for number in range(100):

@@ -107,7 +107,7 @@ def test_the_feed_has_what_was_asked_for(page: Page) -> None:
         with pytest.raises(ClosedError, match="1008"):
             feed.until("none of these")
     points = page.get("/api/sources/here/street-0/recent")["tracks"][0]["points"]
-    assert all(0 <= x <= 1 and 0 <= y <= 1.5 for _, x, y in points)
+    assert all(0 <= x <= 1 and top < bottom <= 1.5 and width > 0 for _, x, bottom, top, width in points)
 
 
 def test_events_are_listed_with_a_link_to_each(page: Page) -> None:

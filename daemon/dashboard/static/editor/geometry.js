@@ -51,13 +51,30 @@ export function isInside([x, y], points) {
   return inside;
 }
 
+/** The side on which a point of the edge's line counts. */
+const sideOnEdge = ([[ax, ay], [bx, by]]) => (ay !== by ? (by < ay ? 1 : -1) : bx > ax ? 1 : -1);
+
 /** 1 if the path from p to q crosses the edge from its left to its right, -1 from right to left, otherwise 0. */
-export function crossing(p, q, [a, b]) {
-  const from = orientation(a, b, p) > 0;
-  const to = orientation(a, b, q) > 0;
+export function crossing(p, q, edge) {
+  const [a, b] = edge;
+  const from = (orientation(a, b, p) || sideOnEdge(edge)) > 0;
+  const to = (orientation(a, b, q) || sideOnEdge(edge)) > 0;
   if (from === to) return 0;
-  if (orientation(p, q, a) > 0 === orientation(p, q, b) > 0) return 0;
+  const onPath = -sideOnEdge([p, q]);
+  if ((orientation(p, q, a) || onPath) > 0 === (orientation(p, q, b) || onPath) > 0) return 0;
   return to ? 1 : -1;
+}
+
+/** The share of the path from p to q after which it meets the line of the edge. */
+export function crossingShare([px, py], [qx, qy], [[ax, ay], [bx, by]]) {
+  const before = (bx - ax) * (py - ay) - (by - ay) * (px - ax);
+  const after = (bx - ax) * (qy - ay) - (by - ay) * (qx - ax);
+  return before === after ? 1 : Math.min(1, Math.max(0, before / (before - after)));
+}
+
+export function squareDistance(point, edge) {
+  const [x, y] = nearestOn(edge, point);
+  return (x - point[0]) ** 2 + (y - point[1]) ** 2;
 }
 
 export function area(points) {

@@ -1,7 +1,7 @@
 // The rules of one source: drawn on its picture, tried on the last minute, saved without a restart.
 import { at, get, send } from "../api.js";
 import { Canvas } from "../editor/canvas.js";
-import { wouldCount } from "../editor/counting.js";
+import { anchored, wouldCount } from "../editor/counting.js";
 import { RulePanel } from "../editor/panel.js";
 import * as shapes from "../editor/shapes.js";
 import * as format from "../format.js";
@@ -107,7 +107,10 @@ function Editor({ row, initial }) {
   const [snap, setSnap] = useRemembered("rules.snap", true);
   const [saving, setSaving] = useState(false);
   const [told, setTold] = useState(null); // {kind, words} of the last save
-  const { tracks, covered_s: covered } = useRecent(row);
+  const { tracks, covered_s: covered, image } = useRecent(row);
+  const aspect = image ? image[0] / image[1] : 1;
+  const anchor = rules[selected?.rule]?.rest.anchor ?? "bottom"; // the dots are those that count for the chosen rule
+  const dots = useMemo(() => tracks.map(({ track, points }) => ({ track, points: anchored(points, anchor, 1).map(({ at, place }) => [at, ...place]) })), [tracks, anchor]);
   const may = mayChange();
   const others = useMemo(() => initial.filter((rule) => rule.type === "object"), []);
   useEffect(() => (edits.isChanged ? guard(() => confirm(t.rules.leave)) : undefined), [edits.isChanged]);
@@ -183,14 +186,14 @@ function Editor({ row, initial }) {
     <div class="editor">
       <div class="editor-stage">
         ${may && html`<${Tools} ...${{ drawing, start, edits, snap, setSnap, save, saving }} />`}
-        <${Canvas} ...${{ rules, drawing, selected, tracks, ratio, snap, on }} locked=${!may}>
+        <${Canvas} ...${{ rules, drawing, selected, tracks: dots, ratio, snap, on }} locked=${!may}>
           <${Picture} row=${row} live=${false} options=${NO_OVERLAY} /><//>
         <p class="hint" role="status">${drawing ? `${t.rules.hint[drawing.type]} ${t.rules.hint.keyboard}` : selected ? t.rules.hint.select : t.rules.hint.idle}</p>
         ${edits.problem && html`<${Notice} kind="error">${edits.problem}<//>`}
         ${told && html`<${Notice} kind=${told.kind}>${told.words}<//>`}
-        <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
+        <p class="quiet">${tracks.length ? `${t.rules.points60(tracks.length, anchor)} ${t.rules.anchorSays}` : t.rules.previewNone}</p>
       </div>
-      <${Side} ...${{ rules, tracks, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
+      <${Side} ...${{ rules, tracks, aspect, covered, selected, setSelected, edits, may, remove }} onAddPart=${(into) => setDrawing({ type: "zone", parts: [], current: [], into })} />
     </div></div>`;
 }
 
@@ -206,14 +209,13 @@ function Tools({ drawing, start, edits, snap, setSnap, save, saving }) {
   </div>`;
 }
 
-const saysOf = (rule, tracks) => {
-  const found = wouldCount(rule, tracks);
-  if ((rule.rest.anchor ?? "bottom") !== "bottom") return t.rules.notFoot;
+const saysOf = (rule, tracks, aspect) => {
+  const found = wouldCount(rule, tracks, aspect);
   return "entered" in found ? t.rules.wouldZone(found.entered) : t.rules.wouldLine(found.forward, found.backward);
 };
 
-function Side({ rules, tracks, covered, selected, setSelected, edits, may, remove, onAddPart }) {
-  const says = useMemo(() => rules.map((rule) => saysOf(rule, tracks)), [rules, tracks]);
+function Side({ rules, tracks, aspect, covered, selected, setSelected, edits, may, remove, onAddPart }) {
+  const says = useMemo(() => rules.map((rule) => saysOf(rule, tracks, aspect)), [rules, tracks]);
   const chosen = selected && rules[selected.rule];
   return html`<aside class="editor-side">
     <section><h2>${t.rules.list} <small>${t.rules.preview(format.seconds(covered))}</small></h2>
