@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.s
 
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
 FRAMES = 200
+LIVE = ".tile .picture:not([data-phase=off])"
 COUNTED = {"zone": ["entered"], "line": ["forward", "backward"], "gate": ["forward", "backward"]}
 
 
@@ -54,6 +55,7 @@ def test_wall_of_three_daemons(world: World) -> None:
         expect(tile.locator(".state")).to_have_text("Up")
         expect(tile.locator("img")).not_to_have_js_property("naturalWidth", 0)
     page.locator(".picture[data-phase=playing]").first.wait_for()
+    expect(page.locator(LIVE)).to_have_count(5)
     page.get_by_label("Group").select_option(label="By daemon")
     expect(page.locator("section.group h2")).to_have_text(["barn 1", "shed 1", "yard 3"])
     page.get_by_label("Group").select_option(label="No groups")
@@ -61,6 +63,25 @@ def test_wall_of_three_daemons(world: World) -> None:
     expect(page.locator(".tile")).to_have_count(2)
     page.get_by_label("Find a camera").fill("nothing")
     expect(page.get_by_text("No camera's name has")).to_be_visible()
+
+
+def test_most_active_cameras_are_live(world: World) -> None:
+    """At most 16 of 40: those in which something was seen lately, and for as long as that is so."""
+    rows = [{"daemon": "d", "id": f"cam-{n}", "state": "up", "activeAt": 1000 if n % 2 else 0} for n in range(40)]
+    rows[1]["state"] = "down"
+    first, later, quiet = world.open("/sources").evaluate(
+        """async (rows) => {
+          const { mostActive } = await import("/static/pages/wall.js");
+          const first = mostActive(rows, new Set(), 1010);
+          for (const row of rows) row.activeAt = row.id === "cam-0" ? 1020 : row.id === "cam-3" ? 0 : 1018;
+          const later = mostActive(rows, first, 1020);
+          return [first, later, mostActive(rows.slice(0, 10), later, 9999)].map((keys) => [...keys]);
+        }""",
+        rows,
+    )
+    assert first == [f"d/cam-{n}" for n in range(3, 34, 2)]
+    assert set(later) == {*first} - {"d/cam-3"} | {"d/cam-0"}
+    assert len(quiet) == 9
 
 
 def test_first_page_is_small(world: World) -> None:

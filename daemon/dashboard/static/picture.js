@@ -23,14 +23,22 @@ export function useOnScreen(ref) {
   return visible;
 }
 
-/** Load stills for as long as they are wanted; a new one each `every` ms, or one alone if that is 0. */
+/** Load stills for as long as they are wanted: a new one each `every` ms. */
 function useStill(row, image, every, wanted, onStill) {
   const [failure, setFailure] = useState(null);
+  const pace = useRef(every);
+  const hurry = useRef(null);
+  useEffect(() => {
+    // A still that is under way is waited for: a request again would be the last of all that the browser has waiting.
+    pace.current = every;
+    hurry.current?.();
+  }, [every]);
   useEffect(() => {
     if (!wanted) return undefined;
-    let [timer, stopped, url] = [0, false, null];
+    let [timer, stopped, url, loading] = [0, false, null, false];
     const load = async () => {
-      let wait = every;
+      let wait = 0;
+      loading = true;
       try {
         const found = await still(row.daemon, row.id);
         if (stopped) return;
@@ -45,15 +53,23 @@ function useStill(row, image, every, wanted, onStill) {
         if (!stopped) setFailure(error.message);
         wait = FAILED_MS;
       }
-      if (!stopped && wait) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(load, 1000)) : load()), wait);
+      loading = false;
+      if (!stopped) timer = setTimeout(next, wait || pace.current);
     };
+    const next = () => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(next, 1000);
+      else load();
+    };
+    hurry.current = () => loading || next();
     load();
     return () => {
       stopped = true;
+      hurry.current = null;
       clearTimeout(timer);
       if (url) URL.revokeObjectURL(url);
     };
-  }, [row.daemon, row.id, every, wanted, row.state === "up"]);
+  }, [row.daemon, row.id, wanted, row.state === "up"]);
   return failure;
 }
 

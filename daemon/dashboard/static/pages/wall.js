@@ -101,14 +101,19 @@ function useVisible() {
   return { keys, tell };
 }
 
-/** The keys of tiles that show live video: the most active on the screen. Tiles that are live now stay so if they can. */
+/** The keys of the most active of these rows, MAX_LIVE at most. Those of `before` stay if they can. */
+export function mostActive(rows, before, now) {
+  const score = (row) => levelOf(row, now) + (before.has(`${row.daemon}/${row.id}`) ? 0.5 : 0);
+  const sorted = rows.filter((row) => row.state === "up").sort((a, b) => score(b) - score(a) || byName(a, b));
+  return new Set(sorted.slice(0, MAX_LIVE).map((row) => `${row.daemon}/${row.id}`));
+}
+
+/** The keys of tiles that show live video: the most active on the screen. */
 function useChosen(rows, visible, live, now) {
   const before = useRef(new Set());
   return useMemo(() => {
-    const able = live ? rows.filter((row) => row.state === "up" && visible.has(`${row.daemon}/${row.id}`)) : [];
-    const score = (row) => levelOf(row, now) + (before.current.has(`${row.daemon}/${row.id}`) ? 0.5 : 0);
-    able.sort((a, b) => score(b) - score(a) || byName(a, b));
-    before.current = new Set(able.slice(0, MAX_LIVE).map((row) => `${row.daemon}/${row.id}`));
+    const able = live ? rows.filter((row) => visible.has(`${row.daemon}/${row.id}`)) : [];
+    before.current = mostActive(able, before.current, now);
     return before.current;
   }, [live, now, visible, rows.map((row) => row.state + row.daemon + row.id).join()]);
 }
