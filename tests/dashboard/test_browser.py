@@ -376,7 +376,7 @@ def test_editor_counts_as_the_daemon(world: World) -> None:
     feed = Feed(rules_of(*rules), size)
     for frame in range(frames):
         feed.show(frame * step_s, {id: walks[id - 1][frame] for id in labels}, labels)
-    told = Counter((event.rule, event.direction or event.phase) for event in feed.events)
+    told: Counter[Any] = Counter((event.rule, event.direction or event.phase) for event in feed.events)
     expected = [{key: told[rule["name"], key] for key in COUNTED[rule["type"]]} for rule in rules]
     tracks = [
         {
