@@ -104,14 +104,14 @@ class Figures:
         return {cause: count for cause, count in gone.items() if count > 0}
 
 
-_Place = tuple[float, float, float, float]  # centre x, lower y, upper y, width
+_Span = tuple[float, float, float, float]  # centre x, lower y, upper y, width
 
 
 class Tracks:
     """Where the tracked objects of one source stood in the last minute."""
 
     def __init__(self) -> None:
-        self._points: deque[tuple[int, int, _Place]] = deque()  # UTC ns, track
+        self._points: deque[tuple[int, int, _Span]] = deque()  # UTC ns, track
         self._image: tuple[int, int] | None = None  # size of the latest picture
         self._labels: dict[int, str] = {}
         self._last: dict[int, int] = {}  # UTC ns of each track's latest point
@@ -131,7 +131,7 @@ class Tracks:
                 continue
             self._last[row.track_id] = at
             self._labels[row.track_id] = row.track_label if isinstance(row.track_label, str) else row.label
-            self._points.append((at, row.track_id, _place(row.box, image)))
+            self._points.append((at, row.track_id, _span_of(row.box, image)))
         self._forget(at)
 
     def document(self, seconds: float) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Tracks:
                 self._labels.pop(track, None)
 
 
-def _place(box: tuple[float, float, float, float], image: ImageSize) -> _Place:
+def _span_of(box: tuple[float, float, float, float], image: ImageSize) -> _Span:
     x1, y1, x2, y2 = box
     across, down = image.width, image.height
     return round((x1 + x2) / 2 / across, 5), round(y2 / down, 5), round(y1 / down, 5), round((x2 - x1) / across, 5)

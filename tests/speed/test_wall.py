@@ -9,6 +9,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -54,9 +55,9 @@ ANSWERS = """async ({ cameras, rounds }) => {
 
 
 def test_wall_of_150_cameras(tmp_path: Path) -> None:
-    drawn = {"type": "synthetic", "width": 160, "height": 90, "fps": 2}
+    drawn: dict[str, Any] = {"type": "synthetic", "width": 160, "height": 90, "fps": 2}
     token, port = "the-daemons-own-token-0123456789", free_port()
-    config = {
+    config: dict[str, Any] = {
         "sources": [{"id": f"street-{number}", **drawn} for number in range(CAMERAS)],
         "model": {"path": "none.onnx", "backend": "fake"},
         "http": {"enabled": True, "port": port, "token": token},
