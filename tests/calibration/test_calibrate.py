@@ -286,7 +286,7 @@ def test_a_large_loss_is_refused_and_leaves_no_file(
     assert len(trial["float_layers"]) <= 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "words"), [(_cancelling, ""), (lambda model: _scaled(model, 1e6), "scaling")], ids=["precision", "range"]
 )
@@ -397,7 +397,7 @@ def _unscaled(photos: list[Path], size: int) -> list[np.ndarray]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_wrong_preprocessing_is_caught(streets: tuple[Path, Path], tmp_path: Path) -> None:
     pixels = _unscaled(sorted(streets[0].glob("*.png")), 320)
     assert _ruling_on_wrong(DEMO_MODEL, pixels, streets, tmp_path)[0] == "refused"
@@ -533,7 +533,7 @@ def test_layers_are_restored_on_the_final_backend(few_streets: tuple[Path, Path]
     assert faulty.opened.count(tmp_path / "out" / "demo.int8.onnx") > len(trial.steps)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_converting_backend_reads_fp32_nodes_from_the_file(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
     model = _planted(tmp_path, lambda model: _scaled(model, 1e6))
     faulty = _FaultyBackend(tmp_path / "elsewhere", "")

@@ -141,8 +141,8 @@ def test_sources_are_tried_added_changed_and_removed(page: Page, served: Served)
     assert "new" not in {row["config"]["id"] for row in served.client.get("/api/v1/sources").json()}
 
 
-def test_each_shown_picture_has_its_detections(page: Page) -> None:
-    """The pts of a picture, as the browser calculates it, is the pts of a detections message."""
+def test_each_detections_message_has_its_shown_picture(page: Page) -> None:
+    """The pts of a message is the pts of a picture, as the browser calculates it. A busy machine drops frames."""
     with page.socket("/api/feed") as feed, page.socket("/api/live/here/cam") as live:
         feed.send({"sources": [["here", "cam"]]})
         init, blob = _media(live, 40)
@@ -152,10 +152,11 @@ def test_each_shown_picture_has_its_detections(page: Page) -> None:
         detected: set[int] = set()
         while max(detected, default=0) < max(shown):
             detected.add(feed.until("detections")["message"]["pts"])
-        first = min(detected)
-        misses = [pts for pts in shown if pts >= first and min(abs(pts - other) for other in detected) > 1000]
+        within = [pts for pts in detected if min(shown) <= pts <= max(shown)]
+        misses = [pts for pts in within if min(abs(pts - other) for other in shown) > 1000]
     assert init["mime"].startswith('video/mp4; codecs="avc1.')  # type: ignore[attr-defined]
     assert len(shown) >= 39
+    assert within
     assert misses == []
 
 

@@ -1,4 +1,4 @@
-"""A hundred random histories; `python -m tests.lifetimes --count 2000` tries as many."""
+"""Fifty random histories; `python -m tests.lifetimes --count 2000` tries as many."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.lifetimes.histories import History, profile
 
-_COUNT = int(os.environ.get("LOOKOUT_HISTORIES", "100"))
+_COUNT = int(os.environ.get("LOOKOUT_HISTORIES", "50"))
 
 
 @pytest.mark.slow(20)
