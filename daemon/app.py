@@ -166,13 +166,7 @@ class App:
         if config.http.enabled:
             self._http, access = open_http(config.http, self._clock)
             undo.callback(self._http.stop, 0.0)
-        self._zeromq = ZeroMqSink(config.publisher, self._clock)
-        masks = MaskEncoder(config.publisher.masks, config.publisher.max_masks, self.ledger)
-        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, masks, instance, self._runtime)
-        undo.callback(self.publisher.stop, 0.0)
-        self._packets = PacketPublisher(self._zeromq, config.publisher, instance, self._clock)
-        undo.callback(self._packets.stop, 0.5)
-        self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
+        self._open_publishers(undo, instance)
         self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
@@ -213,6 +207,17 @@ class App:
         if self._http and access:
             self._serve_http(self._http, access)
         self.changes.start()
+
+    def _open_publishers(self, undo: ExitStack, instance: str) -> None:
+        """The threads and sockets of messages, and of packets of video."""
+        config = self._config.publisher
+        self._zeromq = ZeroMqSink(config, self._clock)
+        masks = MaskEncoder(config.masks, config.max_masks, self.ledger)
+        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, masks, instance, self._runtime)
+        undo.callback(self.publisher.stop, 0.0)
+        self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
+        undo.callback(self._packets.stop, 0.5)
+        self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
 
     @property
     def endpoint(self) -> str:

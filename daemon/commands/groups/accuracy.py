@@ -14,11 +14,12 @@ from detectors.port import Precision
 from detectors.views import MIN_OVERLAP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from calibration.calibrate import CalibrationConfig
     from calibration.views import ViewOptions
     from daemon.commands.mot import MotOptions
-    from detectors.port import Detector
+    from detectors.port import Detector, PostprocessParams
     from detectors.views import Tiling
 
 
@@ -62,45 +63,26 @@ def evaluate(
     whole: bool,
     roi: tuple[float, float, float, float] | None,
     drop: str,
-    labels: str | None,
-    backend: str,
     confidence: float | None,
     iou: float,
     max_detections: int,
-    precision: str,
-    max_batch: int,
-    level: int,
-    cache: Path | None,
-    device: int,
     json_file: Path | None,
+    **chosen: Any,
 ) -> int:
     """COCO AP of a model over labelled photos, by the detector that `run` uses. With --tiles or --roi: also with them,
-    beside whole pictures. With --mot: how well the tracker
-    follows pedestrians, in boxes of det.txt, or of the model over img1. With --classify: top-1 and top-5 accuracy."""
+    beside whole pictures. With --mot: how well the tracker follows pedestrians, in boxes of det.txt, or of the model
+    over img1. With --classify: top-1 and top-5 accuracy."""
     from daemon.config import LogConfig
     from daemon.log import logging
-    from detectors.factory import Backend, open_detector
-    from detectors.port import Options, PostprocessParams
+    from detectors.port import PostprocessParams
     from detectors.views import Limits
 
     if roi and not (roi[0] < roi[2] and roi[1] < roi[3]):
         raise click.UsageError("--roi: right must be above left, and bottom above top")
 
     def open_model(threshold: float, *, multi_label: bool) -> Detector:
-        if model is None:
-            raise click.UsageError("Missing option '--model'.")
-        options = Options(
-            model,
-            head="classify" if classify else "auto",
-            labels=labels,
-            wanted=PostprocessParams(threshold, iou, max_detections, multi_label=multi_label),
-            precision=cast("Precision", precision),
-            max_batch=max_batch,
-            builder_level=level,
-            cache=cache,
-            device=device,
-        )
-        return open_detector(cast("Backend", backend), options)
+        wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
+        return _open_model(model, "classify" if classify else "auto", wanted, chosen)
 
     with logging(LogConfig(format="console")), ExitStack() as opened:
         if mot is not None:
@@ -125,6 +107,26 @@ def evaluate(
             else:
                 _evaluate_boxes(detector, images, annotations, json_file)
     return 0
+
+
+def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen: Mapping[str, Any]) -> Detector:
+    from detectors.factory import open_detector
+    from detectors.port import Options
+
+    if model is None:
+        raise click.UsageError("Missing option '--model'.")
+    options = Options(
+        model,
+        head=head,
+        labels=chosen["labels"],
+        wanted=wanted,
+        precision=chosen["precision"],
+        max_batch=chosen["max_batch"],
+        builder_level=chosen["level"],
+        cache=chosen["cache"],
+        device=chosen["device"],
+    )
+    return open_detector(chosen["backend"], options)
 
 
 def _evaluate_tracks(options: MotOptions, finder: Detector | None, json_file: Path | None) -> None:
@@ -285,7 +287,6 @@ def calibrate(
     auto ends with 0 unless no lower precision passes and one of them is undecided, which is 3.
     """
     try:
-        from calibration.calibrate import CalibrationConfig
         from daemon.commands.calibrate import FrameSelection
         from daemon.commands.calibrate import calibrate as run_calibrate
     except ImportError as error:
@@ -293,13 +294,24 @@ def calibrate(
     from daemon.config import LogConfig
     from daemon.log import logging
     from detectors.factory import Backend
-    from detectors.port import Options, PostprocessParams
 
     if (images is None) != (annotations is None):
         raise click.UsageError("--images and --annotations go together")
-    classes, classifies = chosen["classes"], bool(chosen["classes"]) or chosen["classifier"]
-    if classifies and images:
+    if images and (chosen["classes"] or chosen["classifier"]):
         raise click.UsageError("--images and --annotations are for detectors; --classify is for classifiers")
+    wanted = _calibration_of(model, (images, annotations) if images and annotations else None, seed, chosen)
+    selection = FrameSelection(origins, count, held_out, min_frames, seconds, seed)
+    with logging(LogConfig(level="warning", format="console")):
+        return run_calibrate(wanted, selection, cast("Backend", backend))
+
+
+def _calibration_of(
+    model: Path, labelled: tuple[Path, Path] | None, seed: int, chosen: Mapping[str, Any]
+) -> CalibrationConfig:
+    from calibration.calibrate import CalibrationConfig
+    from detectors.port import Options, PostprocessParams
+
+    classifies = bool(chosen["classes"]) or chosen["classifier"]
     options = Options(
         model,
         head="classify" if classifies else "auto",
@@ -311,12 +323,12 @@ def calibrate(
         builder_level=chosen["level"],
         cache=chosen["cache"],
     )
-    wanted = CalibrationConfig(
+    return CalibrationConfig(
         options,
         chosen["precision"],
         chosen["out"],
-        labelled=(images, annotations) if images and annotations else None,
-        classes=classes,
+        labelled=labelled,
+        classes=chosen["classes"],
         method=chosen["method"],
         max_ap_drop=chosen["max_ap_drop"],
         max_top1_drop=chosen["max_top1_drop"],
@@ -326,6 +338,3 @@ def calibrate(
         test_share=chosen["judge_share"],
         seed=seed,
     )
-    selection = FrameSelection(origins, count, held_out, min_frames, seconds, seed)
-    with logging(LogConfig(level="warning", format="console")):
-        return run_calibrate(wanted, selection, cast("Backend", backend))
