@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from daemon.errors import ConfigError
+from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.messages import Encoding, is_port
 from daemon.redact import Secret, Url, percent_encoded
 from daemon.rule_config import RuleConfig, check_rules
@@ -358,6 +359,7 @@ class Config(Section, frozen=True):
     events: EventsConfig = EventsConfig()
     http: HttpConfig = HttpConfig()
     dashboard: DashboardConfig = DashboardConfig()
+    fleet: FleetConfig = FleetConfig()
     log: LogConfig = LogConfig()
 
     @property
@@ -459,7 +461,8 @@ def source_of(raw: object) -> SourceConfig:
 
 def check(config: Config, *, may_be_empty: bool = False) -> Config:
     """Check the rules that types cannot express: ids, references between keys, unsafe combinations."""
-    if not config.active and not may_be_empty:
+    check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty)
+    if not config.active and not may_be_empty and config.fleet.coordinator is None:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: dict[str, str] = {}
     for index, source in enumerate(config.sources):
@@ -657,6 +660,13 @@ def _anchor(config: Config, folder: Path) -> Config:
             sources_file=at(config.http.sources_file),
         ),
         dashboard=_anchored_page(config.dashboard, folder),
+        fleet=msgspec.structs.replace(
+            config.fleet,
+            password_file=at(config.fleet.password_file),
+            tls_ca=at(config.fleet.tls_ca),
+            tls_certificate=at(config.fleet.tls_certificate),
+            tls_key=at(config.fleet.tls_key),
+        ),
         log=msgspec.structs.replace(config.log, file=at(config.log.file)),
     )
 

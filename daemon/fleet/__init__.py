@@ -1,0 +1,1 @@
+"""Several daemons share sources: each source has exactly one owner. docs/fleet.md explains it."""

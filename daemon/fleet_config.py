@@ -1,0 +1,95 @@
+"""The configuration of a fleet: daemons that share their sources. docs/fleet.md explains it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from daemon.errors import ConfigError
+from daemon.redact import Secret
+
+FleetName = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+OnCoordinatorLoss = Literal["keep", "stop"]
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_ETCD, _KUBERNETES = ("etcd", "etcds"), "kubernetes"
+
+
+class FleetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """See config.yaml.
+
+    Attributes:
+        coordinator: etcd://HOST:PORT[,HOST:PORT], etcds:// with TLS, or kubernetes://[NAMESPACE]; None for no fleet.
+    """
+
+    coordinator: str | None = None
+    name: FleetName = "lookout"
+    member: FleetName | None = None
+    address: str | None = None
+    labels: dict[str, str] = {}
+    ttl_s: Annotated[float, msgspec.Meta(ge=2, le=300)] = 5.0
+    on_coordinator_loss: OnCoordinatorLoss = "keep"
+    connects_per_s: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 50.0
+    user: str | None = None
+    password: Secret | None = None
+    password_file: Path | None = None
+    tls_ca: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    def member_name(self, gpu: int) -> str:
+        """The name of this process: as written, or from the host's name and the GPU."""
+        return self.member or f"{_host_name()}/gpu{gpu}"
+
+
+def check_fleet(fleet: FleetConfig, *, has_sources: bool) -> None:
+    """Check what types cannot express.
+
+    Args:
+        has_sources: whether the configuration has sources of its own.
+
+    Raises:
+        ConfigError: names the key.
+    """
+    if fleet.coordinator is None:
+        return
+    _check_coordinator(fleet.coordinator)
+    for key, value in (("name", fleet.name), ("member", fleet.member)):
+        if value is not None and not _SAFE.fullmatch(value):
+            raise ConfigError(f"fleet.{key}: {value!r} may have letters, digits, dots, dashes and one slash")
+    if (fleet.tls_certificate is None) != (fleet.tls_key is None):
+        raise ConfigError("fleet: tls_certificate and tls_key go together")
+    if fleet.password is not None and fleet.password_file is not None:
+        raise ConfigError("fleet: set one of password and password_file")
+    if (fleet.user is None) != (fleet.password is None and fleet.password_file is None):
+        raise ConfigError("fleet: user and password go together")
+    if has_sources:
+        raise ConfigError(
+            "sources: those of a fleet are kept by its coordinator: write `sources: []` here, and add them "
+            "with `lookout fleet add --from FILE`"
+        )
+
+
+def _check_coordinator(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.username is not None:
+        raise ConfigError("fleet.coordinator: has a user name: write it in fleet.user and fleet.password")
+    if parts.scheme == _KUBERNETES:
+        return
+    if parts.scheme not in _ETCD or not parts.netloc or parts.path.strip("/"):
+        raise ConfigError(
+            f"fleet.coordinator: {url!r} is none of etcd://HOST:PORT, etcds://HOST:PORT,HOST:PORT "
+            "and kubernetes://NAMESPACE"
+        )
+    for address in parts.netloc.split(","):
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isdecimal() and 0 < int(port) < 65536):
+            raise ConfigError(f"fleet.coordinator: {address!r} is not HOST:PORT; etcd's port is 2379")
+
+
+def _host_name() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._") or "host"
