@@ -517,7 +517,7 @@ def _calibration(
     return Calibration(config, backend, cpu, frames, lambda: None, stage, "now").run()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_layers_are_restored_on_the_final_backend(few_streets: tuple[Path, Path], tmp_path: Path) -> None:
     """The layer is right on the CPU but wrong on the backend: it is restored to float."""
     layer = Graph(load(DEMO_MODEL)).weighted[1].name

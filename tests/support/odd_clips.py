@@ -12,7 +12,7 @@ import av
 from daemon.sources.scene import Scene
 from tests.support.clips import ffmpeg
 
-FRAMES, RATE, WIDTH, HEIGHT = 30, 15, 640, 360
+FRAMES, RATE, WIDTH, HEIGHT = 20, 15, 640, 360
 SECONDS = FRAMES / RATE
 _H264 = ("-c:v", "libx264", "-preset", "ultrafast", "-crf", "15", "-g", str(RATE))
 _TONE = ("-f", "lavfi", "-i", f"sine=duration={SECONDS + 2}")
