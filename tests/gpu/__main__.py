@@ -68,6 +68,8 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "decoder": module("decoder", *map(str, clips)),
         "startup": module("startup", *built, "--max-batch", "16", yolov8n),
         "heads": module("heads", *built, "--precision", "fp32", "fp16"),
+        "views": module("views", yolov8n, str(calibration), *labels, *built),
+        "memory": module("memory", *built),
         "replay": module("replay", *built, yolov8n, *map(str, clips)),
         "corrupt": module("corrupt", *built, yolov8n),
         "speed": module("speed", *built, "--max-batch", "16", "--seconds", "0.7", "--growth", "20000", yolov8n),

@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import cv2
 import numpy as np
@@ -116,18 +117,33 @@ def main() -> int:
     return int(not met)
 
 
-def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agreement:
+def folder_of_heads() -> Path:
+    """Of the tiny models."""
+    return _FOLDER
+
+
+def options_of(name: str, folder: Path, **more: Any) -> Options:
+    """Options for a tiny model.
+
+    Args:
+        folder: for a file of labels, where the model has none.
+        more: further options.
+    """
     path, expected = _FOLDER / f"{name}.onnx", load(_FOLDER / f"{name}.npz")
     session = Session(path)
     head = head_of(session, expected)
-    here = Options(
+    options = Options(
         path,
         head="classify" if head.task == "classify" else "auto",
-        labels=None if session.metadata else str(_labels(args.cache, head.classes or 5)),
+        labels=None if session.metadata else str(_labels(folder, head.classes or 5)),
         wanted=PostprocessParams(_THRESHOLD),
-        max_batch=1,
         input_size=(expected.placing.width, expected.placing.height),
     )
+    return replace(options, **more)
+
+
+def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agreement:
+    here = options_of(name, args.cache, max_batch=1)
     there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.level, cache=args.cache)
     agreement = Agreement()
     with (
