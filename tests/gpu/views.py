@@ -2,8 +2,8 @@
 
     python -m tests.gpu.views MODEL.onnx PHOTOS --labels coco --cache DIR [--level 1]
 
-Photos are turned by each quarter, as cameras turn them. Subsampled chroma changes some boxes; so the share of strong boxes
-that both find (IoU >= 0.75) is compared with the share in whole pictures, and may be 3 % lower.
+Photos are turned by each quarter, as cameras turn them. Subsampled chroma changes some boxes; so the share of
+strong boxes that both find (IoU >= 0.75) is compared with the share in whole pictures, and may be 3 % lower.
 """
 
 from __future__ import annotations
