@@ -107,6 +107,7 @@ class EtcdMembership:
             with suppress(LeaseLostError):
                 self._write([requests.put(self._keys.of("left", self._member), left, hour)])
             self._client.revoke(self._lease.id)
+        self._renewal.close()
 
     def _write(self, operations: Sequence[Body], compare: Sequence[Body] = ()) -> TxnAnswer:
         """Write as a member that is alive.
