@@ -84,7 +84,11 @@ class Connection:
     def _request(self, path: str, body: bytes, headers: dict[str, str], until: float) -> HTTPResponse:
         http = self._connected(until)
         self._set_limit(until)
-        http.request("POST", path, body=body, headers={"Content-Type": "application/json", **headers})
+        try:
+            http.request("POST", path, body=body, headers={"Content-Type": "application/json", **headers})
+        except (ssl.SSLError, ConnectionError):
+            _read_alert(http)
+            raise
         self._set_limit(until)
         return http.getresponse()
 
@@ -107,6 +111,12 @@ class Connection:
     def _set_limit(self, until: float) -> None:
         if self._http is not None and self._http.sock is not None:
             self._http.sock.settimeout(_left(until))
+
+
+def _read_alert(http: HTTPConnection) -> None:
+    """Raise the reason that a server gives before it closes a connection of TLS; TLS 1.3 has it after the handshake."""
+    if isinstance(http.sock, ssl.SSLSocket):
+        http.sock.recv(1)
 
 
 def _left(until: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from http.client import BadStatusLine
+from http.client import RemoteDisconnected
 
 import msgspec
 
@@ -36,8 +36,8 @@ def connection_fault(error: Exception, settings: EtcdSettings) -> EtcdError:
         return _tls_fault(error, settings)
     if isinstance(error, TimeoutError):
         return EtcdAwayError("no answer in time")
-    if settings.tls is None and isinstance(error, BadStatusLine | ConnectionResetError) and _is_tls_alert(error):
-        return EtcdError("it speaks TLS: write etcds:// for its address")
+    if isinstance(error, RemoteDisconnected) and settings.tls is None:
+        return EtcdAwayError("it closes the connection: if it speaks TLS, write etcds:// for its address")
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return EtcdAwayError(one_line(reason))
 
@@ -97,11 +97,11 @@ def _tls_fault(error: ssl.SSLError, settings: EtcdSettings) -> EtcdError:
         return EtcdError(f"it refuses the certificate of this client, {own} ({reason.lower().replace('_', ' ')})")
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
         return EtcdError("it does not speak TLS: write etcd:// for its address")
+    if isinstance(error, ssl.SSLEOFError):
+        own = settings.tls.certificate if settings.tls else None
+        trust = f", and does it trust the certificate of this client, {own}" if own else ""
+        return EtcdAwayError(f"it closes the connection: does it speak TLS (else write etcd://){trust}?")
     return EtcdAwayError(one_line(reason.lower().replace("_", " ") or str(error)))
-
-
-def _is_tls_alert(error: Exception) -> bool:
-    return str(error).startswith(("\x15\x03", "'\\x15\\x03"))
 
 
 def _expected_ca(settings: EtcdSettings) -> str:

@@ -52,12 +52,18 @@ class Watch:
 
     def events(self, wait_s: float) -> list[Event]:
         """Changes that are there, after so many seconds at most; empty without one."""
-        if not self._received and self._has_data(wait_s):
+        until = monotonic() + wait_s
+        found = self._arrived()
+        while not found and self._has_data(until - monotonic()):
             self._read()
-        found = [event for answer in self._received for event in answer.events]
-        self._received.clear()
+            found = self._arrived()
         if found:
             self.revision = found[-1].kv.mod_revision + 1
+        return found
+
+    def _arrived(self) -> list[Event]:
+        found = [event for answer in self._received for event in answer.events]
+        self._received.clear()
         return found
 
     def close(self) -> None:

@@ -7,10 +7,13 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
+from daemon.etcd.client import EtcdClient
+from daemon.etcd.errors import EtcdAwayError, EtcdError
 from daemon.etcd.settings import Endpoint, EtcdSettings, Tls, User
 from tests.support.ports import free_port
 
@@ -82,10 +85,11 @@ class EtcdServer:
 
     def wait(self) -> None:
         until = monotonic() + PATIENCE_S
-        while self._etcdctl("endpoint", "health").returncode != 0:
-            if monotonic() > until or self._running().poll() is not None:
-                raise AssertionError(f"etcd does not start:\n{self.log.read_text()[-3000:]}")
-            sleep(0.02)
+        with closing(EtcdClient(self.settings(tls=self.certificates.tls if self.certificates else None))) as client:
+            while not _answers(client):
+                if monotonic() > until or self._running().poll() is not None:
+                    raise AssertionError(f"etcd does not start:\n{self.log.read_text()[-3000:]}")
+                sleep(0.02)
 
     def kill(self) -> None:
         if self._process is not None:
@@ -122,6 +126,16 @@ class EtcdServer:
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None
         return self._process
+
+
+def _answers(client: EtcdClient) -> bool:
+    try:
+        client.get(b"/")
+    except EtcdAwayError:
+        return False
+    except EtcdError:
+        """It wants a user."""
+    return True
 
 
 class EtcdCluster:
