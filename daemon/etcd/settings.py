@@ -49,12 +49,14 @@ class EtcdSettings:
         tls: None for plain TCP.
         user: None without authentication.
         limit_s: of each call, over all endpoints.
+        silence_s: a watch that is silent for so long is asked for anew, because a dead peer is silent too.
     """
 
     endpoints: tuple[Endpoint, ...]
     tls: Tls | None = None
     user: User | None = None
     limit_s: float = 5.0
+    silence_s: float = 5.0
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

@@ -21,13 +21,13 @@ from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.etcd_membership import BATCH, EtcdMembership, base_of, batches
 from daemon.fleet.etcd_records import Born, Reason, Records
 from daemon.fleet.etcd_renewal import Lease
-from daemon.fleet.port import CoordinatorError
+from daemon.fleet.port import CoordinatorAwayError, CoordinatorError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
 from daemon.system.stop import Stop
 
 _SLICE_S = 0.2  # so long a watch waits before it looks at `stop`
 _QUIET_S, _MAX_GATHER_S = 0.03, 0.25  # changes that come so close together are one view, for so long
-_SILENCE_S = 5.0  # a watch that is silent for so long is asked for anew: a dead peer is silent too
+_ATTEMPTS = 5
 _MAX_BYTES = 400_000  # of the records of one transaction; etcd takes 1.5 MB
 _REMOVAL = BATCH // 4  # sources of a transaction that deletes four keys of each
 
@@ -81,13 +81,8 @@ class EtcdCoordinator:
         return EtcdMembership(self._client, self._keys, member, lease)
 
     def put_sources(self, sources: Mapping[str, SourceRecord], *, replace: bool) -> list[str]:
-        there: list[str] = []
-        for batch in _by_size({source: msgspec.json.encode(record) for source, record in sources.items()}):
-            operations = [self._put_source(source, value, replace) for source, value in batch.items()]
-            with coordinator_errors():
-                answer = self._client.txn([], operations)
-            there += [source for source, nested in zip(batch, answer.nested()) if not nested.succeeded]
-        return there
+        values = {source: msgspec.json.encode(record) for source, record in sources.items()}
+        return [source for batch in _by_size(values) for source in self._put_batch(batch, replace)]
 
     def remove_sources(self, sources: Sequence[str]) -> list[str]:
         there: list[str] = []
@@ -147,7 +142,7 @@ class EtcdCoordinator:
             while not stop.is_set:
                 with coordinator_errors():
                     changed = _gathered(watch, records)
-                    if not changed and monotonic() - heard > _SILENCE_S:
+                    if not changed and monotonic() - heard > self._client.settings.silence_s:
                         watch = self._anew(watch)
                         heard = monotonic()
                 if changed:
@@ -179,10 +174,19 @@ class EtcdCoordinator:
         except EtcdError:
             return  # it ends by itself
 
-    def _put_source(self, source: str, value: bytes, replace: bool) -> Body:
-        key = self._keys.of("sources", source)
-        put = [requests.put(key, value)]
-        return requests.nested([requests.is_absent(key)], put, put if replace else [])
+    def _put_batch(self, values: Mapping[str, bytes], replace: bool) -> list[str]:
+        """Write sources; returns those that were there. etcd checks its quota for such puts alone, not nested ones."""
+        keys = {source: self._keys.of("sources", source) for source in values}
+        for _ in range(_ATTEMPTS):
+            with coordinator_errors():
+                answer = self._client.txn([], [requests.get(key, keys_only=True) for key in keys.values()])
+                there = [source for source, found in zip(keys, answer.responses) if found.kvs]
+                new = {key: values[source] for source, key in keys.items() if replace or source not in there}
+                compare = [] if replace else map(requests.is_absent, new)
+                puts = [requests.put(key, value) for key, value in new.items()]
+                if not new or self._client.txn(list(compare), puts).succeeded:
+                    return there
+        raise CoordinatorAwayError("etcd: others write the same sources again and again")
 
     def _put_want(self, source: str, want: bytes) -> Body:
         is_there = requests.exists(self._keys.of("sources", source))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -106,9 +107,14 @@ class EtcdServer:
     def resume(self) -> None:
         os.kill(self._running().pid, signal.SIGCONT)
 
-    def wipe(self) -> None:
-        """Remove the data of a server that does not run."""
-        subprocess.run(["rm", "-r", str(self.data)], check=True, timeout=PATIENCE_S)
+    def restore(self, backup: Path) -> None:
+        """Replace the data of a server that does not run by those of a backup (`etcdctl snapshot save`)."""
+        shutil.rmtree(self.data)
+        self.ctl(
+            *("snapshot", "restore", str(backup), "--data-dir", str(self.data), "--name", self.member.name),
+            f"--initial-cluster={self.member.peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{self.member.peer_port}",
+        )
 
     def ctl(self, *arguments: str, user: str | None = None) -> str:
         done = self._etcdctl(*arguments, user=user)
