@@ -25,9 +25,9 @@ def test_the_coordinator_of_a_configuration_works(etcd: EtcdServer) -> None:
 
 def test_an_address_may_be_of_ipv6() -> None:
     port = free_port()
-    with closing(open_coordinator(FleetConfig(coordinator=f"etcd://[::1]:{port}"))) as coordinator:
-        with pytest.raises(LookoutError, match=rf"etcd does not answer: \[::1\]:{port}: "):
-            coordinator.view()
+    coordinator = open_coordinator(FleetConfig(coordinator=f"etcd://[::1]:{port}"))
+    with closing(coordinator), pytest.raises(LookoutError, match=rf"etcd does not answer: \[::1\]:{port}: "):
+        coordinator.view()
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
