@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from http.client import RemoteDisconnected
 
 import msgspec
 
@@ -32,12 +31,12 @@ def connection_fault(error: Exception, settings: EtcdSettings) -> EtcdError:
     """The error of a connection that was not made, or has ended, without the endpoint's name."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return EtcdError(f"its certificate is refused here: {error.verify_message}: {_expected_ca(settings)}")
+    if isinstance(error, ssl.SSLEOFError | ConnectionError) and not isinstance(error, ConnectionRefusedError):
+        return EtcdAwayError(f"it closes the connection: {_hint(settings)}")
     if isinstance(error, ssl.SSLError):
         return _tls_fault(error, settings)
     if isinstance(error, TimeoutError):
         return EtcdAwayError("no answer in time")
-    if isinstance(error, RemoteDisconnected) and settings.tls is None:
-        return EtcdAwayError("it closes the connection: if it speaks TLS, write etcds:// for its address")
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return EtcdAwayError(one_line(reason))
 
@@ -97,11 +96,18 @@ def _tls_fault(error: ssl.SSLError, settings: EtcdSettings) -> EtcdError:
         return EtcdError(f"it refuses the certificate of this client, {own} ({reason.lower().replace('_', ' ')})")
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"):
         return EtcdError("it does not speak TLS: write etcd:// for its address")
-    if isinstance(error, ssl.SSLEOFError):
-        own = settings.tls.certificate if settings.tls else None
-        trust = f", and does it trust the certificate of this client, {own}" if own else ""
-        return EtcdAwayError(f"it closes the connection: does it speak TLS (else write etcd://){trust}?")
     return EtcdAwayError(one_line(reason.lower().replace("_", " ") or str(error)))
+
+
+def _hint(settings: EtcdSettings) -> str:
+    """A server may close a connection without a reason; these are those that a user can cause."""
+    if settings.tls is None:
+        return "if it speaks TLS, write etcds:// for its address"
+    own = settings.tls.certificate
+    trust = (
+        f"does it trust the certificate of this client, {own}" if own else "does it want a certificate of this client"
+    )
+    return f"does it speak TLS (else write etcd://), and {trust}?"
 
 
 def _expected_ca(settings: EtcdSettings) -> str:
