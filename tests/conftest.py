@@ -44,7 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 _PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool", "firefox-esr")}
-_PROGRAMS["systemd"] = "systemd-analyze"
+_PROGRAMS |= {"systemd": "systemd-analyze", "etcd-server": "etcd", "etcd-client": "etcdctl", "openssl": "openssl"}
 _NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
 _PATHS = {
     "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),

@@ -6,7 +6,7 @@ Readers ignore fields that they do not know. A record that cannot be read is rep
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -108,9 +108,14 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ownership(msgspec.Struct, frozen=True, kw_only=True):
-    """The claim of a member; gone when the member's lease ends."""
+    """The claim of a member; gone when the member's lease ends.
+
+    Attributes:
+        base: of etcd's epochs; the claim's revision is added.
+    """
 
     member: str
+    base: int = 0
 
 
 class HoldDown(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +151,8 @@ class FleetView:
         losses: members that were lost within the last hour, how often.
         placer: the member that places sources now.
         problems: records that cannot be read: key and reason.
+        left: the last membership (as in `joined`) that a member has ended by itself, for an hour. A member that is
+            gone, and whose membership is not this one, was lost.
     """
 
     revision: int
@@ -161,3 +168,4 @@ class FleetView:
     held: Mapping[str, HoldDown]
     placer: str | None
     problems: Mapping[str, str]
+    left: Mapping[str, int] = field(default_factory=dict)
