@@ -2,8 +2,8 @@
 
     python -m tests.gpu.heads --cache DIR --level 1 [--precision fp32 fp16] [NAME ...]
 
-The CPU's results agree with the frameworks' own (tests/detectors/test_parity.py). Pictures have the size of the input,
-so that both backends see the same: random weights make much of what a resampling rounds.
+The CPU's results agree with the frameworks' own (tests/detectors/test_parity.py). Pictures have a size that is
+not resampled, so that both backends see the same: random weights make much of what a resampling rounds.
 
 A row for each model and precision: strong boxes of the CPU, the share that the GPU finds with IoU >= 0.99 and scores
 within 0.001, and the worst distances. FP32 must find 99 % of them.
@@ -152,13 +152,19 @@ def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agree
         closing(cpu.lane()) as one,
         closing(gpu.lane()) as other,
     ):
-        batch, size = gpu.info.max_batch, gpu.info.input_size
+        batch, size = gpu.info.max_batch, _picture_size(name)
         for begin in range(0, _PICTURES, batch):
             images = [_resized(number, size) for number in range(begin, begin + batch)]
             found, _ = other.detect(images)
             for image, seen in zip(images, found):
                 agreement.add(one.detect([image])[0][0], seen)
     return agreement
+
+
+def _picture_size(name: str) -> tuple[int, int]:
+    """The size at which the model sees each pixel as it is."""
+    placing = load(_FOLDER / f"{name}.npz").placing
+    return (placing.shorter, placing.shorter) if placing.geometry == "crop" else (placing.width, placing.height)
 
 
 def _resized(number: int, size: tuple[int, int]) -> HostImage:
