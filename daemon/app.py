@@ -50,6 +50,7 @@ from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.pipeline.views import SourceViews, check_views
+from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.publisher import Publisher
@@ -144,6 +145,7 @@ class App:
         self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
         self._runtime = Runtime(self._clock, self.health.watchdog, self.health.fail, self._limits, wanted_ranges())
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
+        self._fence: Fence = NoFence()
         self._http: HttpServer | None = None
         self._mps: Mps | None = None
         self._open_classifier = open_classifier
@@ -218,6 +220,7 @@ class App:
         self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
         undo.callback(self._packets.stop, 0.5)
         self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
+        self.publisher.fence = self._packets.fence = self._fence
 
     @property
     def endpoint(self) -> str:
@@ -565,7 +568,8 @@ class App:
             snapshots = EventSnapshots(config.snapshots, self._runtime)
             undo.callback(snapshots.stop, 0.0)
         stores = Stores(journal, snapshots)
-        return EventPublisher(Identity(instance), self._outbox, stores, config.counts_interval_s, self._clock)
+        identity = Identity(instance, self._fence.owner if self._config.fleet.coordinator else None)
+        return EventPublisher(identity, self._outbox, stores, config.counts_interval_s, self._clock)
 
     @property
     def _stores(self) -> list[Journal | EventSnapshots]:

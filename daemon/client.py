@@ -16,10 +16,13 @@ from types import TracebackType
 import zmq
 import zmq.auth
 
+from daemon.clock import SystemClock
+from daemon.epochs import Epochs
 from daemon.errors import ConfigError
-from daemon.messages import Message, decode, is_port, topic
+from daemon.messages import Message, Metrics, Packets, decode, is_port, topic
 
 _POLL_MS = 500
+_now_ns = SystemClock.monotonic_ns
 _NO_ENDPOINT = "cannot subscribe to {}: {}; it looks like tcp://127.0.0.1:5556"
 
 
@@ -40,6 +43,7 @@ class Subscriber:
     Attributes:
         received: number of messages.
         lost: published messages that did not arrive, by topic, from gaps in their `index`.
+        fenced: messages of owners that other owners have followed, by source; they are left out.
 
     Raises:
         ConfigError: the endpoint or key is not one.
@@ -58,6 +62,8 @@ class Subscriber:
         self.received = 0
         self.lost: dict[str, int] = {}
         self._next: dict[bytes, tuple[str, int]] = {}
+        self._epochs = Epochs()
+        self.fenced = self._epochs.fenced
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
         try:
@@ -99,12 +105,14 @@ class Subscriber:
         Raises:
             ValueError: what came is not of the wire's version 1.
         """
-        if not self._socket.poll(max(0, round(timeout_s * 1000))):
-            return None
-        name, payload = self._socket.recv_multipart()
-        message = decode(name, payload)
-        self._count(name, message)
-        return message
+        until = _now_ns() + round(timeout_s * 1e9)
+        while self._socket.poll(max(0, (until - _now_ns()) // 1_000_000)):
+            name, payload = self._socket.recv_multipart()
+            message = decode(name, payload)
+            self._count(name, message)
+            if isinstance(message, (Metrics, Packets)) or self._epochs.admits(message.source, message.owner):
+                return message
+        return None
 
     def close(self) -> None:
         self._socket.close(linger=0)
