@@ -49,7 +49,7 @@ class GrantedSources:
             return True
         return self._keeps and lease.state == "away" and now - lease.looked < _LOOKED_NS
 
-    def use(self, lease: Lease | None) -> None:
+    def set_lease(self, lease: Lease | None) -> None:
         """Go by this lease from now on; without one nothing is sent."""
         self._lease = lease
 

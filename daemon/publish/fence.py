@@ -1,7 +1,7 @@
 """The check before messages leave: whether this daemon may speak for a source now.
 
-Several daemons may share sources. One that has lost a source to another daemon must not publish for it any more, not
-even what it has detected already. So the publisher asks before it sends, for each batch of messages.
+Several daemons may share sources. A daemon that has lost a source to another one must not publish for it any more, not
+even detections that are made already. So the publisher asks before it sends, for each batch of messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Grant(NamedTuple):
 
     Attributes:
         owner: as messages name it.
-        since_ns: monotonic: what was captured before belongs to an earlier owner.
+        since_ns: monotonic: frames that were captured before are of an earlier owner.
     """
 
     owner: Owner
@@ -52,7 +52,7 @@ class NoFence:
 
 
 class Owned(Protocol):
-    """What is told about a source by its owner."""
+    """A message or packet of a source."""
 
     @property
     def source(self) -> str: ...
@@ -60,12 +60,12 @@ class Owned(Protocol):
     def owner(self) -> Owner | None: ...
 
 
-def may_send(grants: Grants | None, told: Owned) -> bool:
-    """Whether it may be sent. What an earlier ownership of the same source has left behind may not."""
+def may_send(grants: Grants | None, message: Owned) -> bool:
+    """Whether a message may be sent. One that an earlier ownership of the same source has left behind may not."""
     if grants is None:
         return True
-    grant = grants.get(told.source)
-    return grant is not None and grant.owner == told.owner
+    grant = grants.get(message.source)
+    return grant is not None and grant.owner == message.owner
 
 
 def owner_of_frame(grants: Grants, frame: FrameInfo) -> Owner | None:

@@ -73,7 +73,7 @@ class Publisher(threading.Thread):
         self.answer: Callable[[str], Packets | None] = lambda _: None
         self.fence: Fence = NoFence()
         self._fenced = 0  # reports
-        self._held_back: set[bytes] = set()  # topics of statuses
+        self._unsent: set[bytes] = set()  # topics of statuses
 
     def stop(self, timeout_s: float) -> None:
         """Send the rest, close the sinks and end, within a time limit."""
@@ -165,26 +165,26 @@ class Publisher(threading.Thread):
                 elif item.message is None or isinstance(item.message, Metrics) or may_send(grants, item.message):
                     self._send_report(item)
                 else:
-                    self._hold_back(item, item.message)
+                    self._keep_unsent(item, item.message)
         finally:
             self._ledger.add_rows(sent)
 
     def _send_report(self, report: Report) -> None:
-        self._held_back.discard(report.topic)
+        self._unsent.discard(report.topic)
         if (message := self._build.report(report)) is not None:
             self._send(report.topic, message)
 
-    def _hold_back(self, report: Report, message: Message) -> None:
+    def _keep_unsent(self, report: Report, message: Message) -> None:
         """Count a report that may not be sent. A status is sent when its source may be published for again."""
         self._fenced += 1
         if isinstance(message, Status):
             self._build.hold_back(report.topic, message)
-            self._held_back.add(report.topic)
+            self._unsent.add(report.topic)
 
-    def _send_held_back(self, grants: Grants | None) -> None:
-        for name, message in self._build.last_statuses(self._held_back, grants):
+    def _send_again(self, grants: Grants | None) -> None:
+        for name, message in self._build.last_statuses(self._unsent, grants):
             self._send(name, message)
-            self._held_back.discard(name)
+            self._unsent.discard(name)
 
     def _send_result(self, result: Result, boxes: list[Detection], owner: Owner | None) -> Latency:
         """Send a result; returns its latency. A result that breaks the publisher is counted as dropped."""
@@ -208,8 +208,8 @@ class Publisher(threading.Thread):
             self.has_subscribers.set()
         else:
             self.has_subscribers.clear()
-        if self._held_back:
-            self._send_held_back(self.fence.grants())
+        if self._unsent:
+            self._send_again(self.fence.grants())
         if prefixes:
             for name, message in self._build.last_statuses(prefixes, self.fence.grants()):
                 self._send(name, message)

@@ -46,7 +46,7 @@ class Timed:
     def __post_init__(self) -> None:
         self.fence = GrantedSources("hall/gpu0", self.on_loss, ManualClock(), lambda: self.now)
         self.fence.add({"cam": 7})
-        self.fence.use(self.lease)
+        self.fence.set_lease(self.lease)
 
 
 def test_what_is_claimed_may_be_sent_while_the_lease_holds() -> None:
@@ -72,7 +72,7 @@ def test_a_lost_lease_closes_the_fence_at_once() -> None:
     timed = Timed(lease=LeaseAt(state="lost"))
     assert not timed.fence.is_open
     timed.lease.state = "renewed"
-    timed.fence.use(None)
+    timed.fence.set_lease(None)
     assert not timed.fence.is_open
 
 
@@ -86,7 +86,7 @@ class Shared(Bench):
         super().__init__(config)
         self.lease = LeaseAt(valid_until=1 << 62)
         self.fence = GrantedSources("hall/gpu0", "keep", SystemClock())
-        self.fence.use(self.lease)
+        self.fence.set_lease(self.lease)
         self.fence.add({"cam": 7})
         self.publisher.fence = self.fence
 
