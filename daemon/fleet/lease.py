@@ -69,8 +69,6 @@ class LeaseThread:
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
     def start(self) -> None:
-        """Renew it once, and then from the thread."""
-        self.turn()
         self._thread.start()
 
     def beat(self) -> None:
@@ -102,6 +100,7 @@ class LeaseThread:
 
     def _run(self) -> None:
         try:
+            self.turn()
             while not self._clock.wait(self._ending, self._ttl_s / 3 if self.state == "renewed" else 0.2):
                 self.turn()
         except Exception:

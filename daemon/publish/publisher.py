@@ -51,6 +51,7 @@ class Publisher(threading.Thread):
         has_subscribers: set while there is a subscription.
         answer: called with the source of each new subscription to exactly `packets/<source>/`; set before the start.
         fence: asked before messages are sent; set before the start.
+        on_forgotten: called with a removed source after its last message was sent; set before the start.
     """
 
     def __init__(
@@ -72,6 +73,8 @@ class Publisher(threading.Thread):
         self.has_subscribers = threading.Event()
         self.answer: Callable[[str], Packets | None] = lambda _: None
         self.fence: Fence = NoFence()
+        self.on_forgotten: Callable[[str], None] = lambda _: None
+        self._forgotten: list[str] = []  # since the last flush
         self._fenced = 0  # reports
         self._unsent: set[bytes] = set()  # topics of statuses
 
@@ -145,6 +148,8 @@ class Publisher(threading.Thread):
                 self._send_items(items)
         for sink in self._sinks:
             sink.flush()
+        while self._forgotten:
+            self.on_forgotten(self._forgotten.pop())
         return len(items)
 
     def _send_items(self, items: Sequence[Result | Report]) -> None:
@@ -171,6 +176,8 @@ class Publisher(threading.Thread):
 
     def _send_report(self, report: Report) -> None:
         self._unsent.discard(report.topic)
+        if report.message is None:
+            self._forgotten.append(report.source)
         if (message := self._build.report(report)) is not None:
             self._send(report.topic, message)
 

@@ -310,6 +310,7 @@ def test_a_member_that_does_not_live_loses_its_lease() -> None:
 def test_a_lease_is_renewed_until_its_end() -> None:
     lease = LeaseThread(Answers([60.0] * 1000), 0.3, SystemClock())
     lease.start()
+    wait_until(lambda: lease.valid_until, "it is renewed")
     first = lease.valid_until
 
     def is_renewed() -> bool:
