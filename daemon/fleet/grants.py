@@ -22,12 +22,15 @@ class GrantedSources:
     Args:
         on_loss: `keep` also sends while the coordinator is away, as long as the keeper of the lease says so.
         now: as in `Lease`.
+
+    Attributes:
+        member: as given.
     """
 
     def __init__(
         self, member: str, on_loss: OnCoordinatorLoss, clock: Clock, now: Callable[[], int] = boottime_ns
     ) -> None:
-        self._member, self._keeps, self._clock, self._now = member, on_loss == "keep", clock, now
+        self.member, self._keeps, self._clock, self._now = member, on_loss == "keep", clock, now
         self._lease: Lease | None = None
         self._grants: dict[str, Grant] = {}  # replaced as a whole
         self._lock = threading.Lock()  # for those who replace it
@@ -56,7 +59,7 @@ class GrantedSources:
     def add(self, epochs: Mapping[str, int]) -> None:
         """Sources that were claimed, with their epochs; before their first message is made."""
         since = self._clock.monotonic_ns()
-        rows = {source: Grant(Owner(self._member, epoch), since) for source, epoch in epochs.items()}
+        rows = {source: Grant(Owner(self.member, epoch), since) for source, epoch in epochs.items()}
         with self._lock:
             self._grants = {**self._grants, **rows}
 
