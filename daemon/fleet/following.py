@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import structlog
 
+from daemon.clock import Clock
 from daemon.errors import LookoutError
 from daemon.fleet.port import Coordinator, CoordinatorAwayError
 from daemon.fleet.records import FleetView
-from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -23,16 +23,27 @@ class Following(threading.Thread):
 
     Args:
         coordinator: for this thread alone; closed at its end.
-        on_view: called with new records.
+        on_view: called when there are new records, and when there are none any more.
+        on_failure: called if the thread cannot go on.
+        is_logged: whether what happens to the connection is logged.
 
     Attributes:
         view: the newest records, None before the first.
         failure: why there are none now; None while they come.
     """
 
-    def __init__(self, coordinator: Coordinator, on_view: Callable[[], None], runtime: Runtime) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        on_view: Callable[[], None],
+        clock: Clock,
+        on_failure: Callable[[str], None],
+        *,
+        is_logged: bool = True,
+    ) -> None:
         super().__init__(name="fleet-records", daemon=True)
-        self._coordinator, self._on_view, self._runtime = coordinator, on_view, runtime
+        self._coordinator, self._on_view, self._clock, self._on_failure = coordinator, on_view, clock, on_failure
+        self._is_logged = is_logged
         self.view: FleetView | None = None
         self.failure: str | None = None
         self._stopping = Stop()
@@ -52,23 +63,24 @@ class Following(threading.Thread):
                         pause_s = _FIRST_PAUSE_S
                 except LookoutError as error:
                     self._fail(error)
-                self._runtime.clock.wait(self._stopping, pause_s)
+                self._clock.wait(self._stopping, pause_s)
                 pause_s = min(pause_s * 2, _MAX_PAUSE_S)
         except Exception as error:
             log.exception("the fleet's records are followed no more")
-            self._runtime.on_failure(f"the fleet's records are followed no more: {error}")
+            self._on_failure(f"the fleet's records are followed no more: {error}")
         finally:
             self._coordinator.close()
 
     def _take(self, view: FleetView) -> None:
-        if self.failure:
+        if self.failure and self._is_logged:
             log.info("the coordinator answers again")
         self.view, self.failure = view, None
-        self._report(view)
+        if self._is_logged:
+            self._report(view)
         self._on_view()
 
     def _fail(self, error: LookoutError) -> None:
-        if self.failure is None:
+        if self.failure is None and self._is_logged:
             is_away = isinstance(error, CoordinatorAwayError)
             log.warning("the coordinator is away" if is_away else "the coordinator refuses", reason=str(error))
         self.failure = str(error)

@@ -135,7 +135,7 @@ class Member(threading.Thread):
         self._calls = Calls(seat.bell.ring, runtime)
         self._coordinator = doors.open()
         try:
-            self._following = Following(doors.open(), self._on_view, runtime)
+            self._following = Following(doors.open(), self._on_view, runtime.clock, runtime.on_failure)
         except BaseException:
             self._coordinator.close()
             raise
