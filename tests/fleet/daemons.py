@@ -16,45 +16,13 @@ from daemon.fleet.port import Coordinator
 from daemon.fleet.records import Owned, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from detectors.fake.detector import FakeDetector
-from tests.fleet.memory_coordinator import MemoryCoordinator, MemoryEngine
+from tests.fleet.held_coordinator import HeldCoordinator
+from tests.fleet.memory_coordinator import MemoryEngine
 from tests.lifetimes.cameras import make
 from tests.lifetimes.rig import LIMITS, wait_until
 from tests.lifetimes.running import config_of, state_of
 
 TTL_S = 2.0
-
-
-class HeldCoordinator:
-    """A coordinator that a test can hold or refuse, call by call.
-
-    Attributes:
-        hooks: by the name of a call of the coordinator or of a membership; called before it.
-    """
-
-    def __init__(self, engine: MemoryEngine, hooks: Mapping[str, Callable[[], None]]) -> None:
-        self._inner, self._hooks = MemoryCoordinator(engine), hooks
-
-    def __getattr__(self, name: str) -> Any:
-        return _held(getattr(self._inner, name), name, self._hooks)
-
-
-class _HeldMembership:
-    def __init__(self, inner: Any, hooks: Mapping[str, Callable[[], None]]) -> None:
-        self._inner, self._hooks = inner, hooks
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        return _held(found, name, self._hooks) if callable(found) else found
-
-
-def _held(call: Callable[..., Any], name: str, hooks: Mapping[str, Callable[[], None]]) -> Callable[..., Any]:
-    def held(*args: Any, **keys: Any) -> Any:
-        if name in hooks:
-            hooks[name]()
-        result = call(*args, **keys)
-        return _HeldMembership(result, hooks) if name == "join" else result
-
-    return held
 
 
 class Fleet:
