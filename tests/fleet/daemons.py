@@ -44,7 +44,7 @@ class Fleet:
         app = App(
             config,
             limits=limits,
-            open_detector=lambda _, options: FakeDetector(options),
+            open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
             make_source=make_source or partial(make, folder=self.folder),
             doors=Doors(self.connect, lambda renewal, ttl_s: LeaseThread(renewal, ttl_s, SystemClock())),
         )
