@@ -123,7 +123,7 @@ class Subscriber:
         self._secret_key, self._high_water_mark = secret_key, high_water_mark
         self._connections: dict[str, Connection] = {}
         self._owners: dict[str, tuple[Owner, Connection]] = {}  # of each source, and where its messages come from
-        self._kept: _Kept | None = None
+        self._takeover: _Takeover | None = None
         self._members: MemberEndpoints | None = None
         self._context, self._poller = zmq.Context(), zmq.Poller()
         try:
@@ -180,8 +180,8 @@ class Subscriber:
 
     def _next_message(self, wait_ms: int) -> Message | None:
         """A message, if one comes in time and is to be given out."""
-        if self._kept is not None:
-            return self._next_before(self._kept)
+        if self._takeover is not None:
+            return self._next_before(self._takeover)
         if self._members is None and len(self._connections) == 1:
             (connection,) = self._connections.values()
             return self._read(connection) if connection.socket.poll(wait_ms) else None
@@ -202,25 +202,25 @@ class Subscriber:
             return message
         known = self._owners.get(message.source)
         if known is not None and known[0].epoch < message.owner.epoch and known[1] is not connection:
-            self._kept = _Kept(message, connection, known[1], self._high_water_mark)
+            self._takeover = _Takeover(message, connection, known[1], self._high_water_mark)
             return None
         return self._admitted(message, message.owner, connection)
 
-    def _next_before(self, kept: _Kept) -> Message | None:
+    def _next_before(self, takeover: _Takeover) -> Message | None:
         """The messages that wait from a source's former owner, which came first, and then those of the new one."""
-        if not kept.before.socket.closed and kept.left > 0 and kept.before.socket.poll(0):
-            kept.left -= 1
-            name, payload = kept.before.socket.recv_multipart()
+        if not takeover.before.socket.closed and takeover.left > 0 and takeover.before.socket.poll(0):
+            takeover.left -= 1
+            name, payload = takeover.before.socket.recv_multipart()
             message = decode(name, payload)
             self._count(name, message)
             if isinstance(message, (Metrics, Packets)) or message.owner is None:
                 return message
-            return self._admitted(message, message.owner, kept.before)
-        self._kept = None
-        message = kept.message
+            return self._admitted(message, message.owner, takeover.before)
+        self._takeover = None
+        message = takeover.message
         assert not isinstance(message, (Metrics, Packets))  # noqa: S101 - of a source
         assert message.owner is not None  # noqa: S101 - likewise
-        return self._admitted(message, message.owner, kept.connection)
+        return self._admitted(message, message.owner, takeover.connection)
 
     def _admitted(self, message: Message, owner: Owner, connection: Connection) -> Message | None:
         source: str = message.source  # type: ignore[union-attr]
@@ -252,7 +252,7 @@ class Subscriber:
         """Connect to new members, and leave those that are gone when nothing more can come from them."""
         now = _now_ns()
         if changed:
-            known = {row.messages: row for row in members.take().values()}
+            known = {row.messages: row for row in members.read().values()}
             for endpoint, row in known.items():
                 if endpoint not in self._connections:
                     with suppress(ConfigError):  # it makes no sense; the others are heard
@@ -266,16 +266,16 @@ class Subscriber:
                 del self._connections[endpoint]
 
 
-class _Kept:
-    """The first message of a source's new owner, kept until what waits from the former one is given out.
+class _Takeover:
+    """The first message of a source's new owner, which waits until those of the former one are given out.
 
     Attributes:
         connection, before: of the new and of the former owner.
         left: messages of the former owner that may come first.
     """
 
-    def __init__(self, message: Message, connection: Connection, before: Connection, most: int) -> None:
-        self.message, self.connection, self.before, self.left = message, connection, before, most
+    def __init__(self, message: Message, connection: Connection, before: Connection, limit: int) -> None:
+        self.message, self.connection, self.before, self.left = message, connection, before, limit
 
 
 def _members_of(fleet: FleetConfig | str | MemberEndpoints) -> MemberEndpoints:

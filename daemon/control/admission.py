@@ -121,7 +121,7 @@ class Admission:
 
     @property
     def decoder_cost(self) -> float:
-        """What a picture costs the GPU's decoder, over the estimate."""
+        """Cost of a picture for the GPU's decoder, over the estimate."""
         return self._rate.cost_factor
 
     def learn(self, metrics: Metrics) -> None:

@@ -49,7 +49,7 @@ class Call(Generic[T]):
 
 
 class Calls(threading.Thread):
-    """Runs calls. What they return is delivered in the thread that asks for it.
+    """Runs calls. Results are delivered in the thread that asks for them.
 
     Args:
         wake: called when a call has ended.

@@ -1,4 +1,4 @@
-"""What a member tells others about itself: capacity, addresses, and the videos that it sees."""
+"""A member's record for the others: capacity, addresses, and the videos that it sees."""
 
 from __future__ import annotations
 

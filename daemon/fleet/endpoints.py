@@ -37,7 +37,7 @@ class MemberEndpoints:
         """Why the members are not known now; None if they are."""
         return self._following.failure
 
-    def take(self) -> dict[str, Endpoints]:
+    def read(self) -> dict[str, Endpoints]:
         """By member, as known now; `fd` is not readable until they change."""
         with suppress(BlockingIOError):
             os.read(self.fd, 4096)

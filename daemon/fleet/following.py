@@ -59,7 +59,7 @@ class Following(threading.Thread):
             while not self._stopping.is_set:
                 try:
                     for view in self._coordinator.follow(self._stopping):
-                        self._take(view)
+                        self._accept(view)
                         pause_s = _FIRST_PAUSE_S
                 except LookoutError as error:
                     self._fail(error)
@@ -71,7 +71,7 @@ class Following(threading.Thread):
         finally:
             self._coordinator.close()
 
-    def _take(self, view: FleetView) -> None:
+    def _accept(self, view: FleetView) -> None:
         if self.failure and self._is_logged:
             log.info("the coordinator answers again")
         self.view, self.failure = view, None

@@ -90,8 +90,8 @@ class MemberCounts:
 
 
 @dataclass
-class _Told:
-    """What the coordinator has been told under this membership."""
+class _Reported:
+    """Reports to the coordinator under this membership."""
 
     record: MemberRecord | None = None
     refused: dict[str, str] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Member(threading.Thread):
         self.listeners: list[OnView] = []
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None
-        self._wanted, self._told = WantedSources(seat.name), _Told()
+        self._wanted, self._reported = WantedSources(seat.name), _Reported()
         self._to_release: set[str] = set()
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
@@ -257,10 +257,10 @@ class Member(threading.Thread):
             self._begin(partial(membership.refuse, refused), lambda _: self._refused(refused))
         elif claimable := self._claimable():
             self._begin(partial(membership.claim, claimable), self._claimed)
-        elif (record := self._record()) != self._told.record:
+        elif (record := self._record()) != self._reported.record:
             self._begin(partial(membership.update, record), lambda _: self._updated(record))
         elif pictures := self._new_pictures():
-            self._begin(partial(membership.saw, pictures), lambda _: self._told.pictures.update(pictures))
+            self._begin(partial(membership.saw, pictures), lambda _: self._reported.pictures.update(pictures))
 
     def _begin(self, work: Callable[[], T], on_result: Callable[[T], None]) -> None:
         membership = self.membership
@@ -296,7 +296,7 @@ class Member(threading.Thread):
         self._lease = self._doors.keep(membership.renewal, self._config.ttl_s)
         self._lease.start()
         self._grants.set_lease(self._lease)
-        self.membership, self.failure, self._view, self._told = membership, None, None, _Told()
+        self.membership, self.failure, self._view, self._reported = membership, None, None, _Reported()
         self.counts.joins += 1
         log.info("joined the fleet", fleet=self._config.name, member=self._seat.name)
         self.settled.set()
@@ -308,8 +308,8 @@ class Member(threading.Thread):
         self._not_before_ns = now + (_AWAY_NS if is_away else _REFUSED_NS)
         if is_first:
             log.warning("the fleet cannot be joined yet", member=self._seat.name, reason=str(error))
-        patience_ns = round(self._config.ttl_s * 1e9) + _NAME_TAKEN_NS
-        is_patient = isinstance(error, NameTakenError) and now - self._begun_ns < patience_ns
+        limit_ns = round(self._config.ttl_s * 1e9) + _NAME_TAKEN_NS
+        is_patient = isinstance(error, NameTakenError) and now - self._begun_ns < limit_ns
         if not (is_away or is_patient or self.settled.is_set):
             self.refusal = error
         if is_away or self.refusal:
@@ -369,29 +369,29 @@ class Member(threading.Thread):
         return msgspec.structs.replace(self._seat.record(), state=state)
 
     def _updated(self, record: MemberRecord) -> None:
-        self._told.record = record
+        self._reported.record = record
 
     def _new_refusals(self) -> dict[str, str | None]:
-        told, now = self._told.refused, self._wanted.refused
-        taken_back: dict[str, str | None] = dict.fromkeys(told.keys() - now.keys())
-        return taken_back | {id: reason for id, reason in now.items() if told.get(id) != reason}
+        before, now = self._reported.refused, self._wanted.refused
+        taken_back: dict[str, str | None] = dict.fromkeys(before.keys() - now.keys())
+        return taken_back | {id: reason for id, reason in now.items() if before.get(id) != reason}
 
     def _refused(self, reasons: Mapping[str, str | None]) -> None:
         for id, reason in reasons.items():
             if reason is None:
-                self._told.refused.pop(id, None)
+                self._reported.refused.pop(id, None)
             else:
-                self._told.refused[id] = reason
+                self._reported.refused[id] = reason
 
     def _new_pictures(self) -> dict[str, Picture]:
         now = self._clock.monotonic_ns()
-        if now - self._told.saw_ns < _SAW_NS:
+        if now - self._reported.saw_ns < _SAW_NS:
             return {}
-        self._told.saw_ns = now
+        self._reported.saw_ns = now
         return {
             id: picture
             for id, picture in self._seat.pictures().items()
-            if id in self._own and self._told.pictures.get(id) != picture
+            if id in self._own and self._reported.pictures.get(id) != picture
         }
 
     # --- the records' thread ---------------------------------------------------------------------------------------

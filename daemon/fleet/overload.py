@@ -27,7 +27,7 @@ class _Sums:
 
 
 class Overload:
-    """Learns from the daemon's own figures. What `admission` leaves out is meant, and does not count.
+    """Learns from the daemon's own figures. Frames that `admission` leaves out do not count.
 
     Attributes:
         reason: why this member cannot carry what it has; None if it can.
@@ -63,7 +63,7 @@ class Overload:
                 self._detector, self._decoded = None, 1.0
 
     def lowered(self, capacity: Capacity) -> Capacity:
-        """What this member can do by what it has done."""
+        """The capacity that this member has shown, where that is less."""
         detector = capacity.detector if self._detector is None else min(capacity.detector, self._detector)
         return msgspec.structs.replace(
             capacity,

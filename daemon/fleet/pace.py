@@ -14,14 +14,14 @@ class Pace:
 
     def __init__(self, per_s: float, clock: Clock) -> None:
         self._per_s, self._clock = per_s, clock
-        self._most = max(1.0, per_s)
-        self._left, self._at_ns = self._most, clock.monotonic_ns()
+        self._limit = max(1.0, per_s)
+        self._left, self._at_ns = self._limit, clock.monotonic_ns()
 
     @property
     def room(self) -> int:
         """Connections that may begin now."""
         now = self._clock.monotonic_ns()
-        self._left = min(self._most, self._left + (now - self._at_ns) * self._per_s / 1e9)
+        self._left = min(self._limit, self._left + (now - self._at_ns) * self._per_s / 1e9)
         self._at_ns = now
         return int(self._left)
 
