@@ -14,6 +14,7 @@ from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 LeaseState = Literal["renewed", "away", "lost"]
+_PAUSE_NS = 1_000_000_000  # between two beats
 MARGIN_S = 0.25  # before the lease's end: between the check and the network, and for clocks of different speed
 
 
@@ -56,6 +57,9 @@ KeepLease = Callable[[Renewal, float], LeaseKeeper]
 class LeaseThread:
     """Keeps a lease from a thread of this process. Implements `LeaseKeeper`.
 
+    A renewal may wait long for an answer. Beats then say that this process was not paused; after a pause, no beat
+    counts before the next answer.
+
     Args:
         ttl_s: of the lease, which was taken just now.
     """
@@ -63,7 +67,8 @@ class LeaseThread:
     def __init__(self, renewal: Renewal, ttl_s: float, clock: Clock, now: Callable[[], int] = boottime_ns) -> None:
         self._renewal, self._ttl_s, self._clock, self._now = renewal, ttl_s, clock, now
         self.valid_until = 0  # nothing is sure before the first renewal
-        self.looked = self._beaten = now()
+        self._beaten = self._turned = now()
+        self._paused = 0  # end of the last pause of this process
         self.state: LeaseState = "renewed"
         self._ending = Stop()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
@@ -71,8 +76,15 @@ class LeaseThread:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def looked(self) -> int:
+        return max(self._turned, self._beaten) if self._turned > self._paused else 0
+
     def beat(self) -> None:
-        self._beaten = self._now()
+        now = self._now()
+        if now - self._beaten > _PAUSE_NS:
+            self._paused = now
+        self._beaten = now
 
     def stop(self) -> None:
         self._ending.set()
@@ -81,7 +93,7 @@ class LeaseThread:
 
     def turn(self) -> None:
         """Renew the lease, if the member lives."""
-        asked = self.looked = self._now()
+        asked = self._now()
         if self.state == "lost" or asked - self._beaten > self._ttl_s * 0.5e9:
             return
         try:
@@ -96,7 +108,7 @@ class LeaseThread:
             self.state = "away"
         else:
             self.valid_until, self.state = asked + round((seconds - MARGIN_S) * 1e9), "renewed"
-        self.looked = self._now()
+        self._turned = self._now()
 
     def _run(self) -> None:
         try:

@@ -307,6 +307,25 @@ def test_a_member_that_does_not_live_loses_its_lease() -> None:
     assert lease.valid_until == 107_750_000_000
 
 
+def test_after_a_pause_a_lease_is_not_known_to_be_away_before_the_next_answer() -> None:
+    """The coordinator may hold a renewal for long: beats say that nothing was paused meanwhile."""
+    now = [100 * S]
+    lease = LeaseThread(Answers([CoordinatorAwayError("gone")] * 2), 5.0, ManualClock(), lambda: now[0])
+    now[0] += S // 2
+    lease.turn()
+    for _ in range(5):
+        now[0] += S // 2
+        lease.beat()
+    assert now[0] == lease.looked
+    now[0] += 10 * S
+    assert now[0] - lease.looked == 10 * S
+    lease.beat()
+    assert lease.looked == 0
+    now[0] += 1
+    lease.turn()
+    assert lease.looked == now[0]
+
+
 def test_a_lease_is_renewed_until_its_end() -> None:
     lease = LeaseThread(Answers([60.0] * 1000), 0.3, SystemClock())
     lease.start()
