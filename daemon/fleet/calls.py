@@ -53,11 +53,12 @@ class Calls(threading.Thread):
 
     Args:
         wake: called when a call has ended.
+        close: closes the connection; called at the end of this thread.
     """
 
-    def __init__(self, wake: Callable[[], None], runtime: Runtime) -> None:
+    def __init__(self, wake: Callable[[], None], close: Callable[[], None], runtime: Runtime) -> None:
         super().__init__(name="fleet-calls", daemon=True)
-        self._wake, self._runtime = wake, runtime
+        self._wake, self._close, self._runtime = wake, close, runtime
         self._next: Call[object] | None = None
         self._ended: deque[Call[object]] = deque()
         self._bell, self._ending = Bell(), Stop()
@@ -79,6 +80,8 @@ class Calls(threading.Thread):
     def stop(self) -> None:
         """End after the call that is under way; does not wait for it."""
         self._ending.set()
+        if self.ident is None:
+            self._close()
 
     def run(self) -> None:
         try:
@@ -92,3 +95,5 @@ class Calls(threading.Thread):
         except Exception as error:
             log.exception("calls to the coordinator have failed")
             self._runtime.on_failure(f"the fleet's calls failed: {error}")
+        finally:
+            self._close()

@@ -52,6 +52,8 @@ class Following(threading.Thread):
     def stop(self) -> None:
         """Soon; does not wait for it."""
         self._stopping.set()
+        if self.ident is None:
+            self._coordinator.close()
 
     def run(self) -> None:
         pause_s = _FIRST_PAUSE_S

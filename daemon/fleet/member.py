@@ -132,8 +132,8 @@ class Member(threading.Thread):
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
         self._begun_ns = self._not_before_ns = runtime.clock.monotonic_ns()
-        self._calls = Calls(seat.bell.ring, runtime)
         self._coordinator = doors.open()
+        self._calls = Calls(seat.bell.ring, self._coordinator.close, runtime)
         try:
             self._following = Following(doors.open(), self._on_view, runtime.clock, runtime.on_failure)
         except BaseException:
@@ -167,7 +167,7 @@ class Member(threading.Thread):
         self._leaving = True
         self._stopping.set()
         if self.ident is None:
-            self._coordinator.close()
+            self._calls.stop()
             self._following.stop()
             return
         self._ended.wait(timeout_s)
@@ -418,7 +418,6 @@ class Member(threading.Thread):
             except LookoutError as error:
                 log.warning("the fleet was not told that this member leaves: its lease will end", reason=str(error))
         self._drop_membership()
-        self._coordinator.close()
 
     def _finish_calls(self) -> None:
         """Wait for the call that is under way: it may join, and its lease is to be given up as well."""
