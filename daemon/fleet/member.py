@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -25,6 +25,7 @@ from daemon.fleet.own_sources import OwnSources
 from daemon.fleet.pace import Pace
 from daemon.fleet.port import Coordinator, CoordinatorAwayError, LeaseLostError, Membership, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, MemberState, Picture
+from daemon.fleet.reports import Reports
 from daemon.fleet.wanted import WantedSources
 from daemon.fleet_config import FleetConfig
 from daemon.system.runtime import Runtime
@@ -35,7 +36,6 @@ T = TypeVar("T")
 OnView = Callable[[FleetView, Membership | None], None]
 _TURN_S = 0.2  # the longest time between two turns: the keeper of the lease waits for a beat
 _AWAY_NS, _REFUSED_NS = 500_000_000, 2_000_000_000  # before the next call, after one without an answer or a refusal
-_SAW_NS = 2_000_000_000  # between two reports of videos
 _LAST_CALL_NS = 1_000_000_000
 _AT_ONCE = 64  # sources of a claim
 _NAME_TAKEN_NS = 3_000_000_000  # a name is waited for as long as a lease lasts, and so long
@@ -89,16 +89,6 @@ class MemberCounts:
     lost: int = 0
 
 
-@dataclass
-class _Reported:
-    """Reports to the coordinator under this membership."""
-
-    record: MemberRecord | None = None
-    refused: dict[str, str] = field(default_factory=dict)
-    pictures: dict[str, Picture] = field(default_factory=dict)
-    saw_ns: int = 0
-
-
 class Member(threading.Thread):
     """Runs from `start` to `stop`.
 
@@ -122,12 +112,13 @@ class Member(threading.Thread):
         self._stopping.on_set(seat.bell.ring)
         self.membership: Membership | None = None
         self.failure: str | None = None
+        self._failed_as: type[LookoutError] = LookoutError
         self.settled, self._ended = Stop(), Stop()
         self.refusal: LookoutError | None = None
         self.listeners: list[OnView] = []
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None
-        self._wanted, self._reported = WantedSources(seat.name), _Reported()
+        self._wanted, self._reports = WantedSources(seat.name), Reports(runtime.clock)
         self._to_release: set[str] = set()
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
@@ -253,14 +244,14 @@ class Member(threading.Thread):
                 self._join()
         elif self._to_release:
             self._release(membership, sorted(self._to_release))
-        elif (refused := self._new_refusals()) and not self._leaving:
-            self._begin(partial(membership.refuse, refused), lambda _: self._refused(refused))
+        elif (refused := self._reports.new_refusals(self._wanted.refused)) and not self._leaving:
+            self._begin(partial(membership.refuse, refused), lambda _: self._reports.note_refusals(refused))
         elif claimable := self._claimable():
             self._begin(partial(membership.claim, claimable), self._claimed)
-        elif (record := self._record()) != self._reported.record:
-            self._begin(partial(membership.update, record), lambda _: self._updated(record))
-        elif pictures := self._new_pictures():
-            self._begin(partial(membership.saw, pictures), lambda _: self._reported.pictures.update(pictures))
+        elif self._reports.is_new(record := self._record()):
+            self._begin(partial(membership.update, record), lambda _: self._reports.note_record(record))
+        elif pictures := self._reports.new_pictures(self._pictures()):
+            self._begin(partial(membership.saw, pictures), lambda _: self._reports.note_pictures(pictures))
 
     def _begin(self, work: Callable[[], T], on_result: Callable[[T], None]) -> None:
         membership = self.membership
@@ -278,9 +269,9 @@ class Member(threading.Thread):
                 self._lose(str(error))
             return
         is_away = isinstance(error, CoordinatorAwayError)
-        if self.failure is None and not is_away:
+        if not is_away and (self.failure is None or type(error) is not self._failed_as):
             log.warning("the coordinator refuses", reason=str(error))
-        self.failure = str(error)
+        self.failure, self._failed_as = str(error), type(error)
         self._not_before_ns = self._clock.monotonic_ns() + (_AWAY_NS if is_away else _REFUSED_NS)
 
     # --- membership ------------------------------------------------------------------------------------------------
@@ -296,17 +287,17 @@ class Member(threading.Thread):
         self._lease = self._doors.keep(membership.renewal, self._config.ttl_s)
         self._lease.start()
         self._grants.set_lease(self._lease)
-        self.membership, self.failure, self._view, self._reported = membership, None, None, _Reported()
+        self.membership, self.failure, self._view, self._reports = membership, None, None, Reports(self._clock)
         self.counts.joins += 1
         log.info("joined the fleet", fleet=self._config.name, member=self._seat.name)
         self.settled.set()
 
     def _not_joined(self, error: LookoutError) -> None:
-        is_first = self.failure is None
-        self.failure = str(error)
+        is_new = self.failure is None or type(error) is not self._failed_as
+        self.failure, self._failed_as = str(error), type(error)
         is_away, now = isinstance(error, CoordinatorAwayError), self._clock.monotonic_ns()
         self._not_before_ns = now + (_AWAY_NS if is_away else _REFUSED_NS)
-        if is_first:
+        if is_new:
             log.warning("the fleet cannot be joined yet", member=self._seat.name, reason=str(error))
         limit_ns = round(self._config.ttl_s * 1e9) + _NAME_TAKEN_NS
         is_patient = isinstance(error, NameTakenError) and now - self._begun_ns < limit_ns
@@ -362,37 +353,12 @@ class Member(threading.Thread):
 
         self._begin(partial(membership.release, sources), released)
 
-    # --- reports ---------------------------------------------------------------------------------------------------
-
     def _record(self) -> MemberRecord:
         state: MemberState = "leaving" if self._leaving else "ready"
         return msgspec.structs.replace(self._seat.record(), state=state)
 
-    def _updated(self, record: MemberRecord) -> None:
-        self._reported.record = record
-
-    def _new_refusals(self) -> dict[str, str | None]:
-        before, now = self._reported.refused, self._wanted.refused
-        taken_back: dict[str, str | None] = dict.fromkeys(before.keys() - now.keys())
-        return taken_back | {id: reason for id, reason in now.items() if before.get(id) != reason}
-
-    def _refused(self, reasons: Mapping[str, str | None]) -> None:
-        for id, reason in reasons.items():
-            if reason is None:
-                self._reported.refused.pop(id, None)
-            else:
-                self._reported.refused[id] = reason
-
-    def _new_pictures(self) -> dict[str, Picture]:
-        now = self._clock.monotonic_ns()
-        if now - self._reported.saw_ns < _SAW_NS:
-            return {}
-        self._reported.saw_ns = now
-        return {
-            id: picture
-            for id, picture in self._seat.pictures().items()
-            if id in self._own and self._reported.pictures.get(id) != picture
-        }
+    def _pictures(self) -> dict[str, Picture]:
+        return {id: picture for id, picture in self._seat.pictures().items() if id in self._own}
 
     # --- the records' thread ---------------------------------------------------------------------------------------
 
