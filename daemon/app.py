@@ -186,7 +186,8 @@ class App:
         self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
-            if config.gpu.mps == "auto" and planned_processes(config) > 1:
+            has_gpu = self._grants is None or bool(gpus())  # the sources of a fleet may come to the GPU later
+            if config.gpu.mps == "auto" and planned_processes(config) > 1 and has_gpu:
                 self._share_gpu(undo)
         detector = self._open(open_detector)
         closing = ExitStack()

@@ -131,6 +131,10 @@ class Member(threading.Thread):
             self._coordinator.close()
             raise
 
+    def connect(self) -> Coordinator:
+        """Another connection to the coordinator."""
+        return self._doors.open()
+
     @property
     def view(self) -> FleetView | None:
         """The newest records."""
