@@ -18,7 +18,7 @@ from daemon.fleet.lease import LeaseThread
 from daemon.fleet.member import Doors, Member, Seat
 from daemon.fleet.overload import Overload
 from daemon.fleet.own_sources import OwnSources
-from daemon.fleet.records import MemberRecord
+from daemon.fleet.records import Endpoints, MemberRecord
 from daemon.messages import GpuMetrics, Metrics
 from daemon.monitoring.monitor import Monitor
 from daemon.publish.publisher import Publisher
@@ -63,7 +63,7 @@ def make_member(config: Config, grants: GrantedSources, parts: Parts, doors: Doo
     """Raises:
     LookoutError: the coordinator's address or files cannot be used.
     """
-    bell = Bell()
+    bell, endpoints = Bell(), endpoints_of(config, parts.endpoint, parts.http)
     own = OwnSources(parts.changes, grants, parts.events.begin, bell.ring, runtime.clock)
     parts.publisher.on_forgotten = own.on_forgotten
     seat = Seat(
@@ -71,16 +71,15 @@ def make_member(config: Config, grants: GrantedSources, parts: Parts, doors: Doo
         bell=bell,
         grants=grants,
         own=own,
-        record=lambda: _record(config, parts),
+        record=lambda: _record(config, parts, endpoints),
         pictures=lambda: pictures_of(parts.sources.formats),
     )
     return Member(config.fleet, seat, doors, runtime)
 
 
-def _record(config: Config, parts: Parts) -> MemberRecord:
+def _record(config: Config, parts: Parts, endpoints: Endpoints) -> MemberRecord:
     model, report = parts.model(), parts.monitor.last
     capacity = capacity_of(config, parts.machine, model, _gpu_of(model, report), parts.admission.decoder_cost)
-    endpoints = endpoints_of(config, parts.endpoint, parts.http)
     return record_of(config, parts.overload.lowered(capacity), endpoints, parts.overload.reason)
 
 
