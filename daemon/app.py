@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -38,9 +39,15 @@ from daemon.control.plan import (
 from daemon.control.reload import Change, defaults_of
 from daemon.control.sources import MakeSource, SourceManager
 from daemon.errors import LookoutError
+from daemon.fleet.assembly import Parts as FleetParts
+from daemon.fleet.assembly import doors_of, make_member
+from daemon.fleet.description import Machine
+from daemon.fleet.grants import GrantedSources
+from daemon.fleet.member import Doors, Member
+from daemon.fleet.overload import Overload
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
-from daemon.messages import State, VideoFormat
+from daemon.messages import Metrics, State, VideoFormat
 from daemon.monitoring.health import Health
 from daemon.monitoring.monitor import FrameStatsListener, Monitor, Subject
 from daemon.monitoring.probes import GpuProbe, GpuReader, ProcessProbe, open_gpu_probe
@@ -50,6 +57,7 @@ from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.pipeline.views import SourceViews, check_views
+from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.packets import PacketPublisher
 from daemon.publish.publisher import Publisher
@@ -101,6 +109,7 @@ class App:
         open_probe: opens the probe of the GPUs; replaced by tests.
         sinks: called with the ledger's rows; benchmarks use them.
         read: reads the configuration file for a reload.
+        doors: the coordinator of the fleet, and the keeper of a lease; replaced by tests.
 
     Attributes:
         ledger: accounts of all frames.
@@ -110,6 +119,7 @@ class App:
         health: of the daemon.
         snapshots: makes pictures on request.
         monitor, publisher: threads for metrics and for messages.
+        member: the daemon as a member of a fleet; None without one.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -130,6 +140,7 @@ class App:
         open_probe: OpenProbe = open_gpu_probe,
         sinks: Sequence[FrameStatsListener] = (),
         read: Callable[[], Config] | None = None,
+        doors: Doors | None = None,
     ) -> None:
         self._config, self._clock, self._limits = config, clock or SystemClock(), limits or Limits()
         self._instance = secrets.token_hex(4)
@@ -138,12 +149,17 @@ class App:
         self._result: int | None = None  # of `stop`
         self._life = threading.Lock()  # `start` and `stop` in turns
         self._open_probe = open_probe
-        self._read = read or (lambda: self._config)
+        self._read_file = read or (lambda: self._config)
         self.ledger = Ledger([source.id for source in config.active])
         self.snapshots = Snapshots()
         self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
         self._runtime = Runtime(self._clock, self.health.watchdog, self.health.fail, self._limits, wanted_ranges())
         self._outbox = Outbox(config.publisher.outbox, self.ledger, lossless=config.board.mode == "lossless")
+        self._grants = self._make_grants()
+        self._fence: Fence = self._grants or NoFence()
+        self.member: Member | None = None
+        self._doors = doors
+        self._overload = Overload(self._clock)
         self._http: HttpServer | None = None
         self._mps: Mps | None = None
         self._open_classifier = open_classifier
@@ -170,7 +186,8 @@ class App:
         self.events = self._open_events(undo, instance)
         if _may_use_gpu(config.model):
             self._name_gpus(undo)
-            if config.gpu.mps == "auto" and planned_processes(config) > 1:
+            has_gpu = self._grants is None or bool(gpus())  # the sources of a fleet may come to the GPU later
+            if config.gpu.mps == "auto" and planned_processes(config) > 1 and has_gpu:
                 self._share_gpu(undo)
         detector = self._open(open_detector)
         closing = ExitStack()
@@ -204,6 +221,9 @@ class App:
             partial(self._reload_secrets, access),
             self._runtime,
         )
+        if self._grants:
+            self.member = self._make_member(self._grants, admission)
+            undo.callback(self.member.stop, 0.0)
         if self._http and access:
             self._serve_http(self._http, access)
         self.changes.start()
@@ -218,6 +238,7 @@ class App:
         self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
         undo.callback(self._packets.stop, 0.5)
         self.publisher.answer, self._zeromq.on_let_in = self._packets.answer, self._packets.let_in
+        self.publisher.fence = self._packets.fence = self._fence
 
     @property
     def endpoint(self) -> str:
@@ -291,6 +312,7 @@ class App:
         if self._stop.is_set:
             return
         self.sources.start()
+        self._join_fleet()
         counts = {"sources": len(self.sources.captures), "lanes": len(self._lanes.threads)}
         log.info("ready", endpoint=self.endpoint, **counts, **self._age())
         self.health.is_ready = True
@@ -303,10 +325,15 @@ class App:
             if not seen and any(count.published for count in self.ledger.counts().values()):
                 seen = True
                 log.info("first detections published", **self._age())
-            if self.sources.finished and self.changes.stop_if(lambda: self.sources.finished):
+            if self._has_ended and self.changes.stop_if(lambda: self._has_ended):
                 self._finished = True
                 log.info("every recording has ended")
                 return
+
+    @property
+    def _has_ended(self) -> bool:
+        """Whether all recordings have ended. A member of a fleet waits for the next source."""
+        return self.member is None and self.sources.finished
 
     @property
     def is_stopping(self) -> bool:
@@ -323,7 +350,7 @@ class App:
         A requested stop takes `Limits.stop` at most, and counts unfinished frames as dropped. After the end of all
         recordings there is no time limit: the last message is sent first.
         """
-        finished = self._finished or (self.health.is_ready and self.sources.finished)
+        finished = self._finished or (self.health.is_ready and self._has_ended)
         if not finished:
             self._stop.set()  # so that `start` returns
         with self._life:
@@ -334,6 +361,8 @@ class App:
     def _end(self, *, finished: bool) -> int:
         systemd.notify("STOPPING=1")
         self.changes.stop()
+        if self.member:
+            self.member.leave()
         self.snapshots.stop()
         was_ready, self.health.is_ready = self.health.is_ready, False
         finished = finished and self._drain()
@@ -356,6 +385,8 @@ class App:
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
+        if self.member:
+            self.member.stop(left(_SERVED))  # the last message is sent: others may take the sources
         if self._http:
             self._http.stop(min(self._limits.requests, left(_SERVED)))
         self.monitor.stop(left(_REPORTED))
@@ -542,9 +573,16 @@ class App:
             subject,
             self._runtime,
             sinks,
-            admission.learn,
+            self._on_metrics(admission),
             self._on_tick(Affinity(lambda: self.pids).check if affine else lambda _: None),
         )
+
+    def _on_metrics(self, admission: Admission) -> Callable[[Metrics], None]:
+        def on_metrics(metrics: Metrics) -> None:
+            admission.learn(metrics)
+            self._overload.learn(metrics)
+
+        return on_metrics if self._grants else admission.learn
 
     def _on_tick(self, check: Callable[[int], None]) -> Callable[[int], None]:
         def on_tick(now_ns: int) -> None:
@@ -565,7 +603,8 @@ class App:
             snapshots = EventSnapshots(config.snapshots, self._runtime)
             undo.callback(snapshots.stop, 0.0)
         stores = Stores(journal, snapshots)
-        return EventPublisher(Identity(instance), self._outbox, stores, config.counts_interval_s, self._clock)
+        identity = Identity(instance, self._fence.owner if self._config.fleet.coordinator else None)
+        return EventPublisher(identity, self._outbox, stores, config.counts_interval_s, self._clock)
 
     @property
     def _stores(self) -> list[Journal | EventSnapshots]:
@@ -578,13 +617,16 @@ class App:
     def _make_admission(self, backend: DecoderBackend | NoHardwareDecoder, detector: Detector) -> Admission:
         """Admission by the detector's rate, measured before its lanes are made, on pictures like the sources'."""
         mode, (width, height) = self._config.admission, self._config.gpu.frame_size
-        if mode == "off":
+        if mode == "off" and not self._grants:
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
         rate = measure_detector(
             detector, [grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)]
         )
+        self._machine = Machine(rate, backend)
         log.info("admission", mode=mode, detector_fps=round(rate, 1))
+        if mode == "off":
+            return Admission()
 
         def decoder(format: VideoFormat) -> float:
             if format.decoder != NVDEC:
@@ -593,6 +635,45 @@ class App:
             return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
         return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
+
+    def _make_grants(self) -> GrantedSources | None:
+        fleet = self._config.fleet
+        if fleet.coordinator is None:
+            return None
+        return GrantedSources(fleet.member_name(self._config.gpu.device), fleet.on_coordinator_loss, self._clock)
+
+    def _make_member(self, grants: GrantedSources, admission: Admission) -> Member:
+        parts = FleetParts(
+            self.changes,
+            self.sources,
+            self.events,
+            self.publisher,
+            self.monitor,
+            admission,
+            self._machine,
+            self._overload,
+            lambda: self.model,
+            self.endpoint,
+            self.http_url,
+        )
+        doors = self._doors or doors_of(self._config, self._runtime)
+        member = make_member(self._config, grants, parts, doors, self._runtime)
+        self.health.conditions.append(lambda: member.condition)
+        return member
+
+    def _join_fleet(self) -> None:
+        """Start the member, and wait until it has joined, or goes on trying.
+
+        Raises:
+            LookoutError: this daemon cannot be a member.
+        """
+        if self.member is None:
+            return
+        self.member.start()
+        while not self.member.settled.wait(_POLL_S) and not self._stop.is_set:
+            pass
+        if self.member.refusal:
+            raise self.member.refusal
 
     def _serve_http(self, server: HttpServer, access: Access) -> None:
         from daemon.control.source_store import SourceStore
@@ -652,6 +733,13 @@ class App:
         self.events.forget(source)
 
     # --- while it runs ---------------------------------------------------------------------------------------------
+
+    def _read(self) -> Config:
+        """The configuration file's; the sources of a fleet are not in it. Called in the thread of changes."""
+        found = self._read_file()
+        if self.member is None or found.sources:
+            return found
+        return msgspec.structs.replace(found, sources=self.changes.config.sources)
 
     def reload_file(self) -> Future[Change]:
         """Read the configuration file again. Several requests before it begins cause one reload."""

@@ -66,6 +66,11 @@ class SystemClock:
         return event.wait(max(0.0, seconds))
 
 
+def boottime_ns() -> int:
+    """Monotonic nanoseconds that count suspension as well: other machines go on meanwhile."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 def utc_text(utc_ns: int) -> str:
     """A time of `Clock.utc_ns` as people read it, to the second."""
     return datetime.fromtimestamp(utc_ns // 1_000_000_000, tz=timezone.utc).isoformat(timespec="seconds")

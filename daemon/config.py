@@ -462,6 +462,8 @@ def source_of(raw: object) -> SourceConfig:
 def check(config: Config, *, may_be_empty: bool = False) -> Config:
     """Check the rules that types cannot express: ids, references between keys, unsafe combinations."""
     check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty)
+    if config.fleet.coordinator is not None and config.http.sources_file is not None:
+        raise ConfigError("http.sources_file: sources of a fleet are kept by its coordinator: leave it out")
     if not config.active and not may_be_empty and config.fleet.coordinator is None:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: dict[str, str] = {}
@@ -509,7 +511,8 @@ def _check_classifiers(config: Config, *, may_be_empty: bool) -> None:
         if row.name in names:
             raise ConfigError(f"classifiers[{index}].name: {row.name!r} is used twice; each classifier needs its own")
         names.add(row.name)
-    if names and not may_be_empty and all(config.tracking_of(source) is None for source in config.active):
+    knows_sources = not may_be_empty and config.fleet.coordinator is None
+    if names and knows_sources and all(config.tracking_of(source) is None for source in config.active):
         raise ConfigError("classifiers: attributes belong to tracks, and no source is tracked; set tracking.enabled")
 
 

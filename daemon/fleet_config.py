@@ -46,6 +46,21 @@ class FleetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.member or f"{_host_name()}/gpu{gpu}"
 
 
+def fleet_of(address: str) -> FleetConfig:
+    """The fleet of an address such as etcd://HOST:2379/NAME, for a subscriber.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    parts = urlsplit(address)
+    name = parts.path.strip("/")
+    if not name:
+        raise ConfigError(f"fleet {address!r}: has no name: write it as etcd://HOST:2379/NAME")
+    fleet = FleetConfig(coordinator=f"{parts.scheme}://{parts.netloc}", name=name)
+    check_fleet(fleet, has_sources=False)
+    return fleet
+
+
 def check_fleet(fleet: FleetConfig, *, has_sources: bool) -> None:
     """Check what types cannot express.
 

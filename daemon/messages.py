@@ -168,6 +168,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         detector_unavailable: the server of the model gave no results.
         shutdown: still waiting, or in the detector, when the time to stop was over.
         removed: still waiting when the source was removed or changed.
+        fenced: another daemon had, or might have had, the source when it was to be sent.
     """
 
     superseded: int = 0
@@ -180,6 +181,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     detector_unavailable: int = 0
     shutdown: int = 0
     removed: int = 0
+    fenced: int = 0
 
 
 class Detections(msgspec.Struct, frozen=True, kw_only=True):
@@ -364,7 +366,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         at: UTC.
-        since: UTC; `totals` count from then, over restarts where there is a journal.
+        since: UTC; `totals` count from then: over restarts where there is a journal, and with an owner from when it
+            became the owner.
         occupancy: zones with tracks in them.
         owner: as in `detections`.
     """
@@ -409,6 +412,7 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
         pts: as in `detections`, null where it has none.
         dts: on the same timeline, null likewise.
         key: a decoder may begin here.
+        owner: as in `detections`.
     """
 
     schema: Literal["lookout.packet/1"] = "lookout.packet/1"
@@ -425,6 +429,7 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
     pts: int | None
     dts: int | None
     key: bool
+    owner: Owner | None = None
 
 
 class Percentiles(msgspec.Struct, frozen=True):
@@ -490,11 +495,16 @@ class GpuMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublisherMetrics(msgspec.Struct, frozen=True):
-    """The outbox, and how many subscriptions are held by subscribers."""
+    """The outbox, and how many subscriptions are held by subscribers.
+
+    Attributes:
+        fenced: messages of other kinds than `detections` that were not sent, because another daemon had the source.
+    """
 
     outbox: int
     outbox_limit: int
     subscriptions: int
+    fenced: int = 0
 
 
 class CropsDropped(msgspec.Struct, frozen=True):

@@ -33,9 +33,10 @@ GPU_FILES = (
 # Of the daemon, lowest first: each imports only what stands before it. A file at the top of daemon/ is a package.
 LAYERS = (
     ("errors", "clock", "appended_file", "redact", "messages", "validation", "geometry", "schedule"),
+    ("epochs",),
     ("rule_config",),
     ("view_config", "fleet_config"),
-    ("config", "client"),
+    ("config",),
     ("log",),
     ("system",),
     ("etcd",),
@@ -48,6 +49,7 @@ LAYERS = (
     ("monitoring",),
     ("control",),
     ("fleet",),
+    ("client",),
     ("http",),
     ("dashboard",),
     ("app",),

@@ -73,7 +73,6 @@ NAMES = {
     "Kept": "SourceStore",
     "Look": "Predictions",
     "Marks": "ResourceSnapshot",
-    "Member": "Worker",
     "Offer": "Backend",
     "Order": "BuildRequest",
     "Place": "Slot",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from daemon import messages
@@ -20,10 +20,17 @@ _SOON_NS = 1_000_000_000  # at most one message of counts a source in this time,
 
 @dataclass(frozen=True)
 class Identity:
-    """The daemon's run, as its messages name it."""
+    """The daemon's run, as its messages name it.
+
+    Attributes:
+        owner: the owner of a source now; None for a daemon that shares its sources with no other.
+    """
 
     instance: str
-    owner: Owner | None = None
+    owner: Callable[[str], Owner | None] | None = None
+
+    def owner_of(self, source: str) -> Owner | None:
+        return self.owner(source) if self.owner else None
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class EventPublisher:
         journal = self.journal = stores.journal
         self.snapshots = stores.snapshots
         self._identity, self._outbox, self._clock = identity, outbox, clock
+        self._is_shared = identity.owner is not None  # sources come and go with their owner, and so do totals
         self._interval_ns = round(counts_interval_s * 1e9)
         self._number = journal.first if journal else clock.utc_ns() // 1_000_000
         self._totals = Totals(clock.utc_ns())
@@ -58,7 +66,7 @@ class EventPublisher:
         self._lock = threading.Lock()
         if journal:
             journal.restore = self._restore
-            if journal.earlier:
+            if journal.earlier and not self._is_shared:
                 self._totals.restore(*journal.earlier)
 
     def on_event(self, event: Event) -> None:
@@ -74,7 +82,7 @@ class EventPublisher:
             self._sources.setdefault(event.source, 0)
             self._outbox.report(Report(topic("events", event.source), message))
             if self.journal:
-                self.journal.put(message, key)
+                self.journal.put(message, None if self._is_shared else key)
 
     def expect(self, sources: Iterable[str]) -> None:
         """Publish counts of these sources even before their first event."""
@@ -83,10 +91,17 @@ class EventPublisher:
                 self._sources.setdefault(source, 0)
                 self._changed.add(source)
 
+    def begin(self, source: str) -> None:
+        """Count the events of a source from now on, not those of an earlier owner: call it before its first frame."""
+        with self._lock:
+            self._totals.begin(source, self._clock.utc_ns())
+
     def forget(self, source: str) -> None:
-        """Publish no more counts of a removed source; its totals stay."""
+        """Publish no more counts of a removed source. Its totals stay, unless another daemon may own it next."""
         with self._lock:
             self._totals.forget(source)
+            if self._is_shared:
+                self._totals.end(source)
             self._sources.pop(source, None)
             self._changed.discard(source)
 
@@ -136,16 +151,17 @@ class EventPublisher:
             source=source,
             index=0,
             at=self._clock.utc_ns(),
-            since=self._totals.since,
+            since=self._totals.since_of(source),
             totals=self._totals.totals(source),
             occupancy=self._totals.occupancy(source),
-            owner=self._identity.owner,
+            owner=self._identity.owner_of(source),
         )
 
     def _restore(self, since: int, totals: dict[Key, int]) -> None:
         """Add the totals of a journal that was opened after the first event, and go on above its numbers."""
         with self._lock:
-            self._totals.restore(since, totals)
+            if not self._is_shared:
+                self._totals.restore(since, totals)
             if self.journal:
                 self._number = max(self._number, self.journal.reserved)
 
@@ -177,5 +193,5 @@ def _message_of(event: Event, number: int, identity: Identity, snapshot: str | N
         unseen=messages.Unseen(event.unseen.frames, event.unseen.longest_ns),
         snapshot=snapshot,
         attribute=event.attribute,
-        owner=identity.owner,
+        owner=identity.owner_of(event.source),
     )

@@ -42,6 +42,7 @@ class Totals:
         self._totals: dict[str, Counter[Key]] = {}  # by source
         self._inside: dict[str, dict[tuple[str | None, int], str | None]] = {}  # by source: label by rule and track
         self._zones: dict[str, dict[str | None, None]] = {}  # by source: those that had a track, in order
+        self._begun: dict[str, int] = {}  # by source: UTC, ns, where it differs from `since`
         self._keys = 0
 
     def restore(self, since: int, totals: Mapping[Key, int]) -> None:
@@ -49,6 +50,20 @@ class Totals:
         self.since = min(self.since, since)
         for key, count in totals.items():
             self._add(key, count)
+
+    def since_of(self, source: str) -> int:
+        """UTC, ns, when counting of a source began."""
+        return self._begun.get(source, self.since)
+
+    def begin(self, source: str, since: int) -> None:
+        """Count a source anew."""
+        self.end(source)
+        self._begun[source] = since
+
+    def end(self, source: str) -> None:
+        """Drop the totals of a source."""
+        self._keys -= len(self._totals.pop(source, ()))
+        self._begun.pop(source, None)
 
     def add(self, event: Event) -> Key | None:
         """Count an event; returns the total that grew by one, None if there are too many."""

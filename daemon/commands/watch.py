@@ -115,6 +115,10 @@ class View:
 
     def _caption(self, subscriber: Subscriber) -> Text:
         parts = [f"{subscriber.received} messages, {sum(subscriber.lost.values())} lost"]
+        if fenced := sum(subscriber.fenced.values()):
+            parts.append(f"{fenced} left out: late, of an earlier owner")
+        if subscriber.failure:
+            parts.append(f"the fleet's members are not known now: {subscriber.failure}")
         if self._metrics:
             process = self._metrics.process
             parts.append(f"daemon: CPU {process.cpu_percent:.0f} %, {process.rss_bytes >> 20} MiB")

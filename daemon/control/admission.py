@@ -119,6 +119,11 @@ class Admission:
             if self._sources:
                 self._set_quotas()
 
+    @property
+    def decoder_cost(self) -> float:
+        """Cost of a picture for the GPU's decoder, over the estimate."""
+        return self._rate.cost_factor
+
     def learn(self, metrics: Metrics) -> None:
         """Correct the estimate of the decoder's rate by the latest metrics."""
         with self._lock:

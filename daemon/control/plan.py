@@ -105,8 +105,10 @@ def processes_of(config: Config, sources: int, *, on_gpu: bool) -> int:
 
 
 def planned_processes(config: Config) -> int:
-    """The number of capture processes for the configured sources, if the GPU decodes."""
+    """The number of capture processes for the configured sources, or those of a fleet, if the GPU decodes."""
     if config.capture_processes == "auto":
+        if config.fleet.coordinator is not None:  # its sources come later
+            return _MAX_PROCESSES
         return processes_of(config, len(_gpu_sources(config)), on_gpu=True)
     return processes_of(config, len(remote_sources(config.active)), on_gpu=True)
 
@@ -127,10 +129,12 @@ def surfaces_of(config: Config) -> int:
 
 
 def _detectors_memory(config: Config) -> int | None:
-    """Bytes of the limit for the detector: decoding gets up to three quarters."""
+    """Bytes of the limit for the detector: decoding gets up to three quarters, and half of it in a fleet."""
     limit = config.gpu.memory_limit_mib
     if limit is None:
         return None
+    if config.fleet.coordinator is not None:  # its sources come later
+        return (limit << 20) // 2
     needed = len(_gpu_sources(config)) * decoder_bytes("hevc", *config.gpu.frame_size, surfaces_of(config))
     needed += planned_processes(config) * PROCESS_BYTES
     return (limit << 20) - min(needed, (limit << 20) * 3 // 4)

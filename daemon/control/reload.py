@@ -81,9 +81,12 @@ def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:
 
 
 def least_confidence(config: Config) -> float:
-    """The lowest threshold of all sources and trackers, for which the detector is opened."""
+    """The lowest threshold of all sources and trackers, for which the detector is opened. In a fleet, sources that are
+    tracked come later."""
     own = [source.confidence for source in config.active if source.confidence is not None]
     floors = [tracking.floor for source in config.active if (tracking := config.tracking_of(source))]
+    if config.fleet.coordinator is not None:
+        floors.append(config.tracking.floor)
     return min([config.model.confidence, *own, *floors])
 
 

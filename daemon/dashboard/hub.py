@@ -19,7 +19,8 @@ from daemon.dashboard.history import Tracks
 from daemon.dashboard.link import Arrived, Link, LinkState
 from daemon.dashboard.viewers import Selection, Viewer
 from daemon.dashboard.watched import Facts, Row, WatchedDaemon
-from daemon.messages import Counts, Detections, Event, Message, Metrics, Packets, Status, decode, topic
+from daemon.epochs import Epochs
+from daemon.messages import Counts, Detections, Event, Message, Metrics, Owner, Packets, Status, decode, topic
 
 log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -27,6 +28,7 @@ _rows = msgspec.json.Decoder(list[Row]).decode
 _facts = msgspec.json.Decoder(Facts).decode
 _REFRESH_S = 0.5  # looks for daemons whose list of sources is out of date
 _ANYWAY_S = 15.0  # asked this often while somebody looks
+_WITHOUT_OWNER = (b'"owner":null}', b"\xa5owner\xc0")  # how messages end, for those that need not be read
 _MAX_SOURCES = 4096  # of a daemon
 _KINDS = {Status: "status", Event: "event", Counts: "counts", Metrics: "metrics"}
 
@@ -37,6 +39,7 @@ class Hub:
     Attributes:
         daemons: by name.
         loop: None before `start`.
+        epochs: of all sources: what an earlier owner sends late is left out.
         on_packets: called when a daemon says where its packets are.
         on_change: called with a daemon, and a source or None for all, whose state has changed.
     """
@@ -44,6 +47,7 @@ class Hub:
     def __init__(self, addresses: Sequence[DaemonAddress], clock: Clock) -> None:
         self._clock = clock
         self.daemons = {row.name: WatchedDaemon(row, clock.utc_ns() / 1e9) for row in addresses}
+        self.epochs = Epochs()
         self._links: dict[str, Link] = {}
         self._viewers: dict[Viewer, None] = {}
         self._asking = CapacityLimiter(4)
@@ -177,6 +181,8 @@ class Hub:
         if isinstance(message, Packets):
             self.on_packets(daemon.name, message)
             return
+        if not isinstance(message, Metrics) and not self.admits(daemon.name, message.source, message.owner):
+            return
         self._remember(daemon, message)
         if isinstance(message, Status):
             self.on_change(daemon.name, message.source)
@@ -192,6 +198,8 @@ class Hub:
     def _on_detections(self, daemon: WatchedDaemon, arrived: Arrived) -> None:
         source = arrived.topic.split(b"/")[1].decode()
         payload = arrived.payload
+        if not payload.endswith(_WITHOUT_OWNER) and not self.admits(daemon.name, source, _owner_of(payload)):
+            return
         tracks = daemon.tracks.get(source)
         if tracks is None and source in daemon.tracked:
             tracks = daemon.tracks[source] = Tracks()
@@ -204,6 +212,13 @@ class Hub:
         watching = [viewer for viewer in self._viewers if key in viewer.sources]
         if watching:
             self._tell(watching, b'{"kind":"detections","daemon":"%b","message":%b}' % (daemon.name.encode(), payload))
+
+    def admits(self, daemon: str, source: str, owner: Owner | None) -> bool:
+        """Whether a message or a packet is of a source's newest owner; any thread may ask."""
+        if self.epochs.admits(source, owner):
+            return True
+        self.daemons[daemon].fenced += 1
+        return False
 
     def _remember(self, daemon: WatchedDaemon, message: Message) -> None:
         if isinstance(message, Status):
@@ -220,6 +235,8 @@ class Hub:
         last = daemon.figures.last
         if last is None or not self._viewers:
             return
+        if daemon.fenced:
+            self._tell(self._viewers, _encoded("daemon", daemon.name, daemon.entry()))
         for source, row in last.sources.items():
             self._tell(
                 self._viewers,
@@ -281,6 +298,22 @@ class Hub:
     async def get(self, daemon: WatchedDaemon, path: str) -> Any:
         """GET from a daemon. Raises AwayError."""
         return await to_thread.run_sync(partial(daemon.api.request, "GET", path), limiter=self._asking)
+
+
+class _Owned(msgspec.Struct):
+    """The part of `detections` that is used here."""
+
+    owner: Owner | None = None
+
+
+_owned_json, _owned_msgpack = msgspec.json.Decoder(_Owned), msgspec.msgpack.Decoder(_Owned)
+
+
+def _owner_of(payload: bytes) -> Owner | None:
+    """Raises:
+    ValueError: it does not fit the wire.
+    """
+    return (_owned_json if payload[:1] == b"{" else _owned_msgpack).decode(payload).owner
 
 
 def _encoded(kind: str, daemon: str, message: object) -> bytes:

@@ -251,7 +251,8 @@ class Live:
         if link is None and not sources:
             return
         if link is None:
-            link = PacketLink(self._hub.daemons[daemon].address, self._clock, partial(self._deliver, daemon))
+            address, admits = self._hub.daemons[daemon].address, partial(self._hub.admits, daemon)
+            link = PacketLink(address, self._clock, partial(self._deliver, daemon), admits)
             self._links[daemon] = link
             link.start()
         link.want(self._endpoints.get(daemon), sources)

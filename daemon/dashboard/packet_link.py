@@ -14,7 +14,7 @@ from daemon.client import use_curve
 from daemon.clock import Clock
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.dashboard.muxer import Output, SourceVideo
-from daemon.messages import decode_packet, topic, watched_source
+from daemon.messages import Owner, decode_packet, topic, watched_source
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -32,11 +32,18 @@ class PacketLink(threading.Thread):
 
     Args:
         deliver: called in this thread with what the packets gave; False if the last call is still being worked on.
+        admits: whether a packet is of its source's newest owner.
     """
 
-    def __init__(self, address: DaemonAddress, clock: Clock, deliver: Callable[[Sequence[Made]], bool]) -> None:
+    def __init__(
+        self,
+        address: DaemonAddress,
+        clock: Clock,
+        deliver: Callable[[Sequence[Made]], bool],
+        admits: Callable[[str, Owner | None], bool],
+    ) -> None:
         super().__init__(name=f"packets-{address.name}", daemon=True)
-        self._address, self._clock, self._deliver = address, clock, deliver
+        self._address, self._clock, self._deliver, self._admits = address, clock, deliver, admits
         self._zmq = zmq.Context()
         self._ending = Stop()
         self._wake, self._waker = os.pipe()
@@ -139,7 +146,8 @@ class PacketLink(threading.Thread):
     def _add(self, source: str, header: bytes, data: bytes) -> None:
         video = self._videos.setdefault(source, SourceVideo())
         try:
-            found = video.add(decode_packet(header), data)
+            packet = decode_packet(header)
+            found = video.add(packet, data) if self._admits(source, packet.owner) else []
         except ValueError as error:
             log.warning("a packet is not understood", source=source, reason=str(error)[:200])
             return

@@ -44,6 +44,7 @@ class WatchedDaemon:
         rows: its sources by id, as its HTTP API told last; empty without one.
         statuses: the last status of each source.
         stale: `rows` should be asked for again.
+        fenced: messages that were left out, because another daemon is the source's owner now.
     """
 
     def __init__(self, address: DaemonAddress, now_s: float) -> None:
@@ -61,6 +62,7 @@ class WatchedDaemon:
         self.tracks: dict[str, Tracks] = {}
         self.events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self.stale = True
+        self.fenced = 0
 
     @property
     def name(self) -> str:
@@ -79,6 +81,7 @@ class WatchedDaemon:
             "since": self.since_s,
             "http": self.api.exists,
             "persists": self.facts.persists,
+            "fenced": self.fenced,
         }
 
     def note_instance(self, instance: str) -> bool:

@@ -21,7 +21,7 @@ from daemon.fleet.etcd_keys import Keys
 from daemon.fleet.etcd_membership import BATCH, EtcdMembership, base_of, batches
 from daemon.fleet.etcd_records import Born, Reason, Records
 from daemon.fleet.etcd_renewal import Lease
-from daemon.fleet.port import CoordinatorAwayError, CoordinatorError
+from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import FleetView, MemberRecord, SourceRecord, Want
 from daemon.system.stop import Stop
 
@@ -72,7 +72,7 @@ class EtcdCoordinator:
                 present = answer.responses[0].kvs[0]
                 if present.lease != grant.lease:  # or the answer to the first try was lost
                     self._give_back(grant.lease)
-                    raise CoordinatorError(
+                    raise NameTakenError(
                         f"a member {member} is in the fleet already: give each process a name of its own in "
                         f"fleet.member; if it has just ended, its lease ends within {grant.ttl} s"
                     )

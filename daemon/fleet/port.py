@@ -18,6 +18,10 @@ class CoordinatorAwayError(CoordinatorError):
     """The coordinator cannot be reached, or does not answer in time. A write may have been done nevertheless."""
 
 
+class NameTakenError(CoordinatorError):
+    """A living member has the name: another process, or one that has just died and whose lease has not ended yet."""
+
+
 class LeaseLostError(CoordinatorError):
     """The lease of this membership has ended: all that was claimed under it may have another owner."""
 
@@ -93,7 +97,7 @@ class Coordinator(Protocol):
         """Take a lease and write the member's record under it.
 
         Raises:
-            CoordinatorError: a living member has this name.
+            NameTakenError: a living member has this name.
         """
 
     # For operators; each is idempotent.

@@ -148,6 +148,8 @@ class Exposition(Collector):
         yield GaugeMetricFamily("lookout_outbox_messages", "Messages waiting to be sent.", publisher.outbox)
         yield GaugeMetricFamily("lookout_outbox_limit_messages", "Limit of waiting messages.", publisher.outbox_limit)
         yield GaugeMetricFamily("lookout_subscriptions", "Current subscriptions.", publisher.subscriptions)
+        text = "Messages beside detections that were not sent: another daemon had the source."
+        yield CounterMetricFamily("lookout_messages_fenced", text, value=publisher.fenced)
 
     def _events(self) -> Iterator[Metric]:
         events = self._figures.events

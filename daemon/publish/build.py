@@ -22,6 +22,7 @@ from daemon.messages import (
     Latency,
     Message,
     Metrics,
+    Owner,
     Packets,
     Status,
     topic,
@@ -29,6 +30,7 @@ from daemon.messages import (
 from daemon.messages import Detections as DetectionsMessage
 from daemon.pipeline.ledger import MAX_GONE, Ledger
 from daemon.pipeline.outbox import Report, Result
+from daemon.publish.fence import Grants, may_send
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.subscribers import matching
 from detectors.detections import Detections, no_tracks
@@ -48,7 +50,9 @@ class MessageBuilder:
         self._last_status: dict[bytes, Status] = {}
         self._gone: dict[str, None] = {}  # removed sources with counters, longest removed first
 
-    def detections(self, result: Result, boxes: list[Detection]) -> tuple[bytes, DetectionsMessage]:
+    def detections(
+        self, result: Result, boxes: list[Detection], owner: Owner | None = None
+    ) -> tuple[bytes, DetectionsMessage]:
         """Topic and message of one frame. Its total latency ends now."""
         frame, times = result.frame, result.times
         name = self._topics.get(frame.source)
@@ -77,6 +81,7 @@ class MessageBuilder:
                 total=self._clock.monotonic_ns() - frame.captured_ns,
             ),
             dropped=self._ledger.totals(frame.source),
+            owner=owner,
         )
         return name, message
 
@@ -93,10 +98,14 @@ class MessageBuilder:
             self._gone.pop(message.source, None)
         return self.numbered(report.topic, message)
 
-    def last_statuses(self, prefixes: Collection[bytes]) -> list[tuple[bytes, Message]]:
-        """The last status of each source whose topic has one of these prefixes, for new subscribers."""
-        names = matching([*self._last_status], prefixes)
-        return [(name, self.numbered(name, self._last_status[name])) for name in names]
+    def hold_back(self, name: bytes, status: Status) -> None:
+        """Remember a status that may not be sent now."""
+        self._last_status[name] = status
+
+    def last_statuses(self, prefixes: Collection[bytes], grants: Grants | None) -> list[tuple[bytes, Message]]:
+        """The last status of each source whose topic has one of these prefixes, as far as it may be sent."""
+        found = [(name, self._last_status[name]) for name in matching([*self._last_status], prefixes)]
+        return [(name, self.numbered(name, status)) for name, status in found if may_send(grants, status)]
 
     def numbered(self, name: bytes, message: Status | Event | Counts | Metrics | Packets) -> Message:
         """The message with the next index of its topic."""

@@ -18,7 +18,8 @@ import zmq
 from daemon.clock import Clock
 from daemon.config import PublisherConfig
 from daemon.errors import LookoutError
-from daemon.messages import Packet, Packets, encoder, topic, watched_source
+from daemon.messages import Owner, Packet, Packets, encoder, topic, watched_source
+from daemon.publish.fence import Fence, NoFence, may_send
 from daemon.publish.subscribers import Subscribers
 from daemon.publish.zeromq import ZeroMqSink, sender
 from daemon.sources.port import PacketInfo
@@ -39,6 +40,7 @@ class _Waiting(NamedTuple):
     session: str
     info: PacketInfo
     data: bytes
+    owner: Owner | None
 
 
 class PacketPublisher(threading.Thread):
@@ -52,6 +54,7 @@ class PacketPublisher(threading.Thread):
 
     Attributes:
         on_demand: called in this thread with the sources whose demand has changed; set before `answer` is called.
+        fence: asked before packets are sent; set before the start.
     """
 
     def __init__(self, sink: ZeroMqSink, config: PublisherConfig, instance: str, clock: Clock) -> None:
@@ -59,6 +62,7 @@ class PacketPublisher(threading.Thread):
         self._sink, self._config, self._instance, self._clock = sink, config, instance, clock
         self._encode = encoder(config.encoding)
         self.on_demand: Callable[[Collection[str]], None] = lambda _: None
+        self.fence: Fence = NoFence()
         self._watched: frozenset[str] = frozenset()
         self._waiting: deque[_Waiting] = deque()
         self._bytes = 0  # of `_waiting`
@@ -84,7 +88,7 @@ class PacketPublisher(threading.Thread):
                 self._index[source] += 1  # subscribers see the gap
                 return
             self._bytes += len(data)
-            self._waiting.append(_Waiting(source, session, info, data))
+            self._waiting.append(_Waiting(source, session, info, data, self.fence.owner(source)))
 
     # --- for the publisher -----------------------------------------------------------------------------------------
 
@@ -173,7 +177,10 @@ class PacketPublisher(threading.Thread):
             for row in rows:
                 numbers.append(self._index[row.source])
                 self._index[row.source] += 1
+        grants = self.fence.grants()
         for row, index in zip(rows, numbers):
+            if not may_send(grants, row):
+                continue  # subscribers see the gap
             info = row.info
             header = Packet(
                 instance=self._instance,
@@ -189,6 +196,7 @@ class PacketPublisher(threading.Thread):
                 pts=info.pts,
                 dts=info.dts,
                 key=info.key,
+                owner=row.owner,
             )
             put(topic("packets", row.source), zmq.SNDMORE)
             put(self._encode(header), zmq.SNDMORE)

@@ -11,6 +11,8 @@ from daemon.messages import (
     Detection,
     Latency,
     Message,
+    Metrics,
+    Owner,
     Packets,
     PublisherMetrics,
     State,
@@ -23,6 +25,7 @@ from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
 from daemon.publish.build import MessageBuilder, boxes_of
+from daemon.publish.fence import Fence, Grants, NoFence, may_send, owner_of_frame
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.port import Sink
 from daemon.redact import scrub
@@ -47,6 +50,8 @@ class Publisher(threading.Thread):
     Attributes:
         has_subscribers: set while there is a subscription.
         answer: called with the source of each new subscription to exactly `packets/<source>/`; set before the start.
+        fence: asked before messages are sent; set before the start.
+        on_forgotten: called with a removed source after its last message was sent; set before the start.
     """
 
     def __init__(
@@ -67,6 +72,11 @@ class Publisher(threading.Thread):
         self._ending = Stop()
         self.has_subscribers = threading.Event()
         self.answer: Callable[[str], Packets | None] = lambda _: None
+        self.fence: Fence = NoFence()
+        self.on_forgotten: Callable[[str], None] = lambda _: None
+        self._forgotten: list[str] = []  # since the last flush
+        self._fenced = 0  # reports
+        self._unsent: set[bytes] = set()  # topics of statuses
 
     def stop(self, timeout_s: float) -> None:
         """Send the rest, close the sinks and end, within a time limit."""
@@ -78,7 +88,7 @@ class Publisher(threading.Thread):
 
     def metrics(self) -> PublisherMetrics:
         subscriptions = sum(sink.subscriptions for sink in self._sinks)
-        return PublisherMetrics(len(self._outbox), self._outbox.limit, subscriptions)
+        return PublisherMetrics(len(self._outbox), self._outbox.limit, subscriptions, self._fenced)
 
     def announce(
         self,
@@ -100,6 +110,7 @@ class Publisher(threading.Thread):
             reason=scrub(reason) if reason else None,
             retry_in_s=None if retry_in_s is None else round(retry_in_s, 3),
             format=format,
+            owner=self.fence.owner(source),
         )
         level = log.warning if state in ("down", "stalled") else log.info
         fields = {"retry_in_s": status.retry_in_s, "reason": reason}
@@ -137,26 +148,55 @@ class Publisher(threading.Thread):
                 self._send_items(items)
         for sink in self._sinks:
             sink.flush()
+        while self._forgotten:
+            self.on_forgotten(self._forgotten.pop())
         return len(items)
 
     def _send_items(self, items: Sequence[Result | Report]) -> None:
         """Send the items of the outbox's last `get`."""
+        grants = self.fence.grants()
         boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks)
         sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
             for item in self._outbox.sending():
                 if isinstance(item, Result):
-                    latency = self._send_result(item, next(boxes))
+                    owner = None if grants is None else owner_of_frame(grants, item.frame)
+                    found = next(boxes)
+                    if grants is not None and owner is None:
+                        self._ledger.drop(item.frame, "fenced")
+                        continue
+                    latency = self._send_result(item, found, owner)
                     sent.append((self._ledger.published(item.frame.source), item.frame, latency))
-                elif (message := self._build.report(item)) is not None:
-                    self._send(item.topic, message)
+                elif item.message is None or isinstance(item.message, Metrics) or may_send(grants, item.message):
+                    self._send_report(item)
+                else:
+                    self._keep_unsent(item, item.message)
         finally:
             self._ledger.add_rows(sent)
 
-    def _send_result(self, result: Result, boxes: list[Detection]) -> Latency:
+    def _send_report(self, report: Report) -> None:
+        self._unsent.discard(report.topic)
+        if report.message is None:
+            self._forgotten.append(report.source)
+        if (message := self._build.report(report)) is not None:
+            self._send(report.topic, message)
+
+    def _keep_unsent(self, report: Report, message: Message) -> None:
+        """Count a report that may not be sent. A status is sent when its source may be published for again."""
+        self._fenced += 1
+        if isinstance(message, Status):
+            self._build.hold_back(report.topic, message)
+            self._unsent.add(report.topic)
+
+    def _send_again(self, grants: Grants | None) -> None:
+        for name, message in self._build.last_statuses(self._unsent, grants):
+            self._send(name, message)
+            self._unsent.discard(name)
+
+    def _send_result(self, result: Result, boxes: list[Detection], owner: Owner | None) -> Latency:
         """Send a result; returns its latency. A result that breaks the publisher is counted as dropped."""
         try:
-            name, message = self._build.detections(result, boxes)
+            name, message = self._build.detections(result, boxes, owner)
             for sink in self._sinks:
                 sink.send(name, message)
         except Exception:
@@ -175,8 +215,10 @@ class Publisher(threading.Thread):
             self.has_subscribers.set()
         else:
             self.has_subscribers.clear()
+        if self._unsent:
+            self._send_again(self.fence.grants())
         if prefixes:
-            for name, message in self._build.last_statuses(prefixes):
+            for name, message in self._build.last_statuses(prefixes, self.fence.grants()):
                 self._send(name, message)
             for prefix in prefixes:
                 source = watched_source(prefix)

@@ -2,9 +2,14 @@
 import { Subscriber } from "zeromq";
 
 const socket = new Subscriber();
-socket.connect(process.argv[2] ?? "tcp://127.0.0.1:5556");
+const endpoints = process.argv.slice(2);
+for (const endpoint of endpoints.length ? endpoints : ["tcp://127.0.0.1:5556"]) socket.connect(endpoint);
 socket.subscribe("detections/");
+const highest = new Map(); // epoch by source, where several daemons share sources
 for await (const [, payload] of socket) {
   const message = JSON.parse(payload.toString());
+  const epoch = message.owner?.epoch ?? 0;
+  if (epoch < (highest.get(message.source) ?? 0)) continue; // of an earlier owner, late
+  highest.set(message.source, epoch);
   console.log(message.source, message.seq, message.detections.map((d) => d.label));
 }

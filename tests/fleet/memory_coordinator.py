@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
+from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
 from daemon.fleet.records import FleetView, HoldDown, MemberRecord, Owned, Picture, SourceRecord, Want
 from daemon.system.stop import Stop
 from tests.support.clock import ManualClock
@@ -286,7 +286,7 @@ class MemoryCoordinator:
         with self._engine.changes:
             self._engine.check()
             if member in self._engine.content.members:
-                raise CoordinatorError(f"a member {member} is in the fleet already")
+                raise NameTakenError(f"a member {member} is in the fleet already")
             ends = self._engine.clock.monotonic_ns() + round(ttl_s * 1e9)
             lease = Lease(member, ttl_s, ends, self._engine.touch())
             self._engine.content.members[member] = (record, lease)

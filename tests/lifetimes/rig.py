@@ -31,6 +31,7 @@ from daemon.config import (
     SyntheticConfig,
 )
 from daemon.errors import LookoutError
+from daemon.fleet.member import Doors
 from daemon.messages import Detections, Status
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
@@ -103,13 +104,22 @@ class Rig:
     Args:
         folder: of its files.
         workers: there is a source in a capture process.
+        doors: of the daemon's fleet, which has the sources; None where the configuration has them.
 
     Attributes:
         app: the daemon; None before `start`.
         file: what the configuration file would say.
+        rows: the sources at first.
     """
 
-    def __init__(self, folder: Path, *, workers: bool = True, mode: str = "live", **more: Any) -> None:
+    parts = frozenset(
+        {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers"}
+    )
+    """Threads of a daemon's parts."""
+
+    def __init__(
+        self, folder: Path, *, workers: bool = True, mode: str = "live", doors: Doors | None = None, **more: Any
+    ) -> None:
         self.folder = folder
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
         self.library, self.probe, self.model = Gate(), Gate(), Gate()
@@ -125,9 +135,10 @@ class Rig:
         ]
         if workers:
             sources.append(AvConfig(id="cam", url=Url("rtsp://192.0.2.1/cam"), decode="cpu"))
+        self.rows = sources
         self.base = self.file = Config(
             model=ModelConfig(path=Path("model-0"), backend="fake", max_batch=4),
-            sources=sources,
+            sources=[] if doors else sources,
             lanes=2,
             reconnect=ReconnectConfig(initial_s=0.02, max_s=0.1),
             board=BoardConfig(mode=mode, max_age_ms=60_000, depth=4),  # type: ignore[arg-type]
@@ -144,6 +155,7 @@ class Rig:
             make_source=Maker(folder, self.making, self.library),
             open_probe=open_probe(self.probe),
             read=self._read,
+            doors=doors,
         )
         self.listener = Listener(self.app.endpoint)
         self._runner = threading.Thread(target=self._run, name="runner", daemon=True)
@@ -246,13 +258,8 @@ class Rig:
 
     def check_threads(self) -> None:
         """Only threads of the daemon's parts and sources run."""
-        own = {"runner", "listener", "signals", "watchdog", "publisher", "monitor", "changes", "gpu-reader"}
-        own |= {
-            "lane",
-            "packets",
-            "capture-workers",
-            *(f"capture-{source.id}" for source in self.app.changes.config.active),
-        }
+        own = {"runner", "listener", "signals", *self.parts}
+        own |= {f"capture-{source.id}" for source in self.app.changes.config.active}
 
         def strangers() -> set[str]:
             names = Resources.now().threads - self.before.threads

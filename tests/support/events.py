@@ -8,7 +8,7 @@ prints the number of each event after it was given to the journal, and its insta
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from daemon.analytics.journal import Journal
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.clock import Clock, SystemClock
 from daemon.config import EventsConfig
-from daemon.messages import FrameClock
+from daemon.messages import FrameClock, Owner
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report
@@ -60,16 +60,26 @@ class Rig:
 
     Args:
         path: of the journal.
+        owner: of a source, in a fleet.
     """
 
-    def __init__(self, path: Path | None, clock: Clock, instance: str = "run-1", **config: Any) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        clock: Clock,
+        instance: str = "run-1",
+        owner: Callable[[str], Owner | None] | None = None,
+        **config: Any,
+    ) -> None:
         self.config = EventsConfig(**config)
         self.outbox = Outbox(10, Ledger(["street"]), lossless=False)
         self.journal = Journal(path, self.config, runtime(clock)) if path else None
         snapshots = self.config.snapshots
         self.snapshots = EventSnapshots(snapshots, runtime(clock)) if snapshots else None
         stores = Stores(self.journal, self.snapshots)
-        self.events = EventPublisher(Identity(instance), self.outbox, stores, self.config.counts_interval_s, clock)
+        self.events = EventPublisher(
+            Identity(instance, owner), self.outbox, stores, self.config.counts_interval_s, clock
+        )
 
     def reports(self) -> list[Any]:
         """The messages since the last call."""

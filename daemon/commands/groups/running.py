@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL
+from daemon.commands.groups.options import CONFIG, ENDPOINT, FIRST_MODEL, FLEET, fleet_from
 from daemon.errors import LookoutError
 
 
@@ -88,6 +88,7 @@ def health(config: Path) -> int:
 @click.option("--timeout", default=5.0, show_default=True, type=click.FloatRange(min=0), help="Seconds --once waits.")
 @click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+@FLEET
 def watch(
     endpoint: str,
     sources: tuple[str, ...],
@@ -96,8 +97,9 @@ def watch(
     timeout: float,
     server_key: str | None,
     secret_key: Path | None,
+    fleet: str | None,
 ) -> int:
-    """Show what a running Lookout publishes on ENDPOINT."""
+    """Show what a running Lookout publishes on ENDPOINT, or all members of a fleet."""
     from daemon.client import Subscriber
     from daemon.commands import watch as watching
     from daemon.messages import KINDS
@@ -105,11 +107,11 @@ def watch(
     if not (once or as_json or sys.stdout.isatty()):
         raise LookoutError("the table is for terminals, and this is none: use --json")
     kinds = ("detections",) if once else KINDS
-    keys = {"server_key": server_key, "secret_key": secret_key}
+    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
     with Subscriber(endpoint, sources=sources, kinds=kinds, **keys) as subscriber:  # type: ignore[arg-type]
         if once:
-            return watching.once(subscriber, endpoint, timeout, as_json)
-        return watching.lines(subscriber) if as_json else watching.table(subscriber, endpoint)
+            return watching.once(subscriber, fleet or endpoint, timeout, as_json)
+        return watching.lines(subscriber) if as_json else watching.table(subscriber, fleet or endpoint)
 
 
 @click.command()
@@ -120,6 +122,7 @@ def watch(
 @click.option("--token", envvar="LOOKOUT_TOKEN", help="Of the HTTP API; better from LOOKOUT_TOKEN.")
 @click.option("--server-key", help="The daemon's public CURVE key, or the file that holds it.")
 @click.option("--secret-key", type=click.Path(path_type=Path), help="Your own .key_secret, where only some are let in.")
+@FLEET
 def events(
     endpoint: str,
     sources: tuple[str, ...],
@@ -128,6 +131,7 @@ def events(
     token: str | None,
     server_key: str | None,
     secret_key: Path | None,
+    fleet: str | None,
 ) -> int:
     """Show what tracks and rules find: as it happens on ENDPOINT, or the journal's where ENDPOINT is http://HOST:PORT."""
     from daemon.client import Subscriber
@@ -137,7 +141,7 @@ def events(
         return listing.kept(endpoint, sources, since, token, as_json)
     if since is not None:
         raise LookoutError("--since is for the journal: give the address of the HTTP API, http://127.0.0.1:9105")
-    keys = {"server_key": server_key, "secret_key": secret_key}
+    keys = {"server_key": server_key, "secret_key": secret_key, "fleet": fleet_from(fleet)}
     with Subscriber(endpoint, sources=sources, kinds=("events",), **keys) as subscriber:  # type: ignore[arg-type]
         return listing.live(subscriber, as_json)
 

@@ -39,6 +39,8 @@ export const t = {
     detector_error: "The detector failed",
     shutdown: "The daemon stopped",
     removed: "The source was changed or removed",
+    detector_unavailable: "The model's server was away",
+    fenced: "Another daemon had the source",
     unheard: "Its message did not reach this page",
   },
   errors: {
@@ -165,7 +167,7 @@ export const t = {
     drops: "Frames dropped in the last hour", cause: "Cause", number: "Frames", noDrops: "No frame was dropped.",
     table: "As a table", noData: "No figures yet: the daemon sends them every few seconds.",
     none: "No daemon is known.", away: (row) => `The daemon ${row.name} is away. These are its last figures.`,
-    process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox",
+    process: "Process", allProcesses: "All of the daemon", cpu: "CPU", rss: "Memory", threads: "Threads", files: "Open files", subscriptions: "Subscriptions", outbox: "Outbox", fenced: "Late messages of an earlier owner",
     noGpu: (reason) => `No GPU: ${reason}`, last: "Now", chart: (title) => `Chart: ${title}`, time: "Time", throttled: "Clock held down by",
     slow: (n) => `This browser was too slow for ${plural(n, "message", "messages")}.`,
   },

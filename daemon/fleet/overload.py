@@ -1,0 +1,98 @@
+"""Whether a member can carry what it has, by the frames that it loses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from daemon.clock import Clock
+from daemon.fleet.records import Capacity
+from daemon.messages import Metrics
+
+_LOST_SHARE, _CALM_SHARE = 0.05, 0.01
+_SUSTAINED_NS = 30_000_000_000
+_REMEMBERED_NS = 600_000_000_000  # the lower capacity stays for so long after the last loss
+_BY_DECODING = ("late",)
+_BY_DETECTION = ("superseded", "stale", "outbox_full")
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Frames of all sources since the start."""
+
+    captured: int
+    late: int
+    detection: int
+
+
+class Overload:
+    """Learns from the daemon's own figures. Frames that `admission` leaves out do not count.
+
+    Attributes:
+        reason: why this member cannot carry what it has; None if it can.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.reason: str | None = None
+        self._before: dict[str, _Sums] = {}  # by source
+        self._since_ns: int | None = None  # of the present losses
+        self._lost_ns = 0
+        self._detector: float | None = None  # pictures a second that it did
+        self._decoded = 1.0  # share of pictures that decoding was in time for
+
+    def learn(self, metrics: Metrics) -> None:
+        """Take the figures of an interval."""
+        now, sums = self._clock.monotonic_ns(), _sums_of(metrics)
+        grown = [_difference(self._before[id], row) for id, row in sums.items() if id in self._before]
+        self._before = sums
+        captured = sum(row.captured for row in grown)
+        late, detection = (sum(getattr(row, kind) for row in grown) for kind in ("late", "detection"))
+        share = (late + detection) / captured if captured > 0 else 0.0
+        if share > _LOST_SHARE:
+            self._since_ns = self._since_ns or now
+            self._lost_ns = now
+            if now - self._since_ns >= _SUSTAINED_NS:
+                self._note(metrics.fps, share, late / captured, by_decoding=late > detection)
+            return
+        self._since_ns = None
+        if share < _CALM_SHARE:
+            self.reason = None
+            if now - self._lost_ns > _REMEMBERED_NS:
+                self._detector, self._decoded = None, 1.0
+
+    def lowered(self, capacity: Capacity) -> Capacity:
+        """The capacity that this member has shown, where that is less."""
+        detector = capacity.detector if self._detector is None else min(capacity.detector, self._detector)
+        return msgspec.structs.replace(
+            capacity,
+            detector=detector,
+            decoders={codec: rate * self._decoded for codec, rate in capacity.decoders.items()},
+            cpu_decoding=capacity.cpu_decoding * self._decoded,
+        )
+
+    def _note(self, fps: float, share: float, late_share: float, *, by_decoding: bool) -> None:
+        if self.reason is not None:
+            return  # others are on their way out already
+        part = "decoding" if by_decoding else "detection"
+        self.reason = f"{part} does not keep up: {share:.0%} of all frames are lost"
+        if by_decoding:
+            self._decoded *= 1 - late_share
+        else:
+            self._detector = round(fps, 1)
+
+
+def _sums_of(metrics: Metrics) -> dict[str, _Sums]:
+    return {
+        id: _Sums(
+            row.captured,
+            sum(getattr(row.dropped, cause) for cause in _BY_DECODING),
+            sum(getattr(row.dropped, cause) for cause in _BY_DETECTION),
+        )
+        for id, row in metrics.sources.items()
+    }
+
+
+def _difference(before: _Sums, now: _Sums) -> _Sums:
+    return _Sums(now.captured - before.captured, now.late - before.late, now.detection - before.detection)
