@@ -29,8 +29,13 @@ def arrange(view: FleetView) -> Arrangement:
     arrangement = Arrangement(view)
     _stay(arrangement)
     _shrink(arrangement)
-    _Filling(arrangement).run()
+    fill(arrangement)
     return arrangement
+
+
+def fill(arrangement: Arrangement) -> None:
+    """Place the sources that have no member yet."""
+    _Filling(arrangement).run()
 
 
 def loads(view: FleetView) -> dict[str, Floats]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from daemon.fleet.arrangement import Arrangement
 from daemon.fleet.demand import USABLE, Floats, Indices, shares
-from daemon.fleet.placement import arrange, changes_of
+from daemon.fleet.placement import arrange, changes_of, fill
 from daemon.fleet.records import FleetView, Want
 
 _EVEN = 0.05  # of a member's usable capacity: members that differ by less are not worth a move
@@ -48,6 +48,7 @@ def rebalance(view: FleetView) -> Rebalance:
     for _ in arrangement.sources:
         if not _move_one(arrangement):
             break
+    fill(arrangement)  # moves may have made room
     wants = {name: _with_reason(want) for name, want in changes_of(arrangement).items()}
     old = {name: view.wants[name].member for name in wants if name in view.wants}
     moves = [
