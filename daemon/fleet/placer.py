@@ -122,10 +122,12 @@ class Placer:
         before, self._before = self._before, view
         if before is None:
             return
+        # A member without sources that ends is no loss.
         with_sources = {want.member for want in before.wants.values()}
         for name, record in before.members.items():
-            is_lost = view.joined.get(name) != before.joined.get(name)
-            if is_lost and record.state != "leaving" and name in with_sources:
+            joined = before.joined.get(name)
+            is_gone = view.joined.get(name) != joined and view.left.get(name) != joined
+            if is_gone and record.state != "leaving" and name in with_sources:
                 self._lost[name] = before.losses.get(name, 0), self._clock.monotonic_ns()
         for name, (counted, seen_ns) in [*self._lost.items()]:
             is_old = self._clock.monotonic_ns() - seen_ns > _FORGET_NS

@@ -95,7 +95,9 @@ class Lease:
             self.records.change(held={**now.held, member: HoldDown(losses=losses)})
 
     def leave(self) -> None:
+        left = {**self.records.view.left, self.member: self.records.view.joined[self.member]}
         self.records.lose(self.member)
+        self.records.change(left=left)
 
     def _check(self) -> None:
         if self.records.away:
@@ -205,8 +207,18 @@ def test_a_member_that_leaves_is_no_loss() -> None:
     Lease(records, "b").update(member(10, state="leaving"))
     a.until_quiet()
     assert "b" not in placed(records.view).values()
-    records.lose("b")
+    Lease(records, "b").leave()
     a.until_quiet()
+    assert records.view.losses == {}
+
+
+def test_a_member_that_leaves_between_two_views_is_no_loss() -> None:
+    records = Records("a", "b")
+    _, (a,) = warm(records, "a")
+    a.until_quiet()
+    Lease(records, "b").leave()
+    a.until_quiet()
+    assert "b" not in placed(records.view).values()
     assert records.view.losses == {}
 
 
