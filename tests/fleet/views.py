@@ -16,9 +16,10 @@ PIXELS_PER_S = 1920 * 1080 * FPS
 
 def capacity_for(sources: float) -> Capacity:
     """A GPU with room for so many sources of 1080p30 in H.264."""
+    detector, decoder = USABLE[:2].tolist()
     return Capacity(
-        detector=(sources + 0.5) * FPS / USABLE[0],
-        decoders={"h264": (sources + 0.5) * PIXELS_PER_S / USABLE[1], "hevc": 2 * sources * PIXELS_PER_S / USABLE[1]},
+        detector=(sources + 0.5) * FPS / detector,
+        decoders={"h264": (sources + 0.5) * PIXELS_PER_S / decoder, "hevc": 2 * sources * PIXELS_PER_S / decoder},
     )
 
 
