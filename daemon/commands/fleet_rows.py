@@ -22,7 +22,7 @@ _KEY = "fleet"
 
 
 class _FleetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The mapping `fleet` of a source in a file: what the placer wants to know."""
+    """The mapping `fleet` of a source in a file, for the placer."""
 
     priority: int | None = None
     affinity: dict[str, str] = {}
@@ -31,7 +31,7 @@ class _FleetKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
 
 @dataclass(frozen=True)
 class Placing:
-    """What the command line says of all sources; a source's own mapping `fleet` comes first.
+    """Options of the command line for all sources; a source's own mapping `fleet` comes first.
 
     Attributes:
         id: of the only source.

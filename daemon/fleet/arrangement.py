@@ -55,7 +55,7 @@ class Arrangement:
 
     @cached_property
     def wants(self) -> list[Want]:
-        """What is wanted of each row until now."""
+        """The present want of each row."""
         return [self.view.wants.get(name, _NO_WANT) for name in self.sources]
 
     @cached_property

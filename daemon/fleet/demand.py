@@ -75,7 +75,7 @@ class Capacities:
 
 
 def demands_of(view: FleetView, sources: Sequence[str]) -> Demands:
-    """What sources take: of their video as their last owner saw it, else as expected, else 1080p30 in H.264."""
+    """Demand by the video as the last owner saw it, else as it is expected, else by 1080p30 in H.264."""
     rows = [_row(view.sources[name], view.seen.get(name)) for name in sources]
     codecs = tuple(sorted({row[3] for row in rows}))
     numbers = {codec: number for number, codec in enumerate(codecs)}

@@ -122,7 +122,7 @@ def rebalanced(coordinator: Coordinator, *, dry_run: bool) -> Rebalance:
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True):
-    """What operators have written. Claims and places are not part of it.
+    """Records that operators have written. Claims and places are not part of it.
 
     Attributes:
         pins: the member of each pinned source.

@@ -79,7 +79,7 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def status_of(view: FleetView, name: str) -> FleetStatus:
-    """What operators see of a fleet. It holds no configuration of a source, and so no credentials."""
+    """A fleet as operators see it. It holds no configuration of a source, and so no credentials."""
     sources = [_source(view, id) for id in sorted(view.sources)]
     return FleetStatus(
         name=name,

@@ -21,7 +21,7 @@ def _connected(command: _Command) -> _Command:
         click.option("--coordinator", metavar="URL", help="Instead of a file: etcd://HOST:2379."),
         click.option("--name", help="Of the fleet.  [default: fleet.name]"),
     )
-    for option in options:
+    for option in reversed(options):
         command = option(command)
     return command
 
