@@ -43,6 +43,7 @@ class PlacerCounts:
     Attributes:
         placements: how often sources were placed.
         placed: sources that got a member.
+        failed_over: those whose member was gone.
         losses: of members, that this placer counted.
         seconds: of the last placement, computing alone.
         failure: why the last attempt failed, None after a success.
@@ -50,6 +51,7 @@ class PlacerCounts:
 
     placements: int = 0
     placed: int = 0
+    failed_over: int = 0
     losses: int = 0
     seconds: float = 0.0
     failure: str | None = None
@@ -156,10 +158,16 @@ class Placer:
         self._placed = basis
         placed = sum(want.member is not None for want in wants.values())
         self.counts.placed += placed
+        self.counts.failed_over += sum(_fails_over(name, want, view) for name, want in wants.items())
         if wants:
             waiting = len(wants) - placed
             log.info("sources placed", placed=placed, waiting=waiting, seconds=round(self.counts.seconds, 3))
         return None
+
+
+def _fails_over(name: str, want: Want, view: FleetView) -> bool:
+    old = view.wants.get(name)
+    return want.member is not None and old is not None and old.member is not None and old.member not in view.members
 
 
 def _basis_of(view: FleetView) -> tuple[object, ...]:

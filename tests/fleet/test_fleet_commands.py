@@ -19,11 +19,10 @@ from daemon.commands.fleet_tables import show_rebalance, show_status
 from daemon.config import load_fleet
 from daemon.errors import ConfigError, LookoutError
 from daemon.fleet.operations import ConflictError, UnknownError, rebalanced
-from daemon.fleet.placer import Placer
-from daemon.fleet.port import Coordinator, Membership
 from daemon.fleet.records import Picture
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.memory_coordinator import MemoryCoordinator, MemoryEngine
+from tests.fleet.site import Site
 from tests.fleet.views import camera, cameras, member
 from tests.support.clock import ManualClock
 from tests.support.ports import free_port
@@ -31,47 +30,16 @@ from tests.support.ports import free_port
 CAMERA = "rtsp://10.0.0.7/stream"
 
 
-class Site:
-    """Members that claim what they are to have, and a placer; `settle` lets all of them work until nothing changes."""
-
-    def __init__(self, coordinator: Coordinator, rooms: dict[str, float]) -> None:
-        self.fleet = fleets.Fleet(coordinator, "test")
-        self.members = {name: self._join(name, room) for name, room in rooms.items()}
-        self.placer = Placer(ManualClock(), 0.0)
-
-    def _join(self, name: str, room: float) -> Membership:
-        return self.fleet.coordinator.join(name, member(room), 300.0)
-
-    def settle(self) -> None:
-        first = next(iter(self.members.values()))
-        for _ in range(20):
-            before = self.fleet.coordinator.view()
-            self.placer.run_once(before, first)
-            for membership in self.members.values():
-                self._follow(membership)
-            if self.fleet.coordinator.view().revision == before.revision:
-                return
-        pytest.fail("the fleet does not come to rest")
-
-    def _follow(self, membership: Membership) -> None:
-        view = self.fleet.coordinator.view()
-        mine = {id for id, want in view.wants.items() if want.member == membership.member and id in view.sources}
-        owned = {id for id, row in view.owned.items() if row.member == membership.member}
-        if owned - mine:
-            membership.release(sorted(owned - mine))
-        if free := sorted(id for id in mine - owned if id not in view.owned):
-            membership.claim(free)
-
-    def owners(self) -> dict[str, str]:
-        return {id: row.member for id, row in self.fleet.coordinator.view().owned.items()}
-
-
 @pytest.fixture
 def site() -> Site:
     found = Site(MemoryCoordinator(MemoryEngine()), {"a/gpu0": 10, "b/gpu0": 10})
-    found.fleet.coordinator.put_sources(cameras(12), replace=False)
+    found.coordinator.put_sources(cameras(12), replace=False)
     found.settle()
     return found
+
+
+def opened(site: Site) -> fleets.Fleet:
+    return fleets.Fleet(site.coordinator, "test")
 
 
 def printed(show: Callable[[Console], None]) -> str:
@@ -82,29 +50,27 @@ def printed(show: Callable[[Console], None]) -> str:
 
 
 def test_status_shows_members_and_what_waits(site: Site) -> None:
-    text = printed(lambda console: show_status(fleets.status(site.fleet), console, every_source=False))
+    text = printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=False))
     assert "fleet test: 12 sources, 12 owned, 0 unplaced; placer a/gpu0" in text
     assert "camera-3" not in text
-    site.fleet.coordinator.put_sources(
-        {**cameras(30), "x": camera("x", affinity={"site": "moon\x1b[2J"})}, replace=False
-    )
+    site.coordinator.put_sources({**cameras(30), "x": camera("x", affinity={"site": "moon\x1b[2J"})}, replace=False)
     site.settle()
-    text = printed(lambda console: show_status(fleets.status(site.fleet), console, every_source=False))
+    text = printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=False))
     assert "31 sources, 20 owned, 11 unplaced" in text
     assert "no room: the GPU's decoder is full on 2 members" in text
     assert "no member has the labels site=moon\ufffd[2J" in text
-    assert "camera-3 " in printed(lambda console: show_status(fleets.status(site.fleet), console, every_source=True))
+    assert "camera-3 " in printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=True))
 
 
 def test_status_of_members_in_trouble(site: Site) -> None:
-    site.fleet.coordinator.drain("b/gpu0", "new disk")
+    site.coordinator.drain("b/gpu0", "new disk")
     site.members["a/gpu0"].hold_down("b/gpu0", 60)
     site.members["a/gpu0"].update(member(3))
     site.members.pop("b/gpu0").renewal.revoke()
-    rows = {row.name: row for row in fleets.status(site.fleet).members}
+    rows = {row.name: row for row in fleets.status(opened(site)).members}
     assert (rows["b/gpu0"].state, rows["b/gpu0"].reason, rows["b/gpu0"].held_down) == ("gone", "new disk", True)
     assert rows["a/gpu0"].usage["the detector"] > 1
-    text = printed(lambda console: show_status(fleets.status(site.fleet), console, every_source=False))
+    text = printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=False))
     assert "new disk; lost 1 times within an hour; held down" in text
 
 
@@ -116,22 +82,22 @@ def test_add_takes_a_file_as_it_is_written(site: Site, tmp_path: Path, capsys: p
         "- id: yard\n  type: av\n  url: rtsp://u:${P}@10.0.0.8/1\n"
         "  fleet: {priority: 5, affinity: {site: north}, expected: {codec: hevc, width: 3840, height: 2160, fps: 25}}\n"
     )
-    fleets.add(site.fleet, (), file, Placing(1, {"floor": "2"}), replace=False)
-    view, unset = site.fleet.coordinator.view(), "${NOT_SET_HERE}"
+    fleets.add(opened(site), (), file, Placing(1, {"floor": "2"}), replace=False)
+    view, unset = site.coordinator.view(), "${NOT_SET_HERE}"
     assert view.sources["gate"].config["password"] == unset
     assert (view.sources["gate"].priority, view.sources["gate"].affinity) == (1, {"floor": "2"})
     yard = view.sources["yard"]
     assert yard.config == {"id": "yard", "type": "av", "url": "rtsp://u:${P}@10.0.0.8/1"}
     assert (yard.priority, yard.affinity) == (5, {"floor": "2", "site": "north"})
     assert yard.expected == Picture(codec="hevc", width=3840, height=2160, fps=25)
-    fleets.add(site.fleet, (), file, Placing(1, {"floor": "2"}), replace=False)
+    fleets.add(opened(site), (), file, Placing(1, {"floor": "2"}), replace=False)
     assert capsys.readouterr().out == "2 sources added\n0 sources added, 2 there already\n"
 
 
 def test_add_takes_what_run_takes(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    fleets.add(site.fleet, [CAMERA, "rtsp://u:secret@10.0.0.7/2"], None, Placing(), replace=False)
-    fleets.add(site.fleet, [CAMERA], None, Placing(2, id="gate"), replace=False)
-    view = site.fleet.coordinator.view()
+    fleets.add(opened(site), [CAMERA, "rtsp://u:secret@10.0.0.7/2"], None, Placing(), replace=False)
+    fleets.add(opened(site), [CAMERA], None, Placing(2, id="gate"), replace=False)
+    view = site.coordinator.view()
     assert {"10.0.0.7", "10.0.0.7-2", "gate"} <= view.sources.keys()
     captured = capsys.readouterr()
     assert "passwords are written to the coordinator as they are: 10.0.0.7-2; ${NAME} keeps them out" in captured.err
@@ -139,14 +105,14 @@ def test_add_takes_what_run_takes(site: Site, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_source_that_differs_is_replaced_only_when_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    fleets.add(site.fleet, [CAMERA], None, Placing(id="gate"), replace=False)
+    fleets.add(opened(site), [CAMERA], None, Placing(id="gate"), replace=False)
     with pytest.raises(ConflictError, match="in the fleet already, with another configuration: gate; --replace"):
-        fleets.add(site.fleet, [CAMERA], None, Placing(7, id="gate"), replace=False)
-    fleets.add(site.fleet, [CAMERA], None, Placing(7, id="gate"), replace=True)
-    assert site.fleet.coordinator.view().sources["gate"].priority == 7
+        fleets.add(opened(site), [CAMERA], None, Placing(7, id="gate"), replace=False)
+    fleets.add(opened(site), [CAMERA], None, Placing(7, id="gate"), replace=True)
+    assert site.coordinator.view().sources["gate"].priority == 7
     assert capsys.readouterr().out.endswith("0 sources added, 1 replaced\n")
     with pytest.raises(ConflictError, match="differ in their case alone"):
-        fleets.add(site.fleet, [CAMERA], None, Placing(7, id="GATE"), replace=True)
+        fleets.add(opened(site), [CAMERA], None, Placing(7, id="GATE"), replace=True)
 
 
 @pytest.mark.parametrize(
@@ -180,101 +146,97 @@ def test_two_sources_of_a_file_need_two_ids() -> None:
 def test_drain_moves_everything_and_says_what_has_no_room(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     clock.on_wait = site.settle
-    assert fleets.drain(site.fleet, "b/gpu0", "new disk", 60, clock) == 0
+    assert fleets.drain(opened(site), "b/gpu0", "new disk", 60, clock) == 0
     assert set(site.owners().values()) == {"a/gpu0"}
     captured = capsys.readouterr()
     assert captured.err.startswith("no other member has room for 2 sources: camera-")
     assert captured.out == "b/gpu0 is drained, and has no source any more\n"
-    fleets.undrain(site.fleet, "b/gpu0")
+    fleets.undrain(opened(site), "b/gpu0")
     site.settle()
     assert len(site.owners()) == 12
     with pytest.raises(ConflictError, match="b/gpu0 is not drained"):
-        fleets.undrain(site.fleet, "b/gpu0")
+        fleets.undrain(opened(site), "b/gpu0")
 
 
 def test_drain_waits_no_longer_than_it_may(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     """A member that does not answer keeps what it has."""
-    assert fleets.drain(site.fleet, "b/gpu0", "", 2, ManualClock()) == fleets.NOT_IN_TIME
+    assert fleets.drain(opened(site), "b/gpu0", "", 2, ManualClock()) == fleets.NOT_IN_TIME
     assert "b/gpu0 still has" in capsys.readouterr().err
 
 
 def test_a_move_is_checked_first_and_then_pinned(site: Site) -> None:
     id = next(id for id, owner in site.owners().items() if owner == "a/gpu0")
-    fleets.move(site.fleet, [id], "b/gpu0", pinned=True)
+    fleets.move(opened(site), [id], "b/gpu0", pinned=True)
     site.settle()
     assert site.owners()[id] == "b/gpu0"
-    assert site.fleet.coordinator.view().wants[id].pinned
-    fleets.move(site.fleet, [id], "b/gpu0", pinned=False)
+    assert site.coordinator.view().wants[id].pinned
+    fleets.move(opened(site), [id], "b/gpu0", pinned=False)
     site.settle()
-    assert not site.fleet.coordinator.view().wants[id].pinned
+    assert not site.coordinator.view().wants[id].pinned
     many = [id for id, owner in site.owners().items() if owner == "a/gpu0"]
-    site.fleet.coordinator.put_sources({f"more-{n}": camera(f"more-{n}") for n in range(8)}, replace=False)
+    site.coordinator.put_sources({f"more-{n}": camera(f"more-{n}") for n in range(8)}, replace=False)
     site.settle()
     with pytest.raises(ConflictError, match="cannot be moved to b/gpu0: b/gpu0 has no room for it"):
-        fleets.move(site.fleet, many, "b/gpu0", pinned=True)
-    site.fleet.coordinator.drain("b/gpu0", "")
+        fleets.move(opened(site), many, "b/gpu0", pinned=True)
+    site.coordinator.drain("b/gpu0", "")
     with pytest.raises(ConflictError, match="cannot be moved to b/gpu0: b/gpu0 is drained"):
-        fleets.move(site.fleet, many, "b/gpu0", pinned=True)
+        fleets.move(opened(site), many, "b/gpu0", pinned=True)
 
 
 def test_names_that_the_fleet_does_not_have(site: Site) -> None:
     with pytest.raises(UnknownError, match="not a source of the fleet: camera-99"):
-        fleets.remove(site.fleet, ["camera-1", "camera-99"])
+        fleets.remove(opened(site), ["camera-1", "camera-99"])
     with pytest.raises(UnknownError, match="not a source of the fleet: camera-99"):
-        fleets.move(site.fleet, ["camera-99"], "a/gpu0", pinned=True)
+        fleets.move(opened(site), ["camera-99"], "a/gpu0", pinned=True)
     unknown = pytest.raises(UnknownError, match="c/gpu0 is not a member of the fleet: the members are a/gpu0, b/gpu0")
     with unknown:
-        fleets.drain(site.fleet, "c/gpu0", "", None)
+        fleets.drain(opened(site), "c/gpu0", "", None)
     with unknown:
-        fleets.undrain(site.fleet, "c/gpu0")
+        fleets.undrain(opened(site), "c/gpu0")
     with unknown:
-        fleets.move(site.fleet, ["camera-1"], "c/gpu0", pinned=True)
-    assert "camera-1" in site.fleet.coordinator.view().sources
+        fleets.move(opened(site), ["camera-1"], "c/gpu0", pinned=True)
+    assert "camera-1" in site.coordinator.view().sources
 
 
 def test_rebalance_moves_to_a_new_member_and_a_dry_run_does_not(site: Site) -> None:
-    site.members["c/gpu0"] = site.fleet.coordinator.join("c/gpu0", member(10), 300.0)
+    site.join("c/gpu0", 10)
     site.settle()
     before = site.owners()
-    text = printed(
-        lambda console: show_rebalance(rebalanced(site.fleet.coordinator, dry_run=True), console, dry_run=True)
-    )
+    text = printed(lambda console: show_rebalance(rebalanced(site.coordinator, dry_run=True), console, dry_run=True))
     assert "a dry run, and nothing was moved" in text
     site.settle()
     assert site.owners() == before
-    found = rebalanced(site.fleet.coordinator, dry_run=False)
+    found = rebalanced(site.coordinator, dry_run=False)
     site.settle()
     assert {id for id, owner in site.owners().items() if owner != before[id]} == {row.source for row in found.moves}
     assert list(site.owners().values()).count("c/gpu0") == 4
-    assert not any(want.pinned for want in site.fleet.coordinator.view().wants.values())
-    again = printed(
-        lambda console: show_rebalance(rebalanced(site.fleet.coordinator, dry_run=True), console, dry_run=True)
-    )
+    assert not any(want.pinned for want in site.coordinator.view().wants.values())
+    again = printed(lambda console: show_rebalance(rebalanced(site.coordinator, dry_run=True), console, dry_run=True))
     assert "nothing to move" in again
 
 
 def test_backup_and_restore(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     secret = camera("gate", url="rtsp://u:${PASSWORD}@10.0.0.1/gate")
-    site.fleet.coordinator.put_sources({"gate": secret}, replace=False)
+    site.coordinator.put_sources({"gate": secret}, replace=False)
     site.settle()
-    fleets.move(site.fleet, ["gate"], "b/gpu0", pinned=True)
-    site.fleet.coordinator.drain("c/gpu0", "broken")
+    fleets.move(opened(site), ["gate"], "b/gpu0", pinned=True)
+    site.coordinator.drain("c/gpu0", "broken")
     file = tmp_path / "fleet.json"
-    fleets.backup(site.fleet, file)
+    fleets.backup(opened(site), file)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert "${PASSWORD}" in file.read_text()
     fresh = Site(MemoryCoordinator(MemoryEngine()), {"a/gpu0": 10})
     capsys.readouterr()
-    fleets.restore(fresh.fleet, file, replace=False)
-    view = fresh.fleet.coordinator.view()
-    assert dict(view.sources) == dict(site.fleet.coordinator.view().sources)
+    fleets.restore(opened(fresh), file, replace=False)
+    view = fresh.coordinator.view()
+    assert dict(view.sources) == dict(site.coordinator.view().sources)
     assert view.drained == {"c/gpu0": "broken"}
     captured = capsys.readouterr()
     assert captured.out == "13 sources restored, 0 replaced, 0 there already\n"
     assert captured.err == "their member is not in the fleet: no pin for gate\n"
-    fleets.restore(site.fleet, file, replace=False)
+    fleets.restore(opened(site), file, replace=False)
     assert capsys.readouterr().out == "0 sources restored, 0 replaced, 13 there already\n"
-    assert site.fleet.coordinator.view().wants["gate"].pinned
+    assert site.coordinator.view().wants["gate"].pinned
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"fleet": "x", "sources": {"a": 5}}', b"\xff\xfe"])
@@ -282,11 +244,11 @@ def test_a_file_that_is_no_backup(site: Site, tmp_path: Path, content: bytes) ->
     file = tmp_path / "fleet.json"
     file.write_bytes(content)
     with pytest.raises(LookoutError, match="is not a back-up of `lookout fleet backup`"):
-        fleets.restore(site.fleet, file, replace=False)
+        fleets.restore(opened(site), file, replace=False)
     with pytest.raises(LookoutError, match="cannot be read: No such file"):
-        fleets.restore(site.fleet, tmp_path / "absent.json", replace=False)
+        fleets.restore(opened(site), tmp_path / "absent.json", replace=False)
     with pytest.raises(LookoutError, match="cannot be written: No such file"):
-        fleets.backup(site.fleet, tmp_path / "absent" / "fleet.json")
+        fleets.backup(opened(site), tmp_path / "absent" / "fleet.json")
 
 
 # --- the command line ----------------------------------------------------------------------------------------------
