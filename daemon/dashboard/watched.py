@@ -34,6 +34,7 @@ class Facts(msgspec.Struct):
     labels: list[str] = []
     tracked: list[str] = []
     persists: bool = False
+    fleet: str | None = None
 
 
 class WatchedDaemon:
@@ -79,6 +80,7 @@ class WatchedDaemon:
             "since": self.since_s,
             "http": self.api.exists,
             "persists": self.facts.persists,
+            "fleet": self.facts.fleet,
         }
 
     def note_instance(self, instance: str) -> bool:

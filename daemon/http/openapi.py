@@ -69,6 +69,7 @@ def _schemas() -> dict[str, Any]:
             "labels": {"type": "array", "items": {"type": "string"}},
             "tracked": {"type": "array", "items": {"type": "string"}, "description": "sources whose objects have ids"},
             "persists": {"type": "boolean", "description": "persist=true is possible"},
+            "fleet": {"type": ["string", "null"], "description": "the name of its fleet"},
         }
     )
     schemas["Events"] = _object(

@@ -282,7 +282,8 @@ class Routes:
     async def _show_daemon(self, _: Request, __: Caller) -> Response:
         facts = self._parts.facts()
         persists = self._parts.store is not None or self._fleet is not None
-        return _json({**facts, "version": __version__, "persists": persists})
+        fleet = self._parts.fleet.name if self._parts.fleet else None
+        return _json({**facts, "version": __version__, "persists": persists, "fleet": fleet})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
         rules = self._parts.store is not None and self._parts.store.exists
