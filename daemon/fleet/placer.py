@@ -46,6 +46,7 @@ class PlacerCounts:
         failed_over: those whose member was gone.
         losses: of members, that this placer counted.
         seconds: of the last placement, computing alone.
+        slowest_s: of the slowest placement.
         failure: why the last attempt failed, None after a success.
     """
 
@@ -54,6 +55,7 @@ class PlacerCounts:
     failed_over: int = 0
     losses: int = 0
     seconds: float = 0.0
+    slowest_s: float = 0.0
     failure: str | None = None
 
 
@@ -99,8 +101,9 @@ class Placer:
             return left_ns / 1e9
         if not (self.leads and view.placer) and not self._elected(membership):
             return _RETRY_S
-        self._count_losses(view, membership)
-        return self._write(view, membership)
+        wait_s = self._write(view, membership)
+        self._count_losses(view, membership)  # not before its sources have another member
+        return wait_s
 
     def _elected(self, membership: Membership) -> bool:
         if not membership.lead():
@@ -151,6 +154,7 @@ class Placer:
         begun_ns = self._clock.monotonic_ns()
         wants = self._place(view)
         self.counts.seconds = (self._clock.monotonic_ns() - begun_ns) / 1e9
+        self.counts.slowest_s = max(self.counts.slowest_s, self.counts.seconds)
         self.counts.placements += 1
         written = membership.place(wants, view) if wants else 0
         if written < len(wants):
