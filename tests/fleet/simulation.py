@@ -39,6 +39,7 @@ _KEEPERS = 10  # threads that renew
 _STEADY_S = 20.0
 _PATIENCE_S = 300.0
 _WORKERS = 16
+_RETRY_S = 0.2  # of a renewal without an answer
 
 
 @dataclass(frozen=True)
@@ -125,18 +126,23 @@ class Leases(threading.Thread):
         self._memberships.pop(member, None)
 
     def run(self) -> None:
-        due = perf_counter()
-        while not self._ending.wait(max(0.0, due - perf_counter())):
-            due += self._ttl_s / 3
-            for membership in [*self._memberships.values()]:
+        due = dict.fromkeys(self._memberships, perf_counter())
+        while not self._ending.wait(0.01):
+            for name, membership in [*self._memberships.items()]:
                 begun = perf_counter()
-                try:
-                    membership.renewal.renew()
-                except CoordinatorError as error:
-                    if membership.member in self._memberships:
-                        self.failed += 1
-                        print(f"{membership.member}: {error}", file=sys.stderr)  # noqa: T201
-                self.slowest_s = max(self.slowest_s, perf_counter() - begun)
+                if begun >= due[name]:
+                    due[name] = begun + (self._ttl_s / 3 if self._renew(membership) else _RETRY_S)
+                    self.slowest_s = max(self.slowest_s, perf_counter() - begun)
+
+    def _renew(self, membership: Membership) -> bool:
+        try:
+            membership.renewal.renew()
+        except CoordinatorError as error:
+            if membership.member in self._memberships:
+                self.failed += 1
+                print(f"{membership.member}: {error}", file=sys.stderr)  # noqa: T201
+            return False
+        return True
 
     def close(self) -> None:
         self._ending.set()
