@@ -25,7 +25,6 @@ class OwnFigures(msgspec.Struct, frozen=True, kw_only=True):
         lease_age_s: since the last confirmed renewal, None without a lease.
         lease_valid_s: until the lease ends, as far as was confirmed; below 0 after its end.
         owned: sources that this member may publish for.
-        fenced: frames that were not published, because another member may own their source.
         problem: why this daemon has no source of the fleet, or cannot place any.
     """
 
@@ -35,7 +34,6 @@ class OwnFigures(msgspec.Struct, frozen=True, kw_only=True):
     lease_age_s: float | None = None
     lease_valid_s: float | None = None
     owned: int = 0
-    fenced: int = 0
     problem: str | None = None
 
 

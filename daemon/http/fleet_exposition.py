@@ -43,8 +43,6 @@ def _own(own: OwnFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("lookout_fleet_coordinator_up", "1 if the coordinator answers.", own.coordinator_up)
     yield GaugeMetricFamily("lookout_fleet_member", "1 if this daemon is a member.", own.lease != "none")
     yield GaugeMetricFamily("lookout_fleet_sources_owned", "Sources of this member.", own.owned)
-    text = "Frames that were not published, because another member may own their source."
-    yield CounterMetricFamily("lookout_fleet_fenced", text, value=own.fenced)
     if own.lease_age_s is not None:
         text = "Since the lease was last renewed."
         yield GaugeMetricFamily("lookout_fleet_lease_age_seconds", text, own.lease_age_s)

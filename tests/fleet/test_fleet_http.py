@@ -46,7 +46,7 @@ class Api:
 
     @property
     def parts(self) -> FleetParts:
-        own = OwnFigures(member="a/gpu0", coordinator_up=True, lease="renewed", lease_age_s=0.5, owned=3, fenced=7)
+        own = OwnFigures(member="a/gpu0", coordinator_up=True, lease="renewed", lease_age_s=0.5, owned=3)
         open_one = lambda: MemoryCoordinator(self.engine)  # noqa: E731
         return FleetParts("test", lambda: self.view, open_one, lambda: own, self.site.placer)
 
@@ -225,7 +225,6 @@ def test_figures(api: Api) -> None:
     found = figures(api)
     assert found["lookout_fleet_members", "ready"] == 2
     assert (found["lookout_fleet_sources", "owned"], found["lookout_fleet_sources", "waiting"]) == (8, 1)
-    assert found["lookout_fleet_fenced_total",] == 7
     assert found["lookout_fleet_lease_age_seconds",] == 0.5
     assert found["lookout_fleet_placer",] == 1
     assert 0.5 < found["lookout_fleet_member_use", "a/gpu0", "the detector"] < 0.95
