@@ -12,7 +12,7 @@ from daemon.fleet.demand import USABLE, Floats, Indices, shares
 from daemon.fleet.placement import arrange, changes_of, fill
 from daemon.fleet.records import FleetView, Want
 
-_EVEN = 0.05  # of a member's usable capacity: members that differ by less are not worth a move
+_EVEN = 0.1  # of the fuller member's load: members that differ by less are not worth a move
 _REASON = "rebalanced"
 
 
@@ -81,7 +81,7 @@ def _move_one(arrangement: Arrangement) -> bool:
         if not len(rows):
             continue
         for column in empty:
-            if levels[source_column] - levels[column] <= _EVEN:
+            if levels[source_column] - levels[column] <= _EVEN * levels[source_column]:
                 break
             row = _best(arrangement, rows, source_column, column)
             if row is not None:
