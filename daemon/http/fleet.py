@@ -136,6 +136,8 @@ def _write(
 ) -> None:
     there = fleet.view().sources
     added = {id: SourceRecord(config=written_row(row)) for id, row in changed.items() if id not in old}
+    if known := sorted(added.keys() & there.keys()):
+        raise operations.ConflictError(f"there is a source {known[0]!r} in the fleet already: its owner can change it")
     if added:
         operations.add(fleet, added, replace=False)
     records = {
