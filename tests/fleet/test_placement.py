@@ -262,7 +262,7 @@ def fleets(draw: st.DrawFn) -> FleetView:
     )
 
 
-RANDOM = settings(max_examples=60, deadline=None)
+RANDOM = settings(max_examples=40, deadline=None)
 
 
 @RANDOM

@@ -204,7 +204,7 @@ export const t = {
     coordinatorAway: (member) => `${member} cannot reach the coordinator. Its sources go on, and what you see may be old.`,
     problem: (key, reason) => `A record cannot be read: ${key}: ${reason}`,
     members: "Members", member: "Member", state: "State", owned: "Sources", load: "Load", notes: "Notes", actions: "Actions",
-    sources: "Sources", source: "Source", owner: "Owner", reason: "Reason", search: "Search sources and members", unsettled: "Only sources without their owner",
+    sources: "Sources", source: "Source", owner: "Owner", reason: "Reason", search: "Search sources and members", find: "Search", unsettled: "Only sources without their owner",
     allSettled: "Every source has its owner.", found: (shown, all) => `${shown} of ${all} shown`,
     ofWanted: (owned, wanted) => (owned === wanted ? `${owned}` : `${owned} of ${wanted}`),
     losses: (n) => `lost ${plural(n, "time", "times")} within an hour`, heldDown: "held down", pinned: "pinned",

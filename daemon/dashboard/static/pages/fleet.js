@@ -101,7 +101,7 @@ function Sources({ rows, name }) {
   const shown = wanted.slice(0, MAX_ROWS);
   const id = `unsettled-${name}`;
   return html`<div class="controls">
-      <input type="search" aria-label=${t.fleet.search} placeholder=${t.fleet.search} value=${text} onInput=${(event) => setText(event.target.value)} />
+      <input type="search" aria-label=${t.fleet.search} placeholder=${t.fleet.find} value=${text} onInput=${(event) => setText(event.target.value)} />
       <label class="switch" for=${id}><input id=${id} type="checkbox" checked=${unsettled} onChange=${(event) => setUnsettled(event.target.checked)} /> ${t.fleet.unsettled}</label>
       <span class="quiet">${t.fleet.found(shown.length, rows.length)}</span></div>
     ${shown.length ? html`<div class="scroll" tabindex="0" role="group" aria-label=${t.fleet.sources}><table>
