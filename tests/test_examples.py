@@ -145,5 +145,5 @@ def test_configurations_are_taken(text: str, monkeypatch: pytest.MonkeyPatch) ->
     if any("fleet" in row for row in found.get("sources", ())):
         source_records(found["sources"], Placing())
     else:
-        sources = {"sources": []} if "fleet" in found else {}
-        config.parse(yaml.safe_dump({**_LEAST, **sources, **found}, sort_keys=False))
+        least = {**_LEAST, "sources": []} if "fleet" in found else _LEAST
+        config.parse(yaml.safe_dump({**least, **found}, sort_keys=False))

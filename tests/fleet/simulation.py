@@ -35,7 +35,6 @@ from daemon.system.stop import Stop
 from tests.fleet.etcd_server import EtcdServer
 
 _FLEET = "simulation"
-_KEEPERS = 10  # threads that renew
 _STEADY_S = 20.0
 _PATIENCE_S = 300.0
 _WORKERS = 16
@@ -106,41 +105,36 @@ def _watch(port: int) -> socket.socket:
     return opened
 
 
-class Leases(threading.Thread):
-    """Renews leases, each at a third of its time, as their keepers do.
+class Keeper(threading.Thread):
+    """Renews a lease at a third of its time, and again at once where there was no answer, as keepers do.
 
     Attributes:
         slowest_s: time of the slowest renewal since the last `reset`.
         failed: renewals without an answer since then.
     """
 
-    def __init__(self, memberships: Sequence[Membership], ttl_s: float) -> None:
-        super().__init__(name="leases", daemon=True)
-        self._memberships, self._ttl_s, self._ending = {row.member: row for row in memberships}, ttl_s, Stop()
+    def __init__(self, membership: Membership, ttl_s: float) -> None:
+        super().__init__(name=f"keeper-{membership.member}", daemon=True)
+        self._membership, self._ttl_s, self._ending = membership, ttl_s, Stop()
         self.slowest_s, self.failed = 0.0, 0
 
     def reset(self) -> None:
         self.slowest_s, self.failed = 0.0, 0
 
-    def drop(self, member: str) -> None:
-        self._memberships.pop(member, None)
-
     def run(self) -> None:
-        due = dict.fromkeys(self._memberships, perf_counter())
-        while not self._ending.wait(0.01):
-            for name, membership in [*self._memberships.items()]:
-                begun = perf_counter()
-                if begun >= due[name]:
-                    due[name] = begun + (self._ttl_s / 3 if self._renew(membership) else _RETRY_S)
-                    self.slowest_s = max(self.slowest_s, perf_counter() - begun)
+        wait_s = 0.0
+        while not self._ending.wait(wait_s):
+            begun = perf_counter()
+            wait_s = self._ttl_s / 3 if self._renew() else _RETRY_S
+            self.slowest_s = max(self.slowest_s, perf_counter() - begun)
 
-    def _renew(self, membership: Membership) -> bool:
+    def _renew(self) -> bool:
         try:
-            membership.renewal.renew()
+            self._membership.renewal.renew()
         except CoordinatorError as error:
-            if membership.member in self._memberships:
+            if not self._ending.is_set:
                 self.failed += 1
-                print(f"{membership.member}: {error}", file=sys.stderr)  # noqa: T201
+                print(f"{self._membership.member}: {error}", file=sys.stderr)  # noqa: T201
             return False
         return True
 
@@ -160,7 +154,7 @@ class Fleet:
         self._drawn = drawn_fleet(options)
         self._admin = self._connect()
         self.memberships: dict[str, Membership] = {}
-        self.leases: list[Leases] = []
+        self._keepers: dict[str, Keeper] = {}
         self.placer = Placer(SystemClock(), 0.0)
         self._pool = stack.enter_context(ThreadPoolExecutor(_WORKERS))
         self._stop = Stop()
@@ -173,17 +167,16 @@ class Fleet:
 
     def join(self) -> None:
         for name, record in self._drawn.members.items():
-            self.memberships[name] = self._connect().join(name, record, self._ttl_s)
-        rows = [*self.memberships.values()]
-        self.leases = [Leases(rows[number::_KEEPERS], self._ttl_s) for number in range(_KEEPERS)]
-        for each in self.leases:
-            each.start()
-            self._stack.callback(each.close)
+            membership = self.memberships[name] = self._connect().join(name, record, self._ttl_s)
+            keeper = self._keepers[name] = Keeper(membership, self._ttl_s)
+            keeper.start()
+            self._stack.callback(keeper.close)
 
     def renewals(self) -> str:
         """The slowest renewal, and those that failed, since the last call."""
-        slowest, failed = max(each.slowest_s for each in self.leases), sum(each.failed for each in self.leases)
-        for each in self.leases:
+        keepers = self._keepers.values()
+        slowest, failed = max(each.slowest_s for each in keepers), sum(each.failed for each in keepers)
+        for each in keepers:
             each.reset()
         return f"slowest renewal {slowest * 1e3:.0f} ms, {failed} failed"
 
@@ -191,8 +184,7 @@ class Fleet:
         """End leases, those that are not the placer's."""
         placer = self._admin.view().placer
         for name in [name for name in self.memberships if name != placer][:count]:
-            for each in self.leases:
-                each.drop(name)
+            self._keepers.pop(name).close()
             self.memberships.pop(name).renewal.revoke()
 
     def settle(self) -> FleetView:
