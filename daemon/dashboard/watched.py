@@ -31,10 +31,10 @@ class Facts(msgspec.Struct):
 
     version: str | None = None
     model: str | None = None
+    fleet: str | None = None
     labels: list[str] = []
     tracked: list[str] = []
     persists: bool = False
-    fleet: str | None = None
 
 
 class WatchedDaemon:
@@ -77,10 +77,10 @@ class WatchedDaemon:
             "instance": self.instance,
             "version": self.facts.version,
             "model": self.facts.model,
+            "fleet": self.facts.fleet,
             "since": self.since_s,
             "http": self.api.exists,
             "persists": self.facts.persists,
-            "fleet": self.facts.fleet,
         }
 
     def note_instance(self, instance: str) -> bool:
