@@ -94,7 +94,7 @@ class Placer:
         if self._joined is None:
             return _RETRY_S  # these records are older than the membership
         if view.placer not in (None, membership.member):
-            self._resign()
+            self.resign()
             return None
         left_ns = self._since_ns + self._settle_ns - self._clock.monotonic_ns()
         if left_ns > 0:
@@ -107,13 +107,14 @@ class Placer:
 
     def _elected(self, membership: Membership) -> bool:
         if not membership.lead():
-            self._resign()
+            self.resign()
         elif not self.leads:
             self.leads = True
             log.info("this member is the placer of the fleet", member=membership.member)
         return self.leads
 
-    def _resign(self) -> None:
+    def resign(self) -> None:
+        """Do as if this member were not the placer, until it is elected again."""
         self.leads, self._placed = False, None
 
     def _observe(self, view: FleetView, member: str) -> None:
@@ -123,7 +124,7 @@ class Placer:
         if joined != self._joined:  # also after a new membership: what happened before is unknown
             self._joined, self._since_ns, self._before = joined, self._clock.monotonic_ns(), None
             self._lost.clear()
-            self._resign()
+            self.resign()
         before, self._before = self._before, view
         if before is None:
             return
@@ -217,6 +218,7 @@ class PlacerThread(threading.Thread):
     def _turn(self) -> float | None:
         newest = self._newest
         if newest is None:
+            self.placer.resign()
             return None
         try:
             wait_s = self.placer.run_once(*newest)
