@@ -85,7 +85,8 @@ def _members(rows: list[MemberRow]) -> Table:
 
 def _notes(row: MemberRow) -> str:
     notes = [row.reason] if row.reason else []
-    notes += [f"lost {row.losses} times within an hour"] if row.losses else []
+    times = "once" if row.losses == 1 else f"{row.losses} times"
+    notes += [f"lost {times} within an hour"] if row.losses else []
     notes += ["held down"] if row.held_down else []
     return "; ".join(notes)
 

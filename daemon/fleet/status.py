@@ -21,7 +21,7 @@ class MemberRow(msgspec.Struct, frozen=True, kw_only=True):
     """A member of the fleet.
 
     Attributes:
-        state: `gone` for one that is away, and that sources or a drain name.
+        state: `gone` for one that is away, and was lost within the last hour, or that sources or a drain name.
         reason: why it is drained, or overloaded.
         owned, wanted: numbers of sources.
         usage: shares of its resources that the sources wanted there take, by resource.
@@ -121,7 +121,7 @@ def _members(view: FleetView) -> list[MemberRow]:
     owned = Counter(row.member for row in view.owned.values())
     wanted = Counter(view.wants[id].member for id in view.sources if id in view.wants)
     named = {name for name in wanted if name is not None}
-    names = sorted({*view.members, *view.drained, *named})
+    names = sorted({*view.members, *view.drained, *view.losses, *named})
     return [_member(view, name, usage, owned[name], wanted[name]) for name in names]
 
 

@@ -71,7 +71,7 @@ def test_status_of_members_in_trouble(site: Site) -> None:
     assert (rows["b/gpu0"].state, rows["b/gpu0"].reason, rows["b/gpu0"].held_down) == ("gone", "new disk", True)
     assert rows["a/gpu0"].usage["the detector"] > 1
     text = printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=False))
-    assert "new disk; lost 1 times within an hour; held down" in text
+    assert "new disk; lost once within an hour; held down" in text
 
 
 def test_add_takes_a_file_as_it_is_written(site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,6 +233,7 @@ def test_figures(api: Api) -> None:
     found = figures(api)
     assert found["lookout_fleet_failovers_total",] == 1
     assert found["lookout_fleet_members_lost_total",] == 1
+    assert found["lookout_fleet_members", "gone"] == 1
     assert found["lookout_fleet_sources", "waiting"] == 4
     api.view = None
     assert ("lookout_fleet_members", "ready") not in figures(api)
