@@ -6,7 +6,7 @@ Two placers at once are harmless: a want is written only if nothing has changed 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 _HOLD_DOWN_S, _MAX_HOLD_DOWN_S = 60.0, 960.0
 _FORGET_NS = 60_000_000_000  # a loss that no placer has counted by then
+_MAX_WANTS = 1000  # written at once; the next ones follow when these have come back as records
 _RETRY_S = 1.0
 _PACE_S = 0.05  # between two placements, in which changes gather
 _REST_S = 60.0  # the watchdog sees a heartbeat of a placer that has nothing to do
@@ -153,21 +154,40 @@ class Placer:
         if basis == self._placed:
             return None
         begun_ns = self._clock.monotonic_ns()
-        wants = self._place(view)
+        every = self._place(view)
         self.counts.seconds = (self._clock.monotonic_ns() - begun_ns) / 1e9
         self.counts.slowest_s = max(self.counts.slowest_s, self.counts.seconds)
         self.counts.placements += 1
+        wants = first_wants(every, view, _MAX_WANTS)
         written = membership.place(wants, view) if wants else 0
-        if written < len(wants):
-            return _RETRY_S  # something has changed meanwhile, and is about to be seen
+        if written == len(wants):
+            self._count(wants, view)
+        if written < len(every):
+            return _RETRY_S  # there are more; or something has changed meanwhile, and is about to be seen
         self._placed = basis
+        return None
+
+    def _count(self, wants: Mapping[str, Want], view: FleetView) -> None:
         placed = sum(want.member is not None for want in wants.values())
         self.counts.placed += placed
         self.counts.failed_over += sum(_fails_over(name, want, view) for name, want in wants.items())
         if wants:
             waiting = len(wants) - placed
             log.info("sources placed", placed=placed, waiting=waiting, seconds=round(self.counts.seconds, 3))
-        return None
+
+
+def first_wants(wants: Mapping[str, Want], view: FleetView, limit: int) -> Mapping[str, Want]:
+    """The most urgent wants: sources whose member is gone, then those with a high priority.
+
+    A coordinator sends each want to every member. So a fleet's first placement, of thousands of sources, would keep it
+    from renewing leases in time.
+    """
+    if len(wants) <= limit:
+        return wants
+    order = sorted(
+        wants, key=lambda name: (not _fails_over(name, wants[name], view), -view.sources[name].priority, name)
+    )
+    return {name: wants[name] for name in order[:limit]}
 
 
 def _fails_over(name: str, want: Want, view: FleetView) -> bool:

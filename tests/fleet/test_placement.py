@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from daemon.fleet.arrangement import fits
 from daemon.fleet.demand import FULL, USABLE
 from daemon.fleet.placement import loads, place
+from daemon.fleet.placer import first_wants
 from daemon.fleet.rebalance import rebalance
 from daemon.fleet.records import Capacity, FleetView, HoldDown, Owned, Picture, SourceRecord, Want
 from tests.fleet.views import PIXELS_PER_S, camera, cameras, capacity_for, member, placed, view, without, written
@@ -362,3 +363,20 @@ def test_a_rebalance_overloads_no_member_and_stays(fleet: FleetView) -> None:
     found = rebalance(fleet)
     assert max(found.after.values()) <= max(1.0, *found.before.values()) + 1e-9
     assert place(written(fleet, found.wants)) == {}
+
+
+@RANDOM
+@given(fleets(), st.integers(1, 3))
+def test_wants_that_are_written_a_few_at_a_time_come_to_rest(fleet: FleetView, limit: int) -> None:
+    after, rounds = fleet, 0
+    while wants := place(after):
+        after = written(after, first_wants(wants, after, limit))
+        rounds += 1
+        assert rounds <= 4 * (len(fleet.sources) + 1)
+    assert after.wants.keys() >= fleet.sources.keys()
+
+
+def test_the_most_urgent_wants_come_first() -> None:
+    sources = {**cameras(4), "high": camera("high", priority=3)}
+    fleet = view({"a": member(9)}, sources, wants={"camera-3": Want(member="gone")})
+    assert [*first_wants(place(fleet), fleet, 3)] == ["camera-3", "high", "camera-0"]
