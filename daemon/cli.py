@@ -13,6 +13,7 @@ from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.commands.groups import accuracy, page, running
 from daemon.commands.groups.engine import engine
+from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
 from daemon.commands.groups.model import model
 from daemon.errors import LookoutError
@@ -89,6 +90,7 @@ for command in (
     accuracy.calibrate,
     engine,
     keys,
+    fleet,
     bench,
 ):
     cli.add_command(command)

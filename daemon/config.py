@@ -377,6 +377,10 @@ class Config(Section, frozen=True):
         return self.tracking if own or (own is None and self.tracking.enabled) else None
 
 
+class _FleetFile(Section, frozen=True):
+    fleet: FleetConfig = FleetConfig()
+
+
 class PageConfig(Section, frozen=True):
     """A file for `lookout dashboard` alone, on a machine without a daemon."""
 
@@ -414,6 +418,40 @@ def load_page(path: Path) -> Config | PageConfig:
         return msgspec.structs.replace(found, dashboard=_anchored_page(found.dashboard, path.resolve().parent))
     except ConfigError as error:
         raise error if str(error).startswith(f"{path}: ") else ConfigError(f"{path}: {error}") from error
+
+
+def load_fleet(path: Path) -> FleetConfig:
+    """The section `fleet` of a configuration file. The rest is not read, and need not be there.
+
+    Raises:
+        ConfigError: as `load`; or the section names no coordinator.
+    """
+    raw = {key: value for key, value in load_raw(path).items() if key == "fleet"}
+    try:
+        _check_variables(raw, _FleetFile)
+        found: FleetConfig = convert(raw, _FleetFile, _hook).fleet
+        check_fleet(found, has_sources=False)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if found.coordinator is None:
+        raise ConfigError(f"{path}: fleet.coordinator is not set: write it, or use --coordinator URL")
+    return _anchored_fleet(found, path.resolve().parent)
+
+
+def load_raw(path: Path) -> dict[str, Any]:
+    """The keys of a YAML file as they are written: ${NAME} is not replaced, and nothing is checked.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    text = _text_of(path)
+    try:
+        raw = read_yaml(text, _Loader)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{path}: is not a mapping of keys")
+    return raw
 
 
 def _text_of(path: Path) -> str:
@@ -456,6 +494,24 @@ def source_of(raw: object) -> SourceConfig:
     """
     found: SourceConfig = convert(raw, SourceConfig, _hook)
     _check_source(found, "")
+    return found
+
+
+def source_as_written(raw: object, where: str) -> SourceConfig:
+    """As `source_of`, for another machine: ${NAME} is not replaced.
+
+    Args:
+        where: the path of the source, for messages.
+
+    Raises:
+        ConfigError: with the key.
+    """
+    try:
+        _check_variables(raw, cast(type, SourceConfig))
+        found: SourceConfig = convert(raw, SourceConfig, _hook_as_written)
+        _check_source(found, "")
+    except ConfigError as error:
+        raise ConfigError(f"{where}.{error}") from error
     return found
 
 
@@ -663,15 +719,18 @@ def _anchor(config: Config, folder: Path) -> Config:
             sources_file=at(config.http.sources_file),
         ),
         dashboard=_anchored_page(config.dashboard, folder),
-        fleet=msgspec.structs.replace(
-            config.fleet,
-            password_file=at(config.fleet.password_file),
-            tls_ca=at(config.fleet.tls_ca),
-            tls_certificate=at(config.fleet.tls_certificate),
-            tls_key=at(config.fleet.tls_key),
-        ),
+        fleet=_anchored_fleet(config.fleet, folder),
         log=msgspec.structs.replace(config.log, file=at(config.log.file)),
     )
+
+
+def _anchored_fleet(fleet: FleetConfig, folder: Path) -> FleetConfig:
+    paths = {
+        key: _absolute(folder, path)
+        for key in ("password_file", "tls_ca", "tls_certificate", "tls_key")
+        if (path := getattr(fleet, key)) is not None
+    }
+    return msgspec.structs.replace(fleet, **paths)
 
 
 def _anchored_page(page: DashboardConfig, folder: Path) -> DashboardConfig:
@@ -715,13 +774,23 @@ class _Loader(yaml.SafeLoader):
 
 
 def _hook(kind: type, value: object) -> object:
+    text = _text(value)
+    if issubclass(kind, Url):
+        return Url(_filled_url(text), text)
+    return kind(_ENVIRONMENT.sub(_from_environment, text), text) if issubclass(kind, Secret) else Path(text)
+
+
+def _hook_as_written(kind: type, value: object) -> object:
+    text = _text(value)
+    return kind(text) if issubclass(kind, Secret) else Path(text)
+
+
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
     if not value:
         raise ValueError("is empty")
-    if issubclass(kind, Url):
-        return Url(_filled_url(value), value)
-    return kind(_ENVIRONMENT.sub(_from_environment, value), value) if issubclass(kind, Secret) else Path(value)
+    return value
 
 
 def _filled_url(text: str) -> str:

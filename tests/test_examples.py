@@ -16,6 +16,7 @@ from _pytest.mark.structures import ParameterSet
 
 from daemon import config
 from daemon.cli import cli
+from daemon.commands.fleet_rows import Placing, source_records
 from daemon.messages import decode
 from tests.support.daemon import ROOT
 from tests.support.documents import DOCUMENTS, name_of, tokens_of
@@ -136,7 +137,13 @@ def test_messages_are_ones_that_a_reader_takes(text: str) -> None:
 
 @pytest.mark.parametrize("text", _examples("yaml"))
 def test_configurations_are_taken(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that shows only some keys has the least beside them that a daemon starts with."""
+    """One that shows only some keys has the least beside them that a daemon starts with. Sources that say something
+    to a placer are for `lookout fleet add`."""
     for name in re.findall(r"\$\{(\w+)\}", text):
         monkeypatch.setenv(name, "a-secret-that-is-long-enough")
-    config.parse(yaml.safe_dump({**_LEAST, **yaml.safe_load(text)}, sort_keys=False))
+    found = yaml.safe_load(text)
+    if any("fleet" in row for row in found.get("sources", ())):
+        source_records(found["sources"], Placing())
+    else:
+        least = {**_LEAST, "sources": []} if "fleet" in found else _LEAST
+        config.parse(yaml.safe_dump({**least, **found}, sort_keys=False))

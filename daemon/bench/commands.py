@@ -263,6 +263,26 @@ def analytics(json_file: Path | None, **values: Any) -> int:
     return 0
 
 
+@part.command()
+@click.option("--sources", default=10_000, show_default=True, type=click.IntRange(1, 100_000))
+@click.option("--members", default=100, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--lost", default=10, show_default=True, type=click.IntRange(1), help="Members, at once; and new ones.")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the priorities.")
+@JSON_FILE
+def fleet(json_file: Path | None, **values: Any) -> int:
+    """The time to compute where the sources of a fleet are to be."""
+    from daemon.bench import tables
+    from daemon.bench.fleet import FleetOptions
+    from daemon.bench.fleet import fleet as run_fleet
+    from daemon.commands.report.tables import show, write_json
+
+    result = run_fleet(FleetOptions(**values))
+    show(tables.fleet(result))
+    write_json(json_file, result)
+    return 0
+
+
 @bench.command()
 @click.argument("clip", required=False, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--sources", default=16, show_default=True, type=click.IntRange(1, 64), help="Cameras, all watched live.")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from daemon.bench.decode import DecodeRates
     from daemon.bench.efficiency import Efficiency
     from daemon.bench.engine import EngineRate
+    from daemon.bench.fleet import FleetCost
     from daemon.bench.overhead import Overhead
 
 
@@ -88,6 +89,15 @@ def analytics(found: AnalyticsCost) -> Table:
     rows = [(str(row.objects), *map(number, (row.compiled, row.numpy, row.rules, row.peer))) for row in found.tracking]
     title = f"CPU, us a frame. A batch has a frame of each of {found.sources} sources. Peer: {found.peer}"
     return Table(title, head, rows)
+
+
+def fleet(found: FleetCost) -> Table:
+    """Result of `lookout bench part fleet`."""
+    rows = [
+        (row.name, number(row.median_ms), number(row.max_ms), str(row.moved), str(row.waiting)) for row in found.times
+    ]
+    title = f"Placement of {found.sources} sources on {found.members} members, ms"
+    return Table(title, ("", "median", "slowest", "placed", "without room"), rows)
 
 
 def efficiency(found: Efficiency) -> Table:

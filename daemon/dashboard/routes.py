@@ -37,8 +37,9 @@ from daemon.http.framing import Framing
 
 log = structlog.get_logger(__name__)
 _TRUE = ("1", "true", "yes")
-_PAGES = ("/", "/login", "/events", "/health", "/sources", "/camera/{d}/{s}", "/rules/{d}/{s}")
+_PAGES = ("/", "/login", "/events", "/health", "/sources", "/fleet", "/camera/{d}/{s}", "/rules/{d}/{s}")
 _MAX_MINUTE_S = 60.0
+_FLEET_COMMANDS = ("drain", "undrain")
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -72,6 +73,8 @@ class PageRoutes:
             Route("/api/sources/{d}/{s}/config", view(self._source_config), methods=["GET"]),
             Route("/api/sources/{d}/{s}/recent", view(self._recent), methods=["GET"]),
             Route("/api/health/{d}", view(self._health), methods=["GET"]),
+            Route("/api/fleets", view(self._list_fleets), methods=["GET"]),
+            Route("/api/fleet/{d}/{command}", operate(self._command_fleet), methods=["POST"]),
             WebSocketRoute("/api/feed", self._feed),
             WebSocketRoute("/api/live/{d}/{s}", self._live),
         ]
@@ -173,6 +176,25 @@ class PageRoutes:
         daemon = self._daemon_of(request)
         return _json({**daemon.figures.document(), "daemon": daemon.entry(), "viewers": self._hub.viewers})
 
+    async def _list_fleets(self, _: Request) -> Response:
+        """Each fleet as one of its members sees it: the first that answers."""
+        members: dict[str, list[WatchedDaemon]] = {}
+        for daemon in self._hub.daemons.values():
+            if daemon.facts.fleet is not None and daemon.api.exists:
+                members.setdefault(daemon.facts.fleet, []).append(daemon)
+        return _json([await self._fleet_of(name, daemons) for name, daemons in sorted(members.items())])
+
+    async def _fleet_of(self, name: str, daemons: list[WatchedDaemon]) -> dict[str, Any]:
+        failure = ""
+        for daemon in sorted(daemons, key=lambda row: row.state != "up"):
+            try:
+                answer = await self._request(daemon, "GET", "fleet")
+            except (HTTPException, AwayError) as error:
+                failure = error.detail if isinstance(error, HTTPException) else str(error)
+            else:
+                return {"daemon": daemon.name, **msgspec.json.decode(answer.body)}
+        return {"name": name, "daemon": None, "failure": failure}
+
     # --- what is changed -------------------------------------------------------------------------------------------
 
     async def _add(self, request: Request) -> Response:
@@ -183,6 +205,12 @@ class PageRoutes:
 
     async def _remove(self, request: Request) -> Response:
         return await self._forward(request, "DELETE", f"sources/{request.path_params['s']}", "source removed")
+
+    async def _command_fleet(self, request: Request) -> Response:
+        command = request.path_params["command"]
+        if command not in _FLEET_COMMANDS:
+            raise HTTPException(404, "no such command")
+        return await self._forward(request, "POST", f"fleet/{command}", f"fleet: {command}")
 
     async def _forward(self, request: Request, method: str, path: str, event: str) -> Response:
         """Send a change to the daemon's own API, which checks it; kept for its next start where it can keep it."""

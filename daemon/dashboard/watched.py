@@ -31,6 +31,7 @@ class Facts(msgspec.Struct):
 
     version: str | None = None
     model: str | None = None
+    fleet: str | None = None
     labels: list[str] = []
     tracked: list[str] = []
     persists: bool = False
@@ -78,6 +79,7 @@ class WatchedDaemon:
             "instance": self.instance,
             "version": self.facts.version,
             "model": self.facts.model,
+            "fleet": self.facts.fleet,
             "since": self.since_s,
             "http": self.api.exists,
             "persists": self.facts.persists,

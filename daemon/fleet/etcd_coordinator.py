@@ -104,8 +104,8 @@ class EtcdCoordinator:
         with coordinator_errors():
             self._client.delete(self._keys.of("drained", member))
 
-    def move(self, sources: Sequence[str], member: str) -> None:
-        want = msgspec.json.encode(Want(member=member, reason="moved by an operator", pinned=True))
+    def move(self, sources: Sequence[str], member: str, *, pinned: bool = True) -> None:
+        want = msgspec.json.encode(Want(member=member, reason="moved by an operator", pinned=pinned))
         missing: list[str] = []
         for batch in batches(list(sources), BATCH):
             operations = [self._put_want(source, want) for source in batch]

@@ -112,7 +112,11 @@ class Coordinator(Protocol):
 
     def undrain(self, member: str) -> None: ...
 
-    def move(self, sources: Sequence[str], member: str) -> None:
-        """Pin sources to a member."""
+    def move(self, sources: Sequence[str], member: str, *, pinned: bool = True) -> None:
+        """Move sources to a member, and pin them there unless told otherwise.
+
+        Raises:
+            CoordinatorError: the member, or a source, is not in the fleet.
+        """
 
     def close(self) -> None: ...

@@ -15,6 +15,8 @@ from prometheus_client.registry import Collector
 from daemon import __version__
 from daemon.analytics.events import EventPublisher
 from daemon.control.sources import SourceManager
+from daemon.fleet.figures import FleetParts
+from daemon.http.fleet_exposition import FleetExposition
 from daemon.messages import ClassifierMetrics, CropsDropped, Metrics, PublisherMetrics
 from daemon.pipeline.ledger import CAUSES, STAGES, Ledger, Rows
 from detectors.port import ModelInfo
@@ -63,6 +65,7 @@ class Figures:
         report: the monitor's last, None before the first.
         refused: HTTP requests without a valid token since the start.
         classifiers: the accounts of classifiers, by name.
+        fleet: None for a daemon without one.
     """
 
     model: Callable[[], ModelInfo]
@@ -71,6 +74,7 @@ class Figures:
     refused: Callable[[], int]
     events: EventPublisher
     classifiers: Callable[[], dict[str, ClassifierMetrics]]
+    fleet: FleetParts | None = None
 
 
 class Exposition(Collector):
@@ -78,6 +82,7 @@ class Exposition(Collector):
 
     def __init__(self, ledger: Ledger, sources: SourceManager, figures: Figures) -> None:
         self._ledger, self._sources_now, self._figures = ledger, sources, figures
+        self._fleet = FleetExposition(figures.fleet) if figures.fleet else None
         self.histograms = Histograms()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -115,6 +120,8 @@ class Exposition(Collector):
         yield from self._events()
         yield from _crops(self._figures.classifiers())
         yield from self._build()
+        if self._fleet:
+            yield from self._fleet.collect()
         if (metrics := self._figures.report()) is not None:
             yield from _process(metrics)
             yield from _gpus(metrics)

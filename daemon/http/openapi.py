@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 
 from daemon.config import SOURCE_KINDS
+from daemon.fleet.figures import OwnFigures
+from daemon.fleet.status import FleetStatus
 from daemon.http.events import KINDS, MAX_LIMIT
+from daemon.http.fleet import BODIES
 from daemon.messages import Counts, Event, VideoFormat
 from daemon.redact import Secret
 
@@ -30,6 +33,7 @@ def document() -> dict[str, Any]:
             "/openapi.json": {"get": _operation("This", {"200": _answer("This", {})})},
             **_source_paths(),
             **_event_paths(),
+            **_fleet_paths(),
             "/api/v1/daemon": {"get": _operation("This daemon, for the page", {"200": _answer("It", _ref("Daemon"))})},
             "/api/v1/config": {"get": _operation("Without secrets", {"200": _answer("It", {"type": "object"})})},
             "/api/v1/reload": {
@@ -43,7 +47,9 @@ def document() -> dict[str, Any]:
 
 def _schemas() -> dict[str, Any]:
     _, schemas = msgspec.json.schema_components(
-        (*SOURCE_KINDS, VideoFormat, Event, Counts), schema_hook=_hook, ref_template=_REF
+        (*SOURCE_KINDS, VideoFormat, Event, Counts, FleetStatus, OwnFigures, *BODIES.values()),
+        schema_hook=_hook,
+        ref_template=_REF,
     )
     schemas["Source"] = {"oneOf": [{"$ref": _REF.format(name=kind.__name__)} for kind in SOURCE_KINDS]}
     schemas["Row"] = _object(
@@ -63,6 +69,7 @@ def _schemas() -> dict[str, Any]:
             "labels": {"type": "array", "items": {"type": "string"}},
             "tracked": {"type": "array", "items": {"type": "string"}, "description": "sources whose objects have ids"},
             "persists": {"type": "boolean", "description": "persist=true is possible"},
+            "fleet": {"type": ["string", "null"], "description": "the name of its fleet"},
         }
     )
     schemas["Events"] = _object(
@@ -71,6 +78,19 @@ def _schemas() -> dict[str, Any]:
             "next": {"type": "integer", "description": "`since` of the next request"},
             "more": {"type": "boolean", "description": "there are more behind `next` now"},
             "lost": {"type": "integer", "description": "events since the start that the journal could not take"},
+        }
+    )
+    schemas["Fleet"] = {
+        "allOf": [
+            _ref("FleetStatus"),
+            {"type": "object", "properties": {"own": _ref("OwnFigures")}, "required": ["own"]},
+        ]
+    }
+    schemas["Moves"] = _object(
+        {
+            "moves": {"type": "array", "items": {"type": "object"}, "description": "source, before, after"},
+            "before": {"type": "object", "description": "the fullest resource of each member"},
+            "after": {"type": "object"},
         }
     )
     schemas["AllCounts"] = _object({"counts": {"type": "array", "items": _ref("Counts")}})
@@ -87,7 +107,9 @@ def _source_paths() -> dict[str, Any]:
     return {
         "/api/v1/sources": {
             "get": _operation("The sources", {"200": _answer("All", rows)}),
-            "post": _operation("Add a source", {"201": _answer("It", row), **_wrong(409)}, body=_ref("Source")),
+            "post": _operation("Add a source",
+                               {"201": _answer("It", row), "202": _answer("It, for the fleet to place", row),
+                                **_wrong(409)}, body=_ref("Source")),
         },
         "/api/v1/check": {
             "post": {
@@ -143,6 +165,33 @@ def _event_paths() -> dict[str, Any]:
                              {"200": _answer("Now", _ref("AllCounts")), **_wrong(400)}),
                 "parameters": [_parameter("source", "query", {"type": "string", "minLength": 1})],
             }
+        },
+    }  # fmt: skip
+
+
+def _fleet_paths() -> dict[str, Any]:
+    none = {"type": "object"}
+    commands = {
+        "drain": ("Take all sources from a member", none),
+        "undrain": ("Let a member have sources again", none),
+        "move": ("Move sources to a member", none),
+        "rebalance": ("Move sources from full members to empty ones", _ref("Moves")),
+    }
+    wrong = _wrong(404, 409, 422, 503)
+    return {
+        "/api/v1/fleet": {"get": _operation("The fleet, and this member", {"200": _answer("It", _ref("Fleet")),
+                                                                           **_wrong(404, 503)})},
+        **{
+            f"/api/v1/fleet/{name}": {
+                "post": {
+                    **_operation(words, {"200": _answer("Done", answer), **_wrong(400, 408, 413, 415), **wrong}),
+                    "requestBody": {
+                        "required": True,
+                        "content": {"application/json": {"schema": _ref(BODIES[name].__name__)}},
+                    },
+                }
+            }
+            for name, (words, answer) in commands.items()
         },
     }  # fmt: skip
 

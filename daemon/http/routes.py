@@ -29,10 +29,14 @@ from daemon.control.changes import Changes, PersistSources
 from daemon.control.source_store import SourceStore
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
+from daemon.fleet.figures import FleetParts
+from daemon.fleet.operations import UnknownError
+from daemon.fleet.port import CoordinatorAwayError
 from daemon.http.access import Access, Caller, check_body
 from daemon.http.bodies import read_body
 from daemon.http.events import EventReader
 from daemon.http.exposition import CONTENT_TYPE, Exposition
+from daemon.http.fleet import FleetCommands
 from daemon.http.framing import Framing
 from daemon.http.openapi import document
 from daemon.http.rules import check_synthetic, patched, source_from
@@ -61,6 +65,7 @@ class Parts:
         store: persists sources, None if that is not configured.
         read: reads the configuration file.
         facts: what a subscriber wants to know: instance, endpoint, model and labels.
+        fleet: None for a daemon without one.
     """
 
     changes: Changes
@@ -72,6 +77,7 @@ class Parts:
     read: Callable[[], Config]
     events: EventPublisher
     facts: Callable[[], dict[str, Any]]
+    fleet: FleetParts | None = None
 
 
 class Routes:
@@ -80,6 +86,7 @@ class Routes:
     def __init__(self, parts: Parts, config: HttpConfig, access: Access) -> None:
         self._parts, self._config, self._access = parts, config, access
         self._events = EventReader(parts.events)
+        self._fleet = FleetCommands(parts.fleet) if parts.fleet else None
         self._snapshots, self._waiting = CapacityLimiter(_MAX_SNAPSHOTS), 0
         self._scrapes, self._trials = CapacityLimiter(1), CapacityLimiter(2)
         self._tag_key = secrets.token_bytes()
@@ -107,11 +114,15 @@ class Routes:
             Route("/api/v1/daemon", view(self._show_daemon), methods=["GET"]),
             Route("/api/v1/config", view(self._show_config), methods=["GET"]),
             Route("/api/v1/reload", operate(self._reload), methods=["POST"]),
+            Route("/api/v1/fleet", view(self._show_fleet), methods=["GET"]),
+            Route("/api/v1/fleet/{command}", operate(self._command_fleet, has_body=True), methods=["POST"]),
         ]
         handlers: dict[Any, Any] = {
             HTTPException: _failed,
             _GoneError: _gone,
             _ChangedError: _changed,
+            UnknownError: _gone,
+            CoordinatorAwayError: _away,
             LookoutError: _refused,
             DetectorError: _refused,
         }
@@ -170,7 +181,7 @@ class Routes:
             return [*rows, source]
 
         await self._edit(request, caller, "source added", source.id, add)
-        return self._answer(source, 201)
+        return self._answer(source, 201) if self._fleet is None else _json(_pending(source), 202)
 
     async def _replace(self, request: Request, caller: Caller) -> Response:
         body, id = await read_body(request), self._source_of(request).id
@@ -270,7 +281,9 @@ class Routes:
 
     async def _show_daemon(self, _: Request, __: Caller) -> Response:
         facts = self._parts.facts()
-        return _json({**facts, "version": __version__, "persists": self._parts.store is not None})
+        persists = self._parts.store is not None or self._fleet is not None
+        fleet = self._parts.fleet.name if self._parts.fleet else None
+        return _json({**facts, "version": __version__, "persists": persists, "fleet": fleet})
 
     async def _show_config(self, _: Request, __: Caller) -> Response:
         rules = self._parts.store is not None and self._parts.store.exists
@@ -286,11 +299,27 @@ class Routes:
         change = await self._submit(lambda _: self._parts.read(), reloads=True)
         return _json(change.summary)
 
+    async def _show_fleet(self, _: Request, __: Caller) -> Response:
+        return _json(await self._fleet_or_404().status())
+
+    async def _command_fleet(self, request: Request, caller: Caller) -> Response:
+        fleet, name = self._fleet_or_404(), request.path_params["command"]
+        commands = {"drain": fleet.drain, "undrain": fleet.undrain, "move": fleet.move, "rebalance": fleet.rebalance}
+        if name not in commands:
+            raise HTTPException(404, f"no such command of a fleet: there are {', '.join(commands)}")
+        return _json(await commands[name](request, caller))
+
+    def _fleet_or_404(self) -> FleetCommands:
+        if self._fleet is None:
+            raise HTTPException(404, "this daemon is in no fleet: see `fleet` in its configuration")
+        return self._fleet
+
     async def _edit(self, request: Request, caller: Caller, event: str, id: str, edit: _Edit) -> None:
         """Change the list of sources, persist it if the request says so, and log the change with its caller."""
-        persist = request.query_params.get("persist", "false").lower() in _TRUE
+        persist = request.query_params.get("persist", "false").lower() in _TRUE and self._fleet is None
         if persist and self._parts.store is None:
             raise HTTPException(400, "persist: http.sources_file is not set")
+        edited: list[tuple[Sequence[SourceConfig], Sequence[SourceConfig]]] = []
 
         def read(now: Config) -> Config:
             rows = edit(list(now.sources))
@@ -298,11 +327,16 @@ class Routes:
                 audit["keys"] = keys
             if not self._config.allow_local:
                 check_synthetic(rows, now.sources)
+            edited[:] = [(now.sources, rows)]
             return check(msgspec.structs.replace(now, sources=rows), may_be_empty=True)
 
         audit: dict[str, object] = {"source": id, "by": caller.name, "peer": caller.peer, "persisted": persist}
         try:
-            await self._submit(read, persist=self._parts.store.write if persist and self._parts.store else None)
+            if self._fleet:  # the fleet's member puts it into effect, here or elsewhere
+                await self._submit(read, dry_run=True)
+                await self._fleet.write(*edited[0])
+            else:
+                await self._submit(read, persist=self._parts.store.write if persist and self._parts.store else None)
         except HTTPException as error:
             log.info(f"{event}: not done", reason=error.detail, **audit)
             raise
@@ -387,6 +421,12 @@ def _row(source: SourceConfig, capture: AnyCapture | None) -> dict[str, Any]:
     }
 
 
+def _pending(source: SourceConfig) -> dict[str, Any]:
+    """A source that a member of the fleet is about to own, in the API's format."""
+    state = "connecting" if source.enabled else "disabled"
+    return {"config": _plain(source), "state": state, "format": None, "failure": None}
+
+
 def _json(content: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(content), status, media_type="application/json")
 
@@ -429,6 +469,10 @@ async def _gone(_: Request, error: Exception) -> Response:
 
 async def _changed(_: Request, error: Exception) -> Response:
     return _json({"error": str(error)}, 412)
+
+
+async def _away(_: Request, error: Exception) -> Response:
+    return _json({"error": str(error)}, 503)
 
 
 async def _failed(_: Request, error: Exception) -> Response:

@@ -329,7 +329,7 @@ class MemoryCoordinator:
             self._engine.content.drained.pop(member, None)
             self._engine.touch()
 
-    def move(self, sources: Sequence[str], member: str) -> None:
+    def move(self, sources: Sequence[str], member: str, *, pinned: bool = True) -> None:
         with self._engine.changes:
             self._engine.check()
             content = self._engine.content
@@ -337,7 +337,7 @@ class MemoryCoordinator:
                 raise CoordinatorError(f"no member {member} is in the fleet")
             missing = [source for source in sources if source not in content.sources]
             for source in [source for source in sources if source not in missing]:
-                content.wants[source] = Want(member=member, reason="moved by an operator", pinned=True)
+                content.wants[source] = Want(member=member, reason="moved by an operator", pinned=pinned)
                 content.changed["wants", source] = self._engine.touch()
             if missing:
                 raise CoordinatorError(f"not in the fleet, and not moved: {', '.join(missing)}")

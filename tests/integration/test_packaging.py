@@ -98,7 +98,7 @@ def test_the_configuration_for_kubernetes_is_one(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.needs("promtool")
 def test_rules_and_panels_ask_for_figures_that_exist() -> None:
     subprocess.run(["promtool", "check", "rules", str(ROOT / "deploy/alerts.yaml")], check=True, capture_output=True)
-    exposition = (ROOT / "daemon/http/exposition.py").read_text()
+    exposition = "".join((ROOT / f"daemon/http/{name}.py").read_text() for name in ("exposition", "fleet_exposition"))
     texts = [(ROOT / "deploy" / name).read_text() for name in ("alerts.yaml", "grafana.json")]
     assert json.loads(texts[1])["panels"]
     for name in {name for text in texts for name in re.findall(r"lookout_[a-z_]+", text)}:

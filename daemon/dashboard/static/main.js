@@ -8,13 +8,14 @@ import { go, route } from "./router.js";
 import { useStore } from "./store.js";
 import { t } from "./texts.js";
 
-const PAGES = ["wall", "events", "health", "sources"];
-const PATHS = { wall: "/", events: "/events", health: "/health", sources: "/sources" };
+const PAGES = ["wall", "events", "health", "sources", "fleet"];
+const PATHS = { wall: "/", events: "/events", health: "/health", sources: "/sources", fleet: "/fleet" };
 let following = false;
 
 function Navigation({ page }) {
+  const hasFleet = [...useStore(daemons).values()].some((row) => row.fleet) || page === "fleet";
   return html`<nav class="navigation" aria-label=${t.nav.label}>
-    ${PAGES.map((name) => html`<a href=${PATHS[name]} aria-current=${page === name ? "page" : null}>
+    ${PAGES.filter((name) => name !== "fleet" || hasFleet).map((name) => html`<a href=${PATHS[name]} aria-current=${page === name ? "page" : null}>
       <${Icon} name=${name} /> <span>${t.nav[name]}</span>
     </a>`)}
   </nav>`;

@@ -8,6 +8,7 @@ const PATHS = {
   events: "M5 5h14M5 12h14M5 19h9",
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
   sources: "M3 7h11v10H3zM14 10l7-3v10l-7-3",
+  fleet: "M4 4h6v6H4zM14 14h6v6h-6zM14 4h6v6h-6zM7 10v7h7",
   close: "M6 6l12 12M18 6L6 18",
   full: "M4 9V4h5M20 9V4h-5M4 15v5h5M20 15v5h-5",
   undo: "M8 8H15a5 5 0 0 1 0 10H9M8 8l4-4M8 8l4 4",
@@ -33,13 +34,13 @@ const SHAPES = {
   away: "M8 1.8L15 14H1z",
 };
 
-export function State({ state, reason = null }) {
+export function State({ state, reason = null, words = null }) {
   const name = SHAPES[state] ? state : "disabled";
   return html`<span class=${`state state-${name}`} title=${reason}>
     <svg viewBox="0 0 16 16" width="11" height="11" aria-hidden="true">
       <path d=${SHAPES[name]} fill=${name === "connecting" ? "none" : "currentColor"} stroke="currentColor"
         stroke-width=${name === "connecting" ? 2.4 : 0} />
-    </svg>${t.states[state] ?? state}</span>`;
+    </svg>${words ?? t.states[state] ?? state}</span>`;
 }
 
 export function Notice({ kind = "info", children }) {

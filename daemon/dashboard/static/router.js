@@ -7,6 +7,7 @@ const ROUTES = [
   [/^\/events$/, "events"],
   [/^\/health$/, "health"],
   [/^\/sources$/, "sources"],
+  [/^\/fleet$/, "fleet"],
   [/^\/rules\/([^/]+)\/([^/]+)$/, "rules"],
   [/^\/login$/, "login"],
 ];
