@@ -45,6 +45,8 @@ from daemon.fleet.description import Machine
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.member import Doors, Member
 from daemon.fleet.overload import Overload
+from daemon.fleet.own_figures import parts_of
+from daemon.fleet.placer import Placer, PlacerThread
 from daemon.http import open_http
 from daemon.http.snapshots import Snapshots
 from daemon.messages import Metrics, State, VideoFormat
@@ -120,6 +122,7 @@ class App:
         snapshots: makes pictures on request.
         monitor, publisher: threads for metrics and for messages.
         member: the daemon as a member of a fleet; None without one.
+        placer: places the sources of the fleet, if it is elected; None without one.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -158,6 +161,7 @@ class App:
         self._grants = self._make_grants()
         self._fence: Fence = self._grants or NoFence()
         self.member: Member | None = None
+        self.placer: PlacerThread | None = None
         self._doors = doors
         self._overload = Overload(self._clock)
         self._http: HttpServer | None = None
@@ -224,6 +228,8 @@ class App:
         if self._grants:
             self.member = self._make_member(self._grants, admission)
             undo.callback(self.member.stop, 0.0)
+            self.placer = PlacerThread(Placer(self._clock, config.fleet.ttl_s), self._runtime)
+            self.member.listeners.append(self.placer.notify)
         if self._http and access:
             self._serve_http(self._http, access)
         self.changes.start()
@@ -385,6 +391,8 @@ class App:
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
         self._outbox.abandon()
+        if self.placer:
+            self.placer.stop(left(_SERVED))  # until now it has moved the sources of this member, too
         if self.member:
             self.member.stop(left(_SERVED))  # the last message is sent: others may take the sources
         if self._http:
@@ -670,6 +678,8 @@ class App:
         if self.member is None:
             return
         self.member.start()
+        if self.placer:
+            self.placer.start()
         while not self.member.settled.wait(_POLL_S) and not self._stop.is_set:
             pass
         if self.member.refusal:
@@ -680,7 +690,9 @@ class App:
         from daemon.http.exposition import Exposition, Figures
         from daemon.http.routes import Parts, Routes
 
-        http = self._config.http
+        http, fleet = self._config.http, None
+        if self.member and self._grants and self.placer:
+            fleet = parts_of(self._config.fleet, self.member, self._grants, self.placer.placer)
         figures = Figures(
             model=lambda: self.model,
             publisher=self.publisher.metrics,
@@ -688,6 +700,7 @@ class App:
             refused=lambda: access.refused,
             events=self.events,
             classifiers=self.second.metrics,
+            fleet=fleet,
         )
         exposition = Exposition(self.ledger, self.sources, figures)
         kept = SourceStore(http.sources_file) if http.sources_file else None
@@ -701,6 +714,7 @@ class App:
             self._read,
             self.events,
             self._facts,
+            fleet,
         )
         routes = Routes(parts, http, access)
         self.monitor.add_listener(exposition.histograms.observe)
