@@ -1,5 +1,7 @@
-"""The cost of a kept lease, and whether renewals are in time beside the load of 240 sources: `make speed PYTEST_ARGS="-s -k keeper"`
-prints the figures."""
+"""The cost of a kept lease, and whether renewals are in time beside the load of 240 sources.
+
+`make speed PYTEST_ARGS="-s -k keeper"` prints the figures.
+"""
 
 from __future__ import annotations
 
