@@ -35,7 +35,7 @@ _DAEMON = 0  # standard input
 
 
 class Keeper:
-    """One thread calls `renew`, which may wait for an answer, and another one `look`, which never waits.
+    """One thread calls `renew`, which may wait for an answer, and another one `check`, which never waits.
 
     Attributes:
         is_lost: the coordinator has ended the lease; there is nothing more to renew.
@@ -71,7 +71,7 @@ class Keeper:
             return max(0.0, self._ttl_s / 3 - (self._now() - asked) / 1e9)
         return _RETRY_S
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Say that this process lives, and whether it knows the state."""
         now, page = self._now(), self._page
         if now - self._turned > _PAUSE_NS or now - page.beat > self._half_ns:
@@ -102,11 +102,11 @@ def _watch(keeper: Keeper, renewing: threading.Thread) -> bool:
     parent = os.getppid()
     poller = select.poll()
     poller.register(_DAEMON, select.POLLIN)
-    keeper.look()
+    keeper.check()
     while not poller.poll(_TURN_S * 1000) and os.getppid() == parent:
         if not (renewing.is_alive() or keeper.is_lost):
             return False
-        keeper.look()
+        keeper.check()
     return True
 
 

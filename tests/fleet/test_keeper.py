@@ -59,7 +59,7 @@ class Stage:
             self.now += SECOND // 5
             if beats:
                 self.page.set_beat(self.now)
-            self.keeper.look()
+            self.keeper.check()
 
     @property
     def vouches(self) -> bool:
