@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from time import monotonic
 
 import msgspec
@@ -101,10 +102,10 @@ class KubernetesCoordinator:
 
         self._store.change_state(change)
 
-    def move(self, sources: Sequence[str], member: str) -> None:
+    def move(self, sources: Sequence[str], member: str, *, pinned: bool = True) -> None:
         if self._client.get("leases", self._names.member(member)) is None:
             raise CoordinatorError(f"no member {member} is in the fleet: `lookout fleet status` lists them")
-        want = Want(member=member, reason="moved by an operator", pinned=True)
+        want = Want(member=member, reason="moved by an operator", pinned=pinned)
         there = self._client.each(lambda source: self._store.want(source, want), sources)
         if missing := [source for source, was_there in zip(sources, there) if not was_there]:
             raise CoordinatorError(f"not in the fleet, and not moved: {', '.join(missing)}")
@@ -154,7 +155,8 @@ class KubernetesCoordinator:
     def _end_overdue(self) -> None:
         """Delete Leases that were not renewed, unless they have changed since: then the member lives."""
         for lease in self._expiry.overdue():
-            self._end(lease)
+            with suppress(CoordinatorError):  # a reader may not delete; and a watch says that the server is away
+                self._end(lease)
 
     def _end(self, lease: Object) -> bool:
         meta = lease.metadata

@@ -283,6 +283,24 @@ def test_a_verb_that_the_role_lacks_is_named(opened: Opened, server: KubernetesS
         join(opened())
 
 
+def test_a_reader_needs_no_other_verb(opened: Opened, server: KubernetesServer) -> None:
+    """A subscriber that follows the members; it cannot end the lease of one."""
+    opened().join(A, RECORD, 1.0)
+    verbs = ("create", "patch", "delete")
+    server.forbidden |= {(verb, kind) for verb in verbs for kind in ("leases", "configmaps")}
+    clock, stop = ManualClock(), Stop()
+    views = opened(clock).follow(stop)
+    assert next(views).members
+    clock.advance(60)
+    server.forbidden -= {("create", "configmaps")}
+    add(opened(), "a")
+    view = next(views)
+    assert view.members
+    assert view.sources
+    stop.set()
+    assert list(views) == []
+
+
 def test_a_server_that_is_away(opened: Opened, server: KubernetesServer) -> None:
     coordinator = opened(limit_s=0.5)
     member = join(coordinator)
