@@ -34,7 +34,7 @@ class Timed(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What concerns members that may be gone: a ConfigMap of the fleet.
+    """Facts about members that may be gone: a ConfigMap of the fleet.
 
     Attributes:
         joined: the last number that was given to a membership.
@@ -83,7 +83,7 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _Member:
+class _Joined:
     id: str
     uid: str
     joined: int
@@ -104,7 +104,7 @@ class _Rows:
     """By the object's name."""
 
     source: dict[str, _Source] = field(default_factory=dict)
-    member: dict[str, _Member] = field(default_factory=dict)
+    member: dict[str, _Joined] = field(default_factory=dict)
     owner: dict[str, _Owner] = field(default_factory=dict)
     placer: dict[str, _Owner] = field(default_factory=dict)
     state: dict[str, State] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class KubernetesRecords:
             row = _MAKERS[kind](found)
         except msgspec.MsgspecError as error:
             self._problems[name] = f"cannot be read: {error}"
-            row = _Member(found.note(ID), found.metadata.uid, 0, None, {}) if kind == "member" else None
+            row = _Joined(found.note(ID), found.metadata.uid, 0, None, {}) if kind == "member" else None
         changed = rows.get(name) != row or before != self._problems
         if row is None:
             rows.pop(name, None)
@@ -209,7 +209,7 @@ def epoch_of(owner: Object | None) -> int:
     return number(owner.note(EPOCH)) if owner else 0
 
 
-def _refused(members: Iterable[_Member], sources: Mapping[str, _Source]) -> dict[str, dict[str, str]]:
+def _refused(members: Iterable[_Joined], sources: Mapping[str, _Source]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for member in members:
         for source, refusal in member.refused.items():
@@ -229,10 +229,10 @@ def _source(found: Object) -> _Source:
     )
 
 
-def _member(found: Object) -> _Member:
+def _member(found: Object) -> _Joined:
     record = msgspec.json.decode(found.note(RECORD), type=MemberRecord)
     refused = msgspec.json.decode(found.note(REFUSED) or "{}", type=dict[str, Refusal])
-    return _Member(found.note(ID), found.metadata.uid, number(found.note(JOINED)), record, refused)
+    return _Joined(found.note(ID), found.metadata.uid, number(found.note(JOINED)), record, refused)
 
 
 def _owner(found: Object) -> _Owner:

@@ -1,4 +1,4 @@
-"""What the coordinator over Kubernetes and a membership share: the fleet's objects, and how they are changed safely."""
+"""The fleet's objects in Kubernetes, and safe changes of them: the coordinator and a membership share them."""
 
 from __future__ import annotations
 
