@@ -14,7 +14,7 @@ from daemon.control.changes import Changes
 from daemon.control.sources import SourceManager
 from daemon.fleet.description import Machine, capacity_of, endpoints_of, pictures_of, record_of
 from daemon.fleet.grants import GrantedSources
-from daemon.fleet.lease import LeaseThread
+from daemon.fleet.kept_lease import KeptLease
 from daemon.fleet.member import Doors, Member, Seat
 from daemon.fleet.overload import Overload
 from daemon.fleet.own_sources import OwnSources
@@ -55,7 +55,7 @@ def doors_of(config: Config, runtime: Runtime) -> Doors:
 
     return Doors(
         open=partial(open_coordinator, config.fleet),
-        keep=lambda renewal, ttl_s: LeaseThread(renewal, ttl_s, runtime.clock),
+        keep=lambda renewal, ttl_s: KeptLease(renewal, ttl_s, runtime.clock),
     )
 
 

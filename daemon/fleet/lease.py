@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 import structlog
 
 from daemon.clock import Clock, boottime_ns
+from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
-LeaseState = Literal["renewed", "away", "lost"]
 _PAUSE_NS = 1_000_000_000  # between two beats
 MARGIN_S = 0.25  # before the lease's end: between the check and the network, and for clocks of different speed
 

@@ -25,7 +25,10 @@ def open_coordinator(fleet: FleetConfig) -> Coordinator:
     """
     parts = urlsplit(fleet.coordinator or "")
     if parts.scheme == "kubernetes":
-        raise ConfigError("fleet.coordinator: kubernetes:// is not in this release")
+        from daemon.fleet.kubernetes_client import in_cluster
+        from daemon.fleet.kubernetes_coordinator import KubernetesCoordinator
+
+        return KubernetesCoordinator(in_cluster(parts.netloc, fleet.tls_ca), fleet.name)
     from daemon.fleet.etcd_coordinator import EtcdCoordinator
 
     tls = Tls(fleet.tls_ca, fleet.tls_certificate, fleet.tls_key) if parts.scheme == "etcds" else None

@@ -10,8 +10,10 @@ from typing import Protocol
 import pytest
 
 from daemon.fleet.etcd_coordinator import EtcdCoordinator
+from daemon.fleet.kubernetes_coordinator import KubernetesCoordinator
 from daemon.fleet.port import Coordinator, Membership
 from tests.fleet.etcd_server import EtcdCluster, EtcdServer
+from tests.fleet.kubernetes_server import KubernetesServer
 from tests.fleet.memory_coordinator import MemoryCoordinator, MemoryEngine
 
 _numbers = count()
@@ -46,6 +48,28 @@ class EtcdHarness:
     def close(self) -> None:
         for coordinator in self._open:
             coordinator.close()
+
+
+class KubernetesHarness:
+    """Over a fake of the API."""
+
+    def __init__(self) -> None:
+        self._server = KubernetesServer()
+        self._open: list[KubernetesCoordinator] = []
+
+    def connect(self, fleet: str = "one") -> KubernetesCoordinator:
+        self._open.append(KubernetesCoordinator(self._server.settings("cameras"), fleet))
+        return self._open[-1]
+
+    def expire(self, membership: Membership) -> None:
+        """Delete the Lease, as an observer does that has not seen it renewed."""
+        membership.renewal.revoke()
+        membership.renewal.close()
+
+    def close(self) -> None:
+        for coordinator in self._open:
+            coordinator.close()
+        self._server.close()
 
 
 class MemoryHarness:
@@ -102,11 +126,19 @@ def _memory(_: pytest.FixtureRequest) -> Harness:
     return MemoryHarness()
 
 
+def _kubernetes(_: pytest.FixtureRequest) -> Harness:
+    return KubernetesHarness()
+
+
 def _etcd(request: pytest.FixtureRequest) -> Harness:
     return EtcdHarness(request.getfixturevalue("etcd"))
 
 
-KINDS: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {"memory": _memory, "etcd": _etcd}
+KINDS: dict[str, Callable[[pytest.FixtureRequest], Harness]] = {
+    "memory": _memory,
+    "etcd": _etcd,
+    "kubernetes": _kubernetes,
+}
 _NEEDS = {"etcd": [pytest.mark.needs("etcd-server", "etcd-client")]}
 
 

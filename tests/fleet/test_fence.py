@@ -13,7 +13,8 @@ from daemon.clock import SystemClock
 from daemon.config import PublisherConfig
 from daemon.epochs import Epochs
 from daemon.fleet.grants import GrantedSources
-from daemon.fleet.lease import LeaseState, LeaseThread
+from daemon.fleet.lease import LeaseThread
+from daemon.fleet.lease_page import LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError
 from daemon.fleet_config import OnCoordinatorLoss
 from daemon.messages import Detections, Message, Owner, Status, topic
