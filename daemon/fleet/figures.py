@@ -13,7 +13,7 @@ from daemon.fleet.port import Coordinator
 from daemon.fleet.records import FleetView
 from daemon.fleet.status import FleetStatus, status_of
 
-LeaseWord = Literal["none", "renewed", "away", "lost"]
+LeaseWord = Literal["none", "renewed", "refused", "away", "lost"]
 
 
 class OwnFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class OwnFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         coordinator_up: the last call to the coordinator had an answer.
-        lease: `away` while the coordinator does not answer, `none` while this daemon is no member.
+        lease: `refused` by a coordinator that answers, `away` while it does not, `none` while this daemon is no member.
         lease_age_s: since the last confirmed renewal, None without a lease.
         lease_valid_s: until the lease ends, as far as was confirmed; below 0 after its end.
         owned: sources that this member may publish for.
