@@ -749,9 +749,9 @@ class App:
     # --- while it runs ---------------------------------------------------------------------------------------------
 
     def _read(self) -> Config:
-        """The configuration file's; the sources of a fleet are not in it. Called in the thread of changes."""
+        """The file's configuration; the sources of a fleet are not in it. Called in the thread of changes."""
         found = self._read_file()
-        if self.member is None or found.sources:
+        if self.member is None:
             return found
         return msgspec.structs.replace(found, sources=self.changes.config.sources)
 
