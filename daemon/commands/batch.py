@@ -71,7 +71,7 @@ def run(order: Order) -> int:
 def _work(order: Order, job: Job, config: Config, progress: BatchProgress, stop: Stop) -> int:
     with ExitStack() as undo:
         undo.callback(job.folder.close)
-        store = open_store(config, job.clips, job.folder, _name_of(order, job))
+        store = open_store(config, job, order.batch)
         undo.pop_all()
     bell = Bell()
     stop.on_set(bell.ring)
@@ -111,10 +111,6 @@ def _folder_of(order: Order, config: Config) -> ResultFolder:
     return ResultFolder(order.out, exclusive=config.fleet.coordinator is None)
 
 
-def _name_of(order: Order, job: Job) -> str:
-    return order.batch or job.recipe.batch_id(job.clips)
-
-
 def _quieter(config: Config) -> LogConfig:
     """The daemon inside warns of clips that cannot be played, which are reported here anyway."""
     if config.log.file is None and config.log.level in ("info", "warning"):
@@ -132,6 +128,8 @@ def _summarise(view: BatchView, job: Job, code: int, progress: BatchProgress) ->
     done = [outcome for outcome in view.outcomes.values() if outcome.state == "done"]
     here = sum(outcome.folder == job.folder.id for outcome in done)
     progress.note(f"{len(done)} of {len(job.clips)} clips have results, {here} of them in {job.folder.root}")
+    if done and not here:
+        progress.note("another name, such as --batch again, analyses them anew")
     for where in sorted({outcome.where or "" for outcome in done if outcome.folder != job.folder.id}):
         progress.note(f"{sum(outcome.where == where for outcome in done)} are in {where}")
     for clip, outcome in sorted(failed.items()):
