@@ -114,8 +114,9 @@ class EtcdClipStore:
         if lease is None or not lease.is_valid:
             lease = self._begin_lease()
         claimed: dict[int, int] = {}
-        for start in range(0, len(clips), _AT_ONCE):
-            some = clips[start : start + _AT_ONCE]
+        free = [clip for clip in clips if clip not in self._mine and self._is_open(clip)]
+        for start in range(0, len(free), _AT_ONCE):
+            some = free[start : start + _AT_ONCE]
             with _store_errors():
                 answer = self._client.txn(
                     [requests.is_under(self._key("workers", self.worker), lease.id)],
@@ -203,6 +204,9 @@ class EtcdClipStore:
             return
         there = answer.responses[0].kvs[0].value.decode(errors="replace")
         raise StoreError(f"batch {self._batch.name} {difference} ({there}): choose another name with --batch")
+
+    def _is_open(self, clip: int) -> bool:
+        return clip not in self._outcomes or self._outcomes[clip][0].state == "open"
 
     def _claim_of(self, clip: int, lease: int) -> Body:
         claim, attempts = self._key("claims", clip), self._key("attempts", clip)

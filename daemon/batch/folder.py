@@ -70,8 +70,13 @@ class Result:
             ResultError: it cannot have this name.
         """
         with _named(self._final):
-            self._final.parent.mkdir(parents=True, exist_ok=True)
-            os.rename(self._path, self._final)
+            try:
+                self._final.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(self._path, self._final)
+            except OSError as error:
+                if error.errno in _NAMES:
+                    raise ResultError(f"its result cannot be named {self._final}: {error.strerror}") from error
+                raise
             _sync(self._final.parent)
         self._file.close()
 
@@ -206,8 +211,6 @@ def _named(path: Path) -> Iterator[None]:
         if error.errno in _FULL:
             words = f"{path}: no space is left: make room, and start the same command again, which goes on from here"
             raise FolderError(words) from error
-        if error.errno in _NAMES:
-            raise ResultError(f"its result cannot be named {path}: {error.strerror}") from error
         raise FolderError(f"{path} cannot be written: {error.strerror}") from error
 
 
