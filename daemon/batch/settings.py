@@ -101,7 +101,10 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
     for rule in sample.rules:
         if rule.active is not None:
             raise ConfigError(f"batch.source.rules, {rule.name}: a recording has no time of day: remove `active`")
-    check(msgspec.structs.replace(inner, sources=[sample]))
+    try:
+        check(msgspec.structs.replace(inner, sources=[sample]))
+    except ConfigError as error:
+        raise ConfigError(str(error).replace("sources[0]", "batch.source")) from error
     return Recipe(inner, _settings_of(inner, sample), _at_once(config))
 
 

@@ -194,12 +194,12 @@ class BatchWorker:
 
     def _claim(self) -> None:
         """Claim as many clips as there is room for, but no more than this worker's share of what is left."""
-        room = self._job.recipe.at_once - len(self._attempts)
+        left = len(self._clips) - len(self._view.outcomes)
+        share = -(-left // max(1, self._view.workers))
+        room = min(share, self._job.recipe.at_once) - len(self._attempts)
         if room <= 0 or any(attempt.number >= MAX_ATTEMPTS for attempt in self._attempts.values()):
             return
-        free = self._free()
-        share = -(-len(free) // max(1, self._view.workers))
-        wanted = free[: min(room, share)]
+        wanted = self._free()[:room]
         if not wanted:
             return
         for number, attempt in self._store.claim(wanted).items():

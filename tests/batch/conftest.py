@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.fleet.conftest import etcd
+from tests.fleet.conftest import etcd, etcd_alone
 
-__all__ = ["etcd"]
+__all__ = ["etcd", "etcd_alone"]
