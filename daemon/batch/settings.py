@@ -126,7 +126,8 @@ def _at_once(config: Config) -> int:
 
 def _settings_of(config: Config, source: AvConfig) -> dict[str, Any]:
     model = config.model
-    digest = sha256(str(model.path).encode()) if is_address(model.path) else sha256(read(model.path))
+    has_no_file = is_address(model.path) or model.backend == "fake"
+    digest = sha256(str(model.path).encode() if has_no_file else read(model.path))
     labels = model.labels if model.labels in (None, "coco") else sha256(_content_of(Path(str(model.labels))))
     settings = {
         "model": {"digest": digest, **({"labels": labels} if labels else {}), **_changed(model)},
