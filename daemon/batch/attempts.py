@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,14 +101,20 @@ class Attempt:
 
 
 class Reader:
-    """Reads clips in threads of its own."""
+    """Reads clips in threads of its own.
 
-    def __init__(self) -> None:
-        self._stop = Stop()
+    Args:
+        wake: called when a clip has been read.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._stop, self._wake = Stop(), wake
         self._pool = ThreadPoolExecutor(_THREADS, "batch-reader")
 
     def read(self, path: Path) -> Future[_Read]:
-        return self._pool.submit(self._read, path)
+        reading = self._pool.submit(self._read, path)
+        reading.add_done_callback(lambda _: self._wake())
+        return reading
 
     def close(self) -> None:
         """What is being read is left behind."""

@@ -52,7 +52,7 @@ class Job:
 @dataclass(frozen=True)
 class Waiting:
     """Attributes:
-    bell: rings when a clip has ended.
+    bell: rings when there is something to do.
     stop: ends the work; what is not whole is thrown away.
     """
 
@@ -88,7 +88,7 @@ class BatchWorker:
         self._uncertain: list[Attempt] = []  # published, but the claim was lost before the record
         self._numbers = itertools.count()
         self._model: Model | None = None
-        self._reader = Reader()
+        self._reader = Reader(waiting.bell.ring)
         self._is_away = False
 
     def run(self) -> int:

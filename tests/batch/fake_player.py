@@ -39,7 +39,8 @@ class FakePlayer:
         self._ended: list[Ended] = []
 
     def open(self, clips: Mapping[str, Path]) -> Model:
-        assert clips and not self.is_open
+        assert clips
+        assert not self.is_open
         self.is_open = True
         return MODEL
 

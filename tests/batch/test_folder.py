@@ -169,7 +169,6 @@ def test_a_limit_of_the_size_of_files_is_one_line_too(tmp_path: Path) -> None:
 def _fill(folder: ResultFolder, words: str) -> None:
     result = folder.begin(_clip())
     with pytest.raises(FolderError, match=words):
-        for _ in range(1000):
-            result.write(bytes(1000))
+        result.write(bytes(1_000_000))
     result.discard()
     folder.close()

@@ -16,6 +16,8 @@ from tests.support.daemon import DEMO_MODEL
 
 _ZONE = {"type": "zone", "name": "all", "polygons": [[[0, 0], [1, 0], [1, 1]]]}
 
+_BY_DAY = {**_ZONE, "active": "mon-fri 08:00-17:00", "timezone": "UTC"}
+
 
 def _config(**keys: Any) -> Config:
     model = {"path": str(DEMO_MODEL), **keys.pop("model", {})}
@@ -94,7 +96,7 @@ def test_the_daemon_inside_is_alone() -> None:
         ({"batch": {"source": {"url": "x.mp4"}}}, r"batch\.source\.url: a clip has its own; leave it out"),
         ({"batch": {"source": {"lables": ["x"]}}}, r"^batch\.source.*unknown key `lables`"),
         ({"batch": {"source": {"rules": [_ZONE]}}}, r"^batch\.source\.rules: rules need tracks"),
-        ({"batch": {"source": {"tracking": True, "rules": [{**_ZONE, "active": "mon-fri 08:00-17:00", "timezone": "UTC"}]}}},
+        ({"batch": {"source": {"tracking": True, "rules": [_BY_DAY]}}},
          r"all: a recording has no time of day: remove `active`"),
         ({"classifiers": [{"name": "c", "path": "c.onnx", "for": ["person"]}]}, "classifiers: how often they look"),
         ({"batch": {"at_once": 0}}, r"batch\.at_once"),

@@ -88,8 +88,13 @@ def test_two_runs_give_the_same_lines() -> None:
     """Events come at other places among frames: those of a whole batch before its frames."""
     one = _written([_event(7, 0, 1), _frame(0), _frame(1), _frame(2), _event(8, 1, 2)], _counts(3, 3))
     other = _written(
-        [_frame(0, "b", noise=5), _event(70, 0, 1, "b", noise=6), _frame(1, "b", noise=7)]
-        + [_event(71, 1, 2, "b", noise=8), _frame(2, "b", noise=9)],
+        [
+            _frame(0, "b", noise=5),
+            _event(70, 0, 1, "b", noise=6),
+            _frame(1, "b", noise=7),
+            _event(71, 1, 2, "b", noise=8),
+            _frame(2, "b", noise=9),
+        ],
         _counts(3, 3),
     )
     kinds = [line["schema"].partition("/")[0].removeprefix("lookout.") for line in one]
@@ -103,8 +108,8 @@ def test_two_runs_give_the_same_lines() -> None:
 def test_every_line_is_a_message_of_the_wire() -> None:
     lines = _written([_frame(0), _event(7, 0, 0)], _counts(1, 1))
     for line in lines[1:-1]:
-        kind = type(_frame(0)) if "detections" in line else Event
-        assert msgspec.convert(line, kind).source == "1.mp4"
+        message: Detections | Event = msgspec.convert(line, Detections if "detections" in line else Event)
+        assert message.source == "1.mp4"
 
 
 def test_the_last_line_sums_up() -> None:
