@@ -190,16 +190,16 @@ class ResultFolder:
             raise FolderError(f"{self.root} cannot be locked: {error.strerror}") from error
 
     def _read_id(self) -> str:
-        path = self._state / _ID
-        with _named(self.root):
-            with suppress(FileExistsError):
-                own = path.with_name(f"{_ID}-{secrets.token_hex(6)}")
-                own.write_text(secrets.token_hex(8))
-                try:
-                    os.link(own, path)  # whole at once, and only one
-                finally:
-                    own.unlink()
-            return path.read_text()
+        """The id, which the first process writes."""
+        with _named(self.root), open(self._state / _ID, "a+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # held for a moment only
+            file.seek(0)
+            found = file.read()
+            if not found:
+                found = secrets.token_hex(8)
+                file.write(found)
+                file.flush()
+            return found
 
 
 @contextmanager
