@@ -8,7 +8,7 @@ import msgspec
 
 from daemon.errors import ConfigError
 
-# What a clip has itself, or what would make a difference from one run to the next.
+# Keys that each clip has itself, and keys that would make a difference from one run to the next.
 _NOT_FOR_CLIPS = ("id", "type", "url", "user", "password", "pace", "loop", "kind", "transport", "enabled")
 
 

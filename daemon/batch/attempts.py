@@ -117,7 +117,7 @@ class Reader:
         return reading
 
     def close(self) -> None:
-        """What is being read is left behind."""
+        """A reading that is under way is left behind."""
         self._stop.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 

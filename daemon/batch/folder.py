@@ -115,7 +115,7 @@ class ResultFolder:
             self._state.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self._state / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            self._take(exclusive=exclusive)
+            self._acquire(exclusive=exclusive)
             self.id = self._read_id()
             self.remove_leftovers()
         except BaseException:
@@ -179,7 +179,7 @@ class ResultFolder:
             os.close(self._lock)
             self._lock = -1
 
-    def _take(self, *, exclusive: bool) -> None:
+    def _acquire(self, *, exclusive: bool) -> None:
         try:
             fcntl.flock(self._lock, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -1,4 +1,4 @@
-"""What a person sees of a batch: a bar on a terminal, and a line now and then elsewhere."""
+"""The progress of a batch as a person sees it: a bar on a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 

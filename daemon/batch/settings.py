@@ -34,7 +34,7 @@ from detectors.port import is_address
 
 _LONG_S = 3600.0  # the worker decides when a clip is tried again, and how long a disk may take
 _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most
-# What results do not depend on, or what a clip has itself.
+# Keys that results do not depend on, and keys that each clip has itself.
 _LEFT_OUT = {
     ModelConfig: ("path", "labels", "backend", "precision", "builder_level", "cache", "open_timeout_s", "transport",
                   "request_timeout_s", "max_batch", "threads"),

@@ -1,4 +1,4 @@
-"""The port of a store of claims: which worker plays which clip, and what has come of it."""
+"""The port of a store of claims: which worker plays which clip, and its outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ClaimsLostError(StoreError):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What has come of a clip.
+    """The end of a clip.
 
     Attributes:
         state: "open" after an operator has asked for another try.
@@ -79,7 +79,7 @@ class ClipStore(Protocol):
         """
 
     def view(self) -> BatchView:
-        """What is known now."""
+        """The state of the batch now."""
 
     def claim(self, clips: Sequence[int]) -> dict[int, int]:
         """Claim these clips; returns those that were free, each with the number of this attempt, from 1."""
@@ -88,7 +88,7 @@ class ClipStore(Protocol):
         """Whether this worker has a claim that nobody else can have yet. Asks nobody."""
 
     def finish(self, clip: int, outcome: Outcome) -> None:
-        """Record what has come of a claimed clip, and give up the claim.
+        """Record the outcome of a claimed clip, and give up the claim.
 
         Raises:
             ClaimsLostError: another worker may have the clip; nothing is recorded.
@@ -101,7 +101,7 @@ class ClipStore(Protocol):
         """Give up claimed clips that nothing is wrong with: this was no attempt. Lost claims are passed over."""
 
     def reopen(self, clips: Sequence[int]) -> None:
-        """Forget what has come of clips, and their attempts."""
+        """Forget the outcomes and attempts of clips."""
 
     def close(self) -> None:
         """Give up all claims. Does not raise; a second call does nothing."""

@@ -62,7 +62,7 @@ class Waiting:
 
 
 class Progress(Protocol):
-    """What a person sees."""
+    """Shows a person how the batch goes on."""
 
     def show(self, view: BatchView, playing: Sequence[str]) -> None:
         """The state of the batch, and the clips that this worker plays."""
@@ -113,7 +113,7 @@ class BatchWorker:
 
     @property
     def view(self) -> BatchView:
-        """What was known at the last look."""
+        """The state of the batch, as it was seen last."""
         return self._view
 
     # --- one turn ----------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class BatchWorker:
             self._collect()
             self._settle()
             self._drop_lost()
-            self._look()
+            self._refresh()
             self._claim()
             self._begin_read()
         except StoreAwayError as error:
@@ -136,7 +136,7 @@ class BatchWorker:
             self._is_away = False
         self._progress.show(self._view, [attempt.clip.name for attempt in self._attempts.values()])
 
-    def _look(self, *, at_once: bool = False) -> None:
+    def _refresh(self, *, at_once: bool = False) -> None:
         now = self._clock.monotonic_ns()
         if at_once or now - self._viewed_ns >= _VIEW_NS:
             self._view, self._viewed_ns = self._store.view(), now
@@ -161,7 +161,7 @@ class BatchWorker:
         Raises:
             LookoutError: a result is of other settings, or of another recording.
         """
-        self._look(at_once=True)
+        self._refresh(at_once=True)
         there = [clip for clip in self._clips if self._has_result(clip)]
         numbers = {clip.number for clip in there}
         gone = [
@@ -176,7 +176,7 @@ class BatchWorker:
             self._store.finish(number, self._done)
         if there:
             self._progress.note(f"{len(there)} of {len(self._clips)} results are there already")
-        self._look(at_once=True)
+        self._refresh(at_once=True)
 
     def _has_result(self, clip: Clip) -> bool:
         header, recipe = self._folder.header_of(clip), self._job.recipe
@@ -204,7 +204,7 @@ class BatchWorker:
             return
         for number, attempt in self._store.claim(wanted).items():
             self._add(self._clips[number], attempt)
-        self._look(at_once=True)
+        self._refresh(at_once=True)
 
     def _add(self, clip: Clip, number: int) -> None:
         source = f"clip-{next(self._numbers)}"
@@ -303,7 +303,7 @@ class BatchWorker:
         attempt.discard()
 
     def _settle(self) -> None:
-        """Record what has come of clips. While the store is away, it is tried again as long as the claim holds."""
+        """Record outcomes. While the store is away, it is tried again as long as the claim holds."""
         over = [attempt for attempt in self._attempts.values() if attempt.is_over]
         for attempt in over:
             try:
@@ -313,7 +313,7 @@ class BatchWorker:
             else:
                 del self._attempts[attempt.source]
         if over:
-            self._look(at_once=True)
+            self._refresh(at_once=True)
 
     def _record(self, attempt: Attempt) -> None:
         number, reason = attempt.clip.number, attempt.fault

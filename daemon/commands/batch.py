@@ -32,7 +32,7 @@ from daemon.system.tuning import disable_core_dumps
 
 
 @dataclass(frozen=True)
-class Order:
+class BatchOptions:
     """See `lookout batch --help`."""
 
     clips: Sequence[str]
@@ -46,15 +46,15 @@ class Order:
     retry_failed: bool = False
 
 
-def run(order: Order) -> int:
+def run(options: BatchOptions) -> int:
     """Analyse the clips; returns the exit code.
 
     Raises:
         LookoutError, DetectorError: it cannot be done.
     """
     console = Console(file=sys.stderr)
-    clips = find_clips(order.clips)  # before any download
-    config = _config_of(order, console)
+    clips = find_clips(options.clips)  # before any download
+    config = _config_of(options, console)
     stop = Stop()
     disable_core_dumps()
     with ExitStack() as stack:
@@ -65,13 +65,15 @@ def run(order: Order) -> int:
         progress = stack.enter_context(closing(_progress_of(clips, console)))
         if config.sources:
             progress.note("the configuration's own sources are not played; batch.source has the keys for clips")
-        return _work(order, Job(clips, recipe, _folder_of(order, config), order.retry_failed), config, progress, stop)
+        return _work(
+            options, Job(clips, recipe, _folder_of(options, config), options.retry_failed), config, progress, stop
+        )
 
 
-def _work(order: Order, job: Job, config: Config, progress: BatchProgress, stop: Stop) -> int:
+def _work(options: BatchOptions, job: Job, config: Config, progress: BatchProgress, stop: Stop) -> int:
     with ExitStack() as undo:
         undo.callback(job.folder.close)
-        store = open_store(config, job, order.batch)
+        store = open_store(config, job, options.batch)
         undo.pop_all()
     bell = Bell()
     stop.on_set(bell.ring)
@@ -85,30 +87,30 @@ def _work(order: Order, job: Job, config: Config, progress: BatchProgress, stop:
     return code
 
 
-def _config_of(order: Order, console: Console) -> Config:
-    if order.config is not None:
-        config = load(order.config, may_be_empty=True)
-        if order.model is not None:
-            path, entry = find(order.model, console)
+def _config_of(options: BatchOptions, console: Console) -> Config:
+    if options.config is not None:
+        config = load(options.config, may_be_empty=True)
+        if options.model is not None:
+            path, entry = find(options.model, console)
             labels = entry.labels if entry else config.model.labels
             config = msgspec.structs.replace(
                 config, model=msgspec.structs.replace(config.model, path=path.resolve(), labels=labels)
             )
     else:
-        path, entry = find(order.model or FIRST_MODEL, console)
+        path, entry = find(options.model or FIRST_MODEL, console)
         config = Config(model=ModelConfig(path=path.resolve(), labels=entry.labels if entry else None), sources=[])
     changed: dict[str, str] = {}
-    if order.coordinator is not None:
-        changed["coordinator"] = order.coordinator
-    if order.fleet is not None:
-        changed["name"] = order.fleet
-    batch = config.batch if order.at_once is None else msgspec.structs.replace(config.batch, at_once=order.at_once)
+    if options.coordinator is not None:
+        changed["coordinator"] = options.coordinator
+    if options.fleet is not None:
+        changed["name"] = options.fleet
+    batch = config.batch if options.at_once is None else msgspec.structs.replace(config.batch, at_once=options.at_once)
     fleet = msgspec.structs.replace(config.fleet, **changed)
     return check(msgspec.structs.replace(config, fleet=fleet, batch=batch), may_be_empty=True)
 
 
-def _folder_of(order: Order, config: Config) -> ResultFolder:
-    return ResultFolder(order.out, exclusive=config.fleet.coordinator is None)
+def _folder_of(options: BatchOptions, config: Config) -> ResultFolder:
+    return ResultFolder(options.out, exclusive=config.fleet.coordinator is None)
 
 
 def _quieter(config: Config) -> LogConfig:

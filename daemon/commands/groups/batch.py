@@ -50,6 +50,6 @@ def batch(
 
     The exit code is 0 if all recordings have a result, 1 if some have failed, 5 if it was stopped before the end.
     """
-    from daemon.commands.batch import Order, run
+    from daemon.commands.batch import BatchOptions, run
 
-    return run(Order(clips, out, config, model, coordinator, fleet, batch, at_once, retry_failed))
+    return run(BatchOptions(clips, out, config, model, coordinator, fleet, batch, at_once, retry_failed))
