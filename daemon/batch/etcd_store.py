@@ -50,6 +50,17 @@ class _Batch(msgspec.Struct):
     clips: int
 
 
+@dataclass(frozen=True)
+class _Claim:
+    """Attributes:
+    attempt: number of it.
+    revision: of the claim.
+    """
+
+    attempt: int
+    revision: int
+
+
 class EtcdClipStore:
     """Implements `ClipStore`. One thread uses it.
 
@@ -75,7 +86,7 @@ class EtcdClipStore:
         self._outcomes: dict[int, tuple[Outcome, int]] = {}  # and the revision
         self._attempts: dict[int, tuple[int, int]] = {}  # number, and the revision
         self._revision = 0  # up to which both are known
-        self._mine: dict[int, int] = {}  # claimed clips, and the number of the attempt
+        self._mine: dict[int, _Claim] = {}  # by clip
         with _store_errors():
             self._client = EtcdClient(settings)
             self._lease_client = EtcdClient(replace(settings, limit_s=max(0.5, lease_s / 6)))
@@ -125,10 +136,12 @@ class EtcdClipStore:
             if not answer.succeeded:
                 raise StoreAwayError("the lease of this worker has ended")
             for clip, nested in zip(some, answer.nested()):
-                # The answer to a first request may have been lost.
-                is_mine = nested.succeeded or any(row.lease == lease.id for row in nested.responses[0].kvs)
-                if is_mine:
-                    claimed[clip] = self._mine[clip] = self._attempts.get(clip, (0, 0))[0] + 1
+                revision = answer.header.revision
+                if not nested.succeeded:  # the answer to a first request may have been lost
+                    revision = sum(row.create_revision for row in nested.responses[0].kvs if row.lease == lease.id)
+                if revision:
+                    claimed[clip] = self._attempts.get(clip, (0, 0))[0] + 1
+                    self._mine[clip] = _Claim(claimed[clip], revision)
         return claimed
 
     def holds(self, clip: int) -> bool:
@@ -179,11 +192,11 @@ class EtcdClipStore:
     # -----------------------------------------------------------------------------------------------------------------
 
     def _begin_lease(self) -> WorkerLease:
-        """A new lease; what was claimed under an old one is given up."""
-        self._mine.clear()
+        """A new lease. Clips that were claimed under an old one are given up, and those were no attempts."""
         if self._lease is not None:
             self._lease.end()
             self._lease = None
+        self._take_back()
         with _store_errors():
             lease = WorkerLease(self._lease_client, self._lease_s, self._clock, self._now)
             try:
@@ -194,6 +207,21 @@ class EtcdClipStore:
                 raise
         self._lease = lease
         return lease
+
+    def _take_back(self) -> None:
+        """Do not count the attempts at clips whose claims were lost, unless another worker has tried them since."""
+        lost = [*self._mine.items()]
+        for start in range(0, len(lost), _AT_ONCE):
+            operations = [
+                requests.nested(
+                    [requests.is_at(self._key("attempts", clip), claim.revision)],
+                    [requests.put(self._key("attempts", clip), str(claim.attempt - 1).encode())],
+                )
+                for clip, claim in lost[start : start + _AT_ONCE]
+            ]
+            with _store_errors():
+                self._client.txn([], operations)
+        self._mine.clear()
 
     def _agree(self, name: str, record: msgspec.Struct, difference: str) -> None:
         """Write a record, or compare with the one that is there."""
@@ -232,7 +260,7 @@ class EtcdClipStore:
             operations = []
             for clip in mine[start : start + _AT_ONCE]:
                 claim = self._key("claims", clip)
-                before = requests.put(self._key("attempts", clip), str(self._mine[clip] - 1).encode())
+                before = requests.put(self._key("attempts", clip), str(self._mine[clip].attempt - 1).encode())
                 given_up = [requests.delete(claim), *([] if counts else [before])]
                 operations.append(requests.nested([requests.is_under(claim, lease)], given_up))
             with _store_errors():

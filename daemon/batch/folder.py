@@ -27,7 +27,7 @@ SUFFIX = ".jsonl"
 STATE = ".lookout-batch"
 _PART, _LOCK, _ID = ".part", "lock", "folder"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_TAIL = 1 << 16  # bytes that hold the last line
+_TAIL = 1 << 14  # bytes that hold most last lines
 _BUFFER = 1 << 18
 _NAMES = (errno.ENAMETOOLONG, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY)  # faults of one name
 
@@ -152,9 +152,7 @@ class ResultFolder:
         path = self.path_of(clip)
         try:
             with path.open("rb") as file:
-                first = file.readline()
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-                last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
+                first, last = file.readline(), _last_line(file)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -212,6 +210,16 @@ def _named(path: Path) -> Iterator[None]:
             words = f"{path}: no space is left: make room, and start the same command again, which goes on from here"
             raise FolderError(words) from error
         raise FolderError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _last_line(file: BinaryIO) -> bytes:
+    size, tail = os.fstat(file.fileno()).st_size, _TAIL
+    while True:
+        file.seek(max(0, size - tail))
+        _, separator, last = file.read().rstrip(b"\n").rpartition(b"\n")
+        if separator or tail >= size:
+            return last
+        tail *= 4
 
 
 def _sync(folder: Path) -> None:

@@ -67,6 +67,8 @@ class MemoryClipStore:
     def claim(self, clips: Sequence[int]) -> dict[int, int]:
         batch = self._check()
         if not self.is_alive:
+            for clip, attempt in self._mine.items():
+                batch.attempts[clip] -= batch.attempts[clip] == attempt
             self._mine.clear()
             self._is_lost = False
             batch.claims = {clip: by for clip, by in batch.claims.items() if by is not self}

@@ -55,6 +55,15 @@ def test_a_result_appears_when_it_is_whole(folder: ResultFolder) -> None:
     assert folder.header_of(_clip()) == HEADER
 
 
+def test_a_last_line_of_any_length(folder: ResultFolder) -> None:
+    footer = msgspec.structs.replace(FOOTER, ended="x" * 300_000)
+    result = folder.begin(_clip())
+    result.write(b"\n".join(map(msgspec.json.encode, (HEADER, footer))) + b"\n")
+    result.flush()
+    result.publish()
+    assert folder.header_of(_clip()) == HEADER
+
+
 def test_a_result_that_is_thrown_away(folder: ResultFolder) -> None:
     result = folder.begin(_clip())
     result.write(b"{")

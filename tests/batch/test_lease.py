@@ -61,13 +61,15 @@ def test_it_has_ended_where_etcd_says_so(client: EtcdClient, clock: ManualClock)
 
 
 def test_a_worker_whose_lease_has_ended_claims_under_another(etcd: EtcdServer, clock: ManualClock) -> None:
-    """Its old claims are free at once."""
+    """Its old claims are free at once, and were no attempts."""
     store = EtcdClipStore(etcd.settings(), KEY, 60.0, SystemClock(), clock.monotonic_ns)
     store.claim([0, 1])
     clock.advance(60)
     assert not store.holds(0)
     store.view()
-    assert store.claim([1, 2]) == {1: 2, 2: 1}
+    assert store.claim([2]) == {2: 1}
+    assert store.view().attempts == {0: 0, 1: 0, 2: 1}
+    assert store.claim([1]) == {1: 1}
     assert set(store.view().claimed) == {1, 2}
     assert store.view().workers == 1
     with pytest.raises(ClaimsLostError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon.system.stop import Stop
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.daemon import wait_until
@@ -53,6 +55,10 @@ class Batch:
         assert process.poll() is None, self.log.read_text()
         process.kill()
         assert process.wait(60) == -signal.SIGKILL
+
+    def advance(self, seconds: float) -> None:
+        """Let the processes work for a while."""
+        Stop().wait(seconds)
 
     def wait(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
         for process in processes:
@@ -168,3 +174,35 @@ def test_a_member_that_is_frozen_publishes_nothing_of_what_it_lost(etcd: EtcdSer
         batch.wait([frozen])
     assert results(tmp_path / "one").keys() & results(tmp_path / "two").keys() == set()
     assert len({**results(tmp_path / "one"), **results(tmp_path / "two")}) == 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_any_history_ends_with_the_same_results(seed: int, etcd: EtcdServer, tmp_path: Path) -> None:
+    """Members are killed, stopped, frozen and started at random, in one folder and in another."""
+    chance = random.Random(seed)
+    for number in range(30):
+        draw(tmp_path / f"archive/{number}.mkv", number, 20 + number)
+    config = configure(tmp_path, batch={"lease_s": 2, "at_once": 3})
+    folders = [tmp_path / "one", tmp_path / "one", tmp_path / "two"]
+    with _batch(tmp_path, etcd, config) as batch:
+        running: list[subprocess.Popen[bytes]] = []
+        for _ in range(12):
+            running = [process for process in running if process.poll() is None]
+            if len(running) < 3:
+                running.append(batch.start(chance.choice(folders)))
+            batch.advance(chance.uniform(0, 2))
+            chance.choice(running).send_signal(chance.choice([signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP]))
+        for process in running:
+            process.send_signal(signal.SIGCONT)
+        for process in running:
+            process.wait(120)
+        code, words = batch.run(tmp_path / "one", "--retry-failed")
+        assert code == 0, words
+        batch.run(tmp_path / "two")
+        code, words = run(tmp_path / "archive", "--out", tmp_path / "alone", "-c", config)
+        assert code == 0, words
+    one, two, alone = (results(tmp_path / name) for name in ("one", "two", "alone"))
+    assert one.keys() | two.keys() == alone.keys()
+    assert [name for name, content in [*one.items(), *two.items()] if alone[name] != content] == []
+    assert [*tmp_path.glob("*/.lookout-batch/*.part")] == []

@@ -193,7 +193,7 @@ def test_what_a_worker_lost_is_thrown_away_and_claimed_anew(rig: Rig) -> None:
     assert rig.worker().run() == ALL_DONE
     assert turns == 1
     assert rig.results == _all()
-    assert sorted(rig.batch.attempts.values()) == [1, 1, 2, 2, 2, 2]
+    assert set(rig.batch.attempts.values()) == {1}  # the coordinator's silence is no fault of theirs
     assert rig.parts == []
 
 

@@ -23,7 +23,7 @@ import click
     "--model", help="ONNX file, or a name of `lookout model list`.  [default: the configuration's, or yolox_nano]"
 )
 @click.option("--coordinator", metavar="URL", help="etcd://HOST:2379, which shares the clips out among machines.")
-@click.option("--name", "fleet", help="Fleet that the batch belongs to.  [default: lookout]")
+@click.option("--name", "fleet", metavar="FLEET", help="Fleet that the batch belongs to.  [default: lookout]")
 @click.option(
     "--batch", metavar="NAME", help="Name of the batch.  [default: made from the clips, the model and the settings]"
 )
