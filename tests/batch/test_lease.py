@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -86,7 +87,7 @@ def test_an_etcd_that_is_away_and_one_that_lost_its_data(etcd_alone: EtcdServer)
     with pytest.raises(StoreAwayError, match="etcd does not answer"):
         store.view()
     wait_until(lambda: not store.holds(1), "the lease ends here")
-    etcd_alone.wipe()
+    shutil.rmtree(etcd_alone.data)
     etcd_alone.start()
     assert store.view().outcomes == {}
     assert store.claim([0, 1]) == {0: 1, 1: 1}
