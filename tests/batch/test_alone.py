@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from daemon.batch.records import Header
@@ -125,6 +126,23 @@ def test_a_killed_run_leaves_no_half_result(tmp_path: Path, refused: Refused) ->
         assert results(out) == {}
     assert parts() == []
     assert "stopped; the same command goes on from here" in log.read_text()
+
+
+@pytest.mark.long
+def test_a_capture_process_that_crashes_costs_an_attempt(tmp_path: Path) -> None:
+    """It is killed while clips play: all of them are played again, and the results are the same."""
+    for number in range(6):
+        draw(tmp_path / f"archive/{number}.mkv", number, 200)
+    config, out, log = configure(tmp_path, capture_processes=1), tmp_path / "out", tmp_path / "log"
+    process = start(tmp_path / "archive", "--out", out, "-c", config, "--at-once", "3", log=log)
+    wait_until(lambda: process.poll() is not None or results(out), "there is a result")
+    children = psutil.Process(process.pid).children()
+    children[0].kill()
+    assert process.wait(120) == 0, log.read_text()
+    assert (out / ".lookout-batch/journal.jsonl").read_text().count('"claimed"') > 6
+    code, words = run(tmp_path / "archive", "--out", tmp_path / "alone", "-c", configure(tmp_path))
+    assert code == 0, words
+    assert differing(results(out), results(tmp_path / "alone")) == []
 
 
 def _is_locked(path: Path) -> bool:
