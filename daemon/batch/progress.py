@@ -18,10 +18,14 @@ _SHOWN = 3  # names of clips
 
 
 class BatchProgress(Protocol):
-    """See `daemon.batch.worker.Progress`; to be closed."""
+    """Shows a person how a batch goes on."""
 
-    def show(self, view: BatchView, playing: Sequence[str]) -> None: ...
-    def note(self, words: str) -> None: ...
+    def show(self, view: BatchView, playing: Sequence[str]) -> None:
+        """The state of the batch, and the clips that this worker plays."""
+
+    def note(self, words: str) -> None:
+        """Something that the person should know."""
+
     def close(self) -> None: ...
 
 

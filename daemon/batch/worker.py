@@ -6,7 +6,6 @@ import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import structlog
 
@@ -14,6 +13,8 @@ from daemon.batch.attempts import Attempt, Reader
 from daemon.batch.clips import Clip
 from daemon.batch.folder import FolderError, Result, ResultError, ResultFolder
 from daemon.batch.player import Player
+from daemon.batch.progress import BatchProgress
+from daemon.batch.resume import has_result
 from daemon.batch.settings import Recipe
 from daemon.batch.store import (
     MAX_ATTEMPTS,
@@ -61,16 +62,6 @@ class Waiting:
     stop: Stop
 
 
-class Progress(Protocol):
-    """Shows a person how the batch goes on."""
-
-    def show(self, view: BatchView, playing: Sequence[str]) -> None:
-        """The state of the batch, and the clips that this worker plays."""
-
-    def note(self, words: str) -> None:
-        """Something that the person should know."""
-
-
 class BatchWorker:
     """Works in the thread that calls `run`.
 
@@ -78,7 +69,7 @@ class BatchWorker:
         player: closed at the end, and so are the store and the folder of the job.
     """
 
-    def __init__(self, job: Job, store: ClipStore, player: Player, progress: Progress, waiting: Waiting) -> None:
+    def __init__(self, job: Job, store: ClipStore, player: Player, progress: BatchProgress, waiting: Waiting) -> None:
         self._job, self._store, self._player, self._progress = job, store, player, progress
         self._clock, self._bell, self._stop = waiting.clock, waiting.bell, waiting.stop
         self._folder, self._clips = job.folder, job.clips
@@ -179,16 +170,7 @@ class BatchWorker:
         self._refresh(at_once=True)
 
     def _has_result(self, clip: Clip) -> bool:
-        header, recipe = self._folder.header_of(clip), self._job.recipe
-        if header is None:
-            return False
-        path = self._folder.path_of(clip)
-        hint = "name another folder with --out, or remove it"
-        if header.size != clip.size:
-            raise LookoutError(f"{path} is the result of another recording ({header.size} bytes): {hint}")
-        if header.settings != recipe.settings:
-            raise LookoutError(f"{path} has other settings ({_difference(header.settings, recipe.settings)}): {hint}")
-        return True
+        return has_result(self._folder, self._job.recipe, clip)
 
     # --- claims ------------------------------------------------------------------------------------------------------
 
@@ -355,12 +337,3 @@ class BatchWorker:
             outcome = outcomes.get(attempt.clip.number)
             if attempt.result and outcome and outcome.folder not in (None, self._folder.id):
                 attempt.result.withdraw()
-
-
-def _difference(one: dict[str, dict[str, object]], other: dict[str, dict[str, object]]) -> str:
-    """The keys that differ."""
-    keys = {(section, key) for settings in (one, other) for section in settings for key in settings[section]}
-    differing = sorted(
-        f"{section}.{key}" for section, key in keys if one.get(section, {}).get(key) != other.get(section, {}).get(key)
-    )
-    return ", ".join(differing)

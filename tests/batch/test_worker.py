@@ -24,7 +24,7 @@ CONFIG = Config(model=ModelConfig(path=Path("m.onnx")), sources=[])
 
 
 class Noted:
-    """Implements `Progress`."""
+    """Implements `BatchProgress`."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -35,6 +35,9 @@ class Noted:
 
     def note(self, words: str) -> None:
         self.notes.append(words)
+
+    def close(self) -> None:
+        """Holds nothing."""
 
 
 class Rig:
