@@ -62,6 +62,7 @@ from daemon.pipeline.views import SourceViews, check_views
 from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.packets import PacketPublisher
+from daemon.publish.port import Sink
 from daemon.publish.publisher import Publisher
 from daemon.publish.zeromq import ZeroMqSink
 from daemon.sources.decode import NVDEC, DecoderBackend, NoHardwareDecoder
@@ -110,6 +111,7 @@ class App:
         find_hardware: finds the GPU's decoder; replaced by tests.
         open_probe: opens the probe of the GPUs; replaced by tests.
         sinks: called with the ledger's rows; benchmarks use them.
+        message_sinks: get all messages, besides subscribers.
         read: reads the configuration file for a reload.
         doors: the coordinator of the fleet, and the keeper of a lease; replaced by tests.
 
@@ -123,6 +125,7 @@ class App:
         monitor, publisher: threads for metrics and for messages.
         member: the daemon as a member of a fleet; None without one.
         placer: places the sources of the fleet, if it is elected; None without one.
+        ends_early: a lossless replay that is stopped before its end is no fault.
 
     Raises:
         ConfigError, DetectorError: from the constructor, with nothing left open.
@@ -142,6 +145,7 @@ class App:
         find_hardware: FindHardware = decoder_backend_of,
         open_probe: OpenProbe = open_gpu_probe,
         sinks: Sequence[FrameStatsListener] = (),
+        message_sinks: Sequence[Sink] = (),
         read: Callable[[], Config] | None = None,
         doors: Doors | None = None,
     ) -> None:
@@ -153,6 +157,7 @@ class App:
         self._life = threading.Lock()  # `start` and `stop` in turns
         self._open_probe = open_probe
         self._read_file = read or (lambda: self._config)
+        self._message_sinks, self.ends_early = message_sinks, False
         self.ledger = Ledger([source.id for source in config.active])
         self.snapshots = Snapshots()
         self.health = Health(config.monitor.stuck_after_s, self._clock, self._stop)
@@ -239,7 +244,8 @@ class App:
         config = self._config.publisher
         self._zeromq = ZeroMqSink(config, self._clock)
         masks = MaskEncoder(config.masks, config.max_masks, self.ledger)
-        self.publisher = Publisher([self._zeromq], self._outbox, self.ledger, masks, instance, self._runtime)
+        sinks = [self._zeromq, *self._message_sinks]
+        self.publisher = Publisher(sinks, self._outbox, self.ledger, masks, instance, self._runtime)
         undo.callback(self.publisher.stop, 0.0)
         self._packets = PacketPublisher(self._zeromq, config, instance, self._clock)
         undo.callback(self._packets.stop, 0.5)
@@ -410,7 +416,7 @@ class App:
         if self.health.failure:
             log.error("ended by a failure", reason=self.health.failure)
             return self.health.exit_code
-        if self._outbox.lossless and was_ready and not finished:
+        if self._outbox.lossless and was_ready and not finished and not self.ends_early:
             log.error("a replay was cut short: frames that were not published are counted as `shutdown`")
             return CUT_SHORT
         return 0

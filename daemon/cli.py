@@ -12,6 +12,7 @@ import click
 from daemon import __version__
 from daemon.bench.commands import bench
 from daemon.commands.groups import accuracy, page, running
+from daemon.commands.groups.batch import batch
 from daemon.commands.groups.engine import engine
 from daemon.commands.groups.fleet import fleet
 from daemon.commands.groups.keys import keys
@@ -85,6 +86,7 @@ for command in (
     running.demo,
     running.cameras,
     page.dashboard,
+    batch,
     model,
     accuracy.evaluate,
     accuracy.calibrate,

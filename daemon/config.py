@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, cast, get_args
 import msgspec
 import yaml
 
+from daemon.batch_config import BatchConfig, check_batch
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, check_fleet
 from daemon.messages import Encoding, is_port
@@ -360,6 +361,7 @@ class Config(Section, frozen=True):
     http: HttpConfig = HttpConfig()
     dashboard: DashboardConfig = DashboardConfig()
     fleet: FleetConfig = FleetConfig()
+    batch: BatchConfig = BatchConfig()
     log: LogConfig = LogConfig()
 
     @property
@@ -388,15 +390,18 @@ class PageConfig(Section, frozen=True):
     log: LogConfig = LogConfig()
 
 
-def load(path: Path) -> Config:
+def load(path: Path, *, may_be_empty: bool = False) -> Config:
     """Read, convert and check a configuration file; relative paths in it are relative to its folder.
+
+    Args:
+        may_be_empty: it may have no source.
 
     Raises:
         ConfigError: with the file, the path of the key, and what to do.
     """
     text = _text_of(path)
     try:
-        return _anchor(parse(text), path.resolve().parent)
+        return _anchor(parse(text, may_be_empty=may_be_empty), path.resolve().parent)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
@@ -465,7 +470,7 @@ def _text_of(path: Path) -> str:
         raise ConfigError(f"config {path} cannot be read: {error}") from error
 
 
-def parse(text: str) -> Config:
+def parse(text: str, *, may_be_empty: bool = False) -> Config:
     """A configuration from YAML text; see `load`."""
     raw = read_yaml(text, _Loader)
     if not isinstance(raw, dict):
@@ -477,7 +482,7 @@ def parse(text: str) -> Config:
             raw[section][key] = "off"
     _check_variables(raw, Config)
     found: Config = convert(raw, Config, _hook)
-    return check(found)
+    return check(found, may_be_empty=may_be_empty)
 
 
 def _check_variables(raw: object, kind: type) -> None:
@@ -520,6 +525,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     check_fleet(config.fleet, has_sources=bool(config.sources) and not may_be_empty)
     if config.fleet.coordinator is not None and config.http.sources_file is not None:
         raise ConfigError("http.sources_file: sources of a fleet are kept by its coordinator: leave it out")
+    check_batch(config.batch)
     if not config.active and not may_be_empty and config.fleet.coordinator is None:
         raise ConfigError("sources: none is enabled; add one, such as {id: demo, type: synthetic}")
     seen: dict[str, str] = {}

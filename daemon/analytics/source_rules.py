@@ -70,6 +70,7 @@ class SourceRules:
     def __init__(self, source: str, on_event: OnEvent) -> None:
         self._source, self._on_event = source, on_event
         self._lock = threading.Lock()
+        self._rules: RuleSet | None = None
         self.lost_after_ns = 0
         self._evaluators: list[Evaluator] = []
         self._crowds: list[Evaluator] = []  # those that look at all tracks together
@@ -88,8 +89,14 @@ class SourceRules:
         return len(self._tracks)
 
     def update(self, rules: RuleSet) -> None:
-        """Change the rules. A rule that is equal to one of before keeps its state."""
+        """Change the rules. A rule that is equal to one of before keeps its state.
+
+        Equal rules change nothing: other sources may come and go, and this one's events stay the same to the last bit.
+        """
         with self._lock:
+            if rules == self._rules:
+                return
+            self._rules = rules
             self.lost_after_ns = rules.lost_after_ns
             self._next_loss = 0
             old = self._evaluators

@@ -31,9 +31,19 @@ def open_coordinator(fleet: FleetConfig) -> Coordinator:
         return KubernetesCoordinator(in_cluster(parts.netloc, fleet.tls_ca), fleet.name)
     from daemon.fleet.etcd_coordinator import EtcdCoordinator
 
+    return EtcdCoordinator(etcd_settings(fleet), fleet.name)
+
+
+def etcd_settings(fleet: FleetConfig) -> EtcdSettings:
+    """Where the etcd of a fleet is, and how it is reached.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    parts = urlsplit(fleet.coordinator or "")
     tls = Tls(fleet.tls_ca, fleet.tls_certificate, fleet.tls_key) if parts.scheme == "etcds" else None
     user = User(fleet.user, _password(fleet)) if fleet.user is not None else None
-    return EtcdCoordinator(EtcdSettings(_endpoints(parts.netloc), tls, user), fleet.name)
+    return EtcdSettings(_endpoints(parts.netloc), tls, user)
 
 
 def _endpoints(addresses: str) -> tuple[Endpoint, ...]:

@@ -24,6 +24,7 @@ _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in m
 _REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
 _MIN_SEAMLESS = 64  # pictures; no decoder delays as many
 _MICROSECONDS = Struct("=q")
+CUT_SHORT: Final = "cut short: it ends after"  # in the reason why a recording ended
 
 
 class Demuxer:
@@ -106,7 +107,7 @@ class Demuxer:
         played = self._end - (self._first_time or 0) if from_ns is None else self._end - self._offset - from_ns
         if stated is not None and stated - played > max(1_000_000_000, stated // 20):
             url, ends = self._config.url, f"{played / 1e9:.1f} s of {stated / 1e9:.1f} s"
-            raise SourceError(f"{url} is cut short: it ends after {ends}")
+            raise SourceError(f"{url} is {CUT_SHORT} {ends}")
 
     def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """Time of a picture on the timeline that continues over loops, ns. Call it once for each picture, in order."""

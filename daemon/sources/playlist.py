@@ -12,7 +12,7 @@ from daemon.errors import SourceError
 _EXTENSIONS = """
     .264 .265 .3gp .asf .avi .dav .flv .gif .h264 .h265 .hevc .m2ts .m4v .mjpeg .mkv .mov .mp4 .mpeg .mpg .mts .mxf
     .ogv .ts .webm .wmv"""
-_SUFFIXES = frozenset(_EXTENSIONS.split())
+RECORDINGS = frozenset(_EXTENSIONS.split())
 
 
 class Playlist:
@@ -48,7 +48,7 @@ class Playlist:
     def _found(self) -> list[Path]:
         folder = Path(self._path)
         if folder.is_dir():
-            found = [path for path in folder.iterdir() if path.suffix.lower() in _SUFFIXES]
+            found = [path for path in folder.iterdir() if path.suffix.lower() in RECORDINGS]
         else:
             found = [Path(path) for path in glob(self._path)]
         return sorted(path for path in found if path.is_file())

@@ -454,6 +454,21 @@ def test_a_changed_rule_begins_anew() -> None:
     assert feed.told == ["zone entered", "zone left rule_removed", "zone entered", "zone dwell"]
 
 
+def test_equal_rules_change_nothing() -> None:
+    """Other sources come and go meanwhile. A box that the picture's edge cuts is completed at the same frames."""
+    everywhere = {"type": "zone", "name": "all", "polygons": [[[0, 0], [1, 0], [1, 1], [0, 1]]], "enter_s": 0}
+    undisturbed, disturbed = feed_of(everywhere), feed_of(everywhere)
+    for number in range(30):
+        disturbed.set_rules(rules_of(everywhere))
+        for feed in (undisturbed, disturbed):
+            feed.show(number / 10, {1: (700.0 + 8 * number, 400.0, min(1000.0, 780.0 + 8 * number), 500.0)})
+    for feed in (undisturbed, disturbed):
+        feed.book.source_down("cam")
+    assert [(short(event), event.box) for event in disturbed.events] == [
+        (short(event), event.box) for event in undisturbed.events
+    ]
+
+
 def test_rules_change_beside_a_lane() -> None:
     """Any order of changes and frames is one that could be: each stay that begins has its end."""
     events: list[Event] = []

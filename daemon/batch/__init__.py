@@ -1,0 +1,1 @@
+"""Archives of recordings, analysed losslessly, by one process or by many that share the clips: one result a clip."""

@@ -1,0 +1,132 @@
+"""Clips that are being worked on: hashed, played, and written."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from daemon import __version__
+from daemon.batch.clips import Clip
+from daemon.batch.folder import Result, ResultFolder
+from daemon.batch.records import Header
+from daemon.batch.settings import Recipe
+from daemon.batch.writer import ResultWriter
+from daemon.messages import Model
+from daemon.system.stop import Stop, StoppedError
+
+_BLOCK = 1 << 20
+_THREADS = 2
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A file as it was read: its hash, size, and time of change."""
+
+    sha256: str
+    size: int
+    changed_ns: int
+
+
+class Attempt:
+    """One try of a clip.
+
+    Args:
+        number: of the try, from 1.
+        source: id of the source that plays it.
+        reading: reads the clip once, for its hash.
+
+    Attributes:
+        result: None before it is played.
+        is_published: the result has its name, and only the record of it is missing.
+        fault: why there is no result; only the record of it is missing.
+    """
+
+    def __init__(self, clip: Clip, number: int, source: str, reading: Future[_Read]) -> None:
+        self.clip, self.number, self.source = clip, number, source
+        self._reading = reading
+        self.result: Result | None = None
+        self.is_published = False
+        self.fault: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only its record is missing."""
+        return self.is_published or self.fault is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be played now."""
+        return self.result is None and not self.is_over and self._reading.done()
+
+    def check_read(self) -> None:
+        """Raises:
+        OSError: the clip cannot be read.
+        StoppedError: reading was stopped.
+        """
+        self._reading.result()
+
+    def begin(self, folder: ResultFolder, recipe: Recipe, model: Model) -> ResultWriter:
+        """The writer of its result."""
+        read = self._reading.result()
+        self.result = folder.begin(self.clip)
+        header = Header(
+            clip=os.path.basename(self.clip.name),
+            size=read.size,
+            sha256=read.sha256,
+            model=model,
+            settings=recipe.settings,
+            release=__version__,
+        )
+        return ResultWriter(header, self.result.write)
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the clip is another one since it was read.
+
+        Raises:
+            OSError: it is gone.
+        """
+        read, now = self._reading.result(), self.clip.path.stat()
+        return (now.st_size, now.st_mtime_ns) != (read.size, read.changed_ns)
+
+    def discard(self) -> None:
+        """Throw its file away, unless that is published."""
+        self._reading.cancel()
+        if self.result is not None:
+            self.result.discard()
+
+
+class Reader:
+    """Reads clips in threads of its own.
+
+    Args:
+        wake: called when a clip has been read.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._stop, self._wake = Stop(), wake
+        self._pool = ThreadPoolExecutor(_THREADS, "batch-reader")
+
+    def read(self, path: Path) -> Future[_Read]:
+        reading = self._pool.submit(self._read, path)
+        reading.add_done_callback(lambda _: self._wake())
+        return reading
+
+    def close(self) -> None:
+        """A reading that is under way is left behind."""
+        self._stop.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, path: Path) -> _Read:
+        digest = hashlib.sha256()
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                if self._stop.is_set:
+                    raise StoppedError
+                digest.update(block)
+            facts = os.fstat(file.fileno())
+        return _Read(digest.hexdigest(), facts.st_size, facts.st_mtime_ns)

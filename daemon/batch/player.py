@@ -1,0 +1,125 @@
+"""Plays clips: several at a time through one detector, in a daemon of its own that nobody subscribes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from daemon.app import App
+from daemon.batch.settings import Recipe
+from daemon.batch.sink import Ended, ResultSink
+from daemon.batch.writer import ResultWriter
+from daemon.config import Config
+from daemon.errors import LookoutError
+from daemon.messages import Model
+from daemon.system.stop import Stop
+
+_CHANGE_S = 120.0  # limit for a change of the sources
+
+
+class Player(Protocol):
+    """Plays clips, each as a source with an id of its own."""
+
+    def open(self, clips: Mapping[str, Path]) -> Model:
+        """Open the model, for these clips to begin with; returns what messages say of it.
+
+        Raises:
+            LookoutError, DetectorError: it cannot be opened.
+            StoppedError: a stop is requested meanwhile.
+        """
+
+    def play(self, clips: Mapping[str, Path], writers: Mapping[str, ResultWriter]) -> None:
+        """Play clips besides those that play already, and no more those that have ended or were dropped. The first call
+        has the clips of `open`."""
+
+    def drop(self, sources: list[str]) -> None:
+        """Write nothing more of these; the next `play` ends them."""
+
+    def take_ended(self) -> list[Ended]:
+        """The clips that have ended since the last call."""
+
+    @property
+    def failure(self) -> int | None:
+        """Exit code, when the detector or another part has failed."""
+
+    def close(self) -> int | None:
+        """Stop. Returns the exit code of a failure; a second call does nothing."""
+
+
+class AppPlayer:
+    """Implements `Player`.
+
+    Args:
+        wake: called when a clip has ended, or a part has failed.
+        stop: ends opening the model.
+    """
+
+    def __init__(self, recipe: Recipe, wake: Callable[[], None], stop: Stop) -> None:
+        self._recipe, self._stop = recipe, Stop()
+        stop.on_set(self._stop.set)
+        self._stop.on_set(wake)
+        self._sink = ResultSink(wake)
+        self._app: App | None = None
+        self._begun = False
+        self._playing: dict[str, Path] = {}
+
+    def open(self, clips: Mapping[str, Path]) -> Model:
+        self._playing = dict(clips)
+        app = self._app = App(self._config(self._recipe.config), stop=self._stop, message_sinks=[self._sink])
+        app.ends_early = True
+        self._sink.counts_of = app.ledger.counts_of
+        info = app.model
+        return Model(name=info.name, digest=info.digest, precision=info.precision, backend=info.backend)
+
+    def play(self, clips: Mapping[str, Path], writers: Mapping[str, ResultWriter]) -> None:
+        for source, writer in writers.items():
+            self._sink.expect(source, writer)
+        if self._app is None:
+            raise RuntimeError("open comes first")
+        if self._begun:
+            self._playing = {**self._playing, **clips}
+            self._change(self._app)
+        else:
+            self._begun = True
+            self._app.start()
+
+    def drop(self, sources: list[str]) -> None:
+        for source in sources:
+            self._sink.forget(source)
+            self._playing.pop(source, None)
+
+    def take_ended(self) -> list[Ended]:
+        ended = self._sink.take_ended()
+        for row in ended:
+            self._playing.pop(row.source, None)  # it goes with the next change
+        return ended
+
+    @property
+    def failure(self) -> int | None:
+        if self._app is None or self._app.health.failure is None:
+            return None
+        return self._app.health.exit_code
+
+    def close(self) -> int | None:
+        app, self._app = self._app, None
+        if app is None:
+            return None
+        app.request_stop()
+        code = app.stop()
+        return code if app.health.failure else None
+
+    def _change(self, app: App) -> None:
+        """Let the daemon have the sources that play, and no others."""
+        future = app.changes.submit(self._config)
+        try:
+            future.result(_CHANGE_S)
+        except FutureTimeoutError as error:
+            raise LookoutError("the clips that have ended cannot be closed: a library hangs; start again") from error
+
+    def _config(self, config: Config) -> Config:
+        sources = [self._recipe.source(source, path) for source, path in self._playing.items()]
+        return msgspec.structs.replace(config, sources=sources)

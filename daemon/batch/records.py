@@ -1,0 +1,57 @@
+"""The lines of a result file that are no messages of the wire: the first one and the last one."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from daemon.messages import Dropped, Model, Total, VideoFormat
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line.
+
+    Attributes:
+        clip: name of the recording's file.
+        size: of the file, bytes.
+        sha256: of the file.
+        model: as in `detections`.
+        settings: what the result depends on besides; keys with defaults are left out.
+        release: version of Lookout.
+    """
+
+    schema: Literal["lookout.batch-header/1"] = "lookout.batch-header/1"
+    clip: str
+    size: int
+    sha256: str
+    model: Model
+    settings: dict[str, Any]
+    release: str
+
+
+class Footer(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line: a file without it is not whole.
+
+    Attributes:
+        complete: the recording was played to its end, and every picture of it was decoded.
+        ended: how it ended: "played to its end", or where it is cut short.
+        format: the video.
+        frames: pictures of the recording, those that could not be decoded included.
+        analysed: pictures with a line of their own.
+        dropped: the others, by cause; gaps in `seq` say which ones.
+        boxes: in all lines.
+        events: their number.
+        totals: of events.
+    """
+
+    schema: Literal["lookout.batch-footer/1"] = "lookout.batch-footer/1"
+    complete: bool
+    ended: str
+    format: VideoFormat
+    frames: int
+    analysed: int
+    dropped: Dropped
+    boxes: int
+    events: int
+    totals: list[Total]

@@ -1,0 +1,188 @@
+"""The lines of a result: what differs from run to run is not in them, and their order is that of the recording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from daemon.batch.records import Header
+from daemon.batch.sink import Ended, ResultSink
+from daemon.batch.writer import IncompleteError, ResultWriter
+from daemon.messages import (
+    Detection,
+    Detections,
+    Dropped,
+    Event,
+    FrameClock,
+    ImageSize,
+    Latency,
+    Metrics,
+    Model,
+    Status,
+    VideoFormat,
+    topic,
+)
+from daemon.pipeline.ledger import Counts
+
+MODEL = Model("m", "d", "fp32", "cpu")
+HEADER = Header(clip="1.mp4", size=7, sha256="0", model=MODEL, settings={}, release="1")
+FORMAT = VideoFormat("h264", 8, 8, 15.0, "cpu", decoder_reason="no GPU is here")
+
+
+def _frame(seq: int, run: str = "a", *, index: int | None = None, noise: int = 1) -> Detections:
+    return Detections(
+        instance=run,
+        source=f"clip-{run}",
+        session=f"s{run}",
+        seq=seq,
+        index=seq if index is None else index,
+        pts=seq * 100,
+        captured_at=10**18 + noise,
+        clock=FrameClock("file", 0),
+        image=ImageSize(8, 8),
+        model=MODEL,
+        detections=[Detection("person", 0, 0.5, (0.0, 0.0, 1.0, 1.0))],
+        latency=Latency(noise, noise, noise, noise, noise, noise),
+        dropped=Dropped(decode_error=noise),
+    )
+
+
+def _event(number: int, began: int, confirmed: int, run: str = "a", *, noise: int = 1) -> Event:
+    return Event(
+        id=f"{run}-{number}",
+        number=number,
+        instance=run,
+        source=f"clip-{run}",
+        session=f"s{run}",
+        index=noise,
+        kind="zone",
+        phase="entered",
+        seq=began,
+        pts=began * 100,
+        at=10**18 + noise,
+        confirmed_seq=confirmed,
+        confirmed_at=10**18 + noise,
+        rule="door",
+        label="person",
+        snapshot=f"/{noise}",
+    )
+
+
+def _counts(captured: int, published: int, **dropped: int) -> Counts:
+    return Counts(captured, published, Dropped(**dropped))
+
+
+def _written(messages: list[Detections | Event], counts: Counts, reason: str | None = None) -> list[dict[str, Any]]:
+    lines: list[bytes] = []
+    writer = ResultWriter(HEADER, lines.append)
+    for message in messages:
+        writer.detections(message) if isinstance(message, Detections) else writer.event(message)
+    writer.finish(reason, FORMAT, counts)
+    assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
+    return [msgspec.json.decode(line) for line in lines]
+
+
+def test_two_runs_give_the_same_lines() -> None:
+    """Events come at other places among frames: those of a whole batch before its frames."""
+    one = _written([_event(7, 0, 1), _frame(0), _frame(1), _frame(2), _event(8, 1, 2)], _counts(3, 3))
+    other = _written(
+        [
+            _frame(0, "b", noise=5),
+            _event(70, 0, 1, "b", noise=6),
+            _frame(1, "b", noise=7),
+            _event(71, 1, 2, "b", noise=8),
+            _frame(2, "b", noise=9),
+        ],
+        _counts(3, 3),
+    )
+    kinds = [line["schema"].partition("/")[0].removeprefix("lookout.") for line in one]
+    assert kinds == ["batch-header", "detections", "event", "detections", "detections", "event", "batch-footer"]
+    assert [line["seq"] for line in one if "seq" in line] == [0, 0, 1, 2, 1]
+    assert one[:4] == other[:4]
+    assert [line["number"] for line in other if "number" in line] == [1, 2]
+    assert (one[2]["at"], one[2]["confirmed_at"], one[2]["id"]) == (0, 100, "batch-1")
+
+
+def test_every_line_is_a_message_of_the_wire() -> None:
+    lines = _written([_frame(0), _event(7, 0, 0)], _counts(1, 1))
+    for line in lines[1:-1]:
+        kinds: Any = Detections if "detections" in line else Event
+        assert msgspec.convert(line, kinds).source == "1.mp4"
+
+
+def test_the_last_line_sums_up() -> None:
+    """A gap in `seq` is a picture that could not be decoded."""
+    footer = _written([_frame(0), _frame(2, index=1), _event(7, 0, 2)], _counts(3, 2, decode_error=1))[-1]
+    assert (footer["complete"], footer["ended"]) == (False, "played to its end")
+    assert (footer["frames"], footer["analysed"], footer["boxes"], footer["events"]) == (3, 2, 2, 1)
+    assert footer["dropped"]["decode_error"] == 1
+    assert footer["totals"] == [
+        {"rule": "door", "kind": "zone", "phase": "entered", "direction": None, "label": "person", "count": 1}
+    ]
+    assert footer["format"]["decoder_reason"] is None
+
+
+def test_a_recording_that_is_cut_short_has_a_result() -> None:
+    reason = "/archive/1.mp4 is cut short: it ends after 3.0 s of 6.0 s"
+    footer = _written([_frame(0)], _counts(1, 1), reason)[-1]
+    assert (footer["complete"], footer["ended"]) == (False, "cut short: it ends after 3.0 s of 6.0 s")
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason", "words"),
+    [
+        (_counts(2, 1, detector_error=1), None, "1 of 2 frames were not analysed: detector_error"),
+        (_counts(3, 1, late=1, shutdown=1), None, "2 of 3 frames were not analysed: late, shutdown"),
+        (_counts(1, 1), "no picture of 9 could be decoded", "no picture of 9 could be decoded"),
+        (_counts(1, 1), "cannot open 1.mp4: it is empty, cut short or not a video", "cannot open 1.mp4"),
+        (_counts(2, 2), None, "2 frames were published and 1 were received"),
+    ],
+)
+def test_a_result_that_the_next_run_would_not_have_is_none(counts: Counts, reason: str | None, words: str) -> None:
+    with pytest.raises(IncompleteError, match=words):
+        _written([_frame(0)], counts, reason)
+
+
+def _status(state: str, reason: str | None = None, format: VideoFormat | None = None) -> Status:
+    return msgspec.convert(
+        {"instance": "a", "source": "clip-a", "session": "s", "index": 0, "at": 0, "state": state, "reason": reason}
+        | ({"format": msgspec.to_builtins(format)} if format else {}),
+        Status,
+    )
+
+
+def _sink(*messages: Detections | Event | Status | Metrics) -> tuple[list[Ended], list[bytes]]:
+    rung: list[None] = []
+    lines: list[bytes] = []
+    sink = ResultSink(lambda: rung.append(None))
+    sink.counts_of = lambda _: _counts(1, 1)
+    sink.expect("clip-a", ResultWriter(HEADER, lines.append))
+    for message in messages:
+        sink.send(topic("any", "any"), message)
+    sink.flush()
+    sink.close()
+    ended = sink.take_ended()
+    assert (len(rung), sink.take_ended(), [*sink.newcomers()], sink.subscriptions) == (len(ended), [], [], 0)
+    return ended, lines
+
+
+def test_the_sink_writes_until_a_clip_has_ended() -> None:
+    ended, lines = _sink(_status("up", format=FORMAT), _frame(0), _frame(0, "other"), _status("ended"), _frame(1))
+    assert ended == [Ended("clip-a")]
+    assert len(lines) == 3
+
+
+def test_the_sink_gives_up_a_clip_that_cannot_be_played() -> None:
+    assert _sink(_status("down", "cannot open it"), _status("ended"))[0] == [Ended("clip-a", "cannot open it")]
+    assert _sink(_status("up", format=FORMAT), _status("ended", "stopped"))[0] == [Ended("clip-a", "stopped")]
+
+
+def test_the_sink_writes_nothing_of_a_clip_that_is_forgotten() -> None:
+    lines: list[bytes] = []
+    sink = ResultSink(lambda: None)
+    sink.expect("clip-a", ResultWriter(HEADER, lines.append))
+    sink.forget("clip-a")
+    sink.send(b"", _frame(0))
+    assert len(lines) == 1
