@@ -201,8 +201,8 @@ def test_signals_to_the_group_do_not_end_a_keeper(etcd: EtcdServer, keep: Keep, 
 
 def test_a_keeper_is_small() -> None:
     """It loads neither the daemon's libraries nor its log."""
-    modules = ("keeper", "etcd_renewal", "kubernetes_renewal")
-    code = f"import sys, {', '.join(f'daemon.fleet.{name}' for name in modules)}; print(*sys.modules)"
+    modules = "daemon.fleet.keeper, daemon.fleet.etcd_renewal, daemon.fleet.kubernetes_renewal"
+    code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert not {*done.stdout.split()} & {"numpy", "structlog", "yaml", "zmq", "asyncio", "daemon.config"}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
+from daemon.app import App
 from daemon.clock import SystemClock
 from daemon.errors import LookoutError
 from daemon.fleet.kept_lease import KeptLease
@@ -16,14 +18,19 @@ from daemon.fleet.kubernetes_coordinator import KubernetesCoordinator
 from daemon.fleet.kubernetes_expiry import Expiry
 from daemon.fleet.kubernetes_membership import KubernetesMembership
 from daemon.fleet.kubernetes_names import Names, slug
+from daemon.fleet.member import Doors
 from daemon.fleet.opening import open_coordinator
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, NameTakenError
-from daemon.fleet.records import MemberRecord, Owned, Picture, Want
+from daemon.fleet.records import MemberRecord, Owned, Picture, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from daemon.system.stop import Stop
+from detectors.fake.detector import FakeDetector
 from tests.fleet.etcd_server import Certificates
 from tests.fleet.kubernetes_server import KubernetesServer
 from tests.fleet.test_coordinator_contract import RECORD, SOURCE, A, B, add, join, place
+from tests.lifetimes.cameras import make
+from tests.lifetimes.rig import LIMITS
+from tests.lifetimes.running import config_of
 from tests.support.clock import ManualClock
 from tests.support.daemon import wait_until
 
@@ -148,6 +155,47 @@ def test_a_process_of_its_own_renews(opened: Opened) -> None:
         assert lease.state == "renewed"
         member.renewal.revoke()
         wait_until(lambda: lease.beat() or lease.state == "lost", "the lease is lost")  # type: ignore[func-returns-value]
+
+
+@pytest.mark.slow(1)
+def test_daemons_share_sources(opened: Opened, server: KubernetesServer, tmp_path: Path) -> None:
+    """Whole daemons in this process, whose leases are kept by processes of their own."""
+    coordinator = opened()
+    source = SourceRecord(config={"id": "a", "type": "synthetic", "fps": 50, "width": 16, "height": 16, "objects": 1})
+    coordinator.put_sources({"a": source}, replace=False)
+
+    def connect() -> KubernetesCoordinator:
+        return KubernetesCoordinator(server.settings("cameras"), "one")
+
+    with ExitStack() as stack:
+        for name in ("one", "two"):
+            settings = FleetConfig(coordinator="kubernetes://", member=name, ttl_s=5.0)
+            doors = Doors(connect, lambda renewal, ttl_s: KeptLease(renewal, ttl_s, SystemClock()))
+            app = App(
+                config_of(fleet=settings),
+                limits=LIMITS,
+                open_detector=lambda _, options: FakeDetector(options, service_s=0.002),
+                make_source=partial(make, folder=tmp_path),
+                doors=doors,
+            )
+            stack.callback(app.stop)
+            app.start()
+        wait_until(lambda: len(coordinator.view().members) == 2, "both are members")
+        epochs = []
+        for name in ("one", "two", "one"):
+            coordinator.move(["a"], name)
+            wait_until(lambda name=name: _owner(coordinator) == name, f"{name} has it")  # type: ignore[misc]
+            epochs.append(coordinator.view().owned["a"].epoch)
+    view = coordinator.view()
+    assert epochs == sorted({*epochs})
+    assert not view.members
+    assert not view.owned
+    assert view.left.keys() == {"one", "two"}, "they have left, and were not lost"
+
+
+def _owner(coordinator: KubernetesCoordinator) -> str | None:
+    owned = coordinator.view().owned.get("a")
+    return owned.member if owned else None
 
 
 # --- epochs and records -----------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from time import monotonic, process_time
 from timeit import repeat
@@ -23,6 +23,7 @@ from daemon.fleet.kept_lease import KeptLease
 from daemon.system.stop import Stop
 from tests.fleet.etcd_server import EtcdServer
 from tests.fleet.test_coordinator_contract import RECORD, A
+from tests.support.daemon import Lookout, wait_until
 
 pytestmark = [pytest.mark.speed, pytest.mark.needs("etcd-server")]
 TTL_S = 5.0
@@ -73,6 +74,16 @@ def _tell(text: str) -> None:
     sys.stdout.write(f"\n{text}")
 
 
+def _daemon(stack: ExitStack, folder: Path, fleet: dict[str, object]) -> Lookout:
+    folder.mkdir()
+    config: dict[str, object] = {"model": {"path": "none.onnx", "backend": "fake"}, "sources": []}
+    return stack.enter_context(Lookout(folder, {**config, "fleet": fleet} if fleet else config))
+
+
+def _cpu_of_all(daemon: Lookout) -> float:
+    return sum(map(_cpu, [daemon.inspect, *daemon.inspect.children(recursive=True)]))
+
+
 def _cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
@@ -92,6 +103,28 @@ def test_what_a_lease_costs(beaten: Beaten) -> None:
     _tell(f"keeper's memory {memory.rss / 1e6:.1f} MB, of which {memory.uss / 1e6:.1f} MB its own")
     assert (mine + its) / seconds < 0.005
     assert read < 2e-6
+
+
+def test_what_a_member_costs(tmp_path: Path) -> None:
+    """Two daemons without a source, and one of them is a member: the difference, its keeper included."""
+    with ExitStack() as stack:
+        etcd = stack.enter_context(closing(EtcdServer(tmp_path / "etcd")))
+        etcd.start()
+        fleet = {"coordinator": f"etcd://127.0.0.1:{etcd.port}", "name": "speed", "member": A, "ttl_s": TTL_S}
+        alone, member = (
+            _daemon(stack, tmp_path / name, fleet if name == "member" else {}) for name in ("one", "member")
+        )
+        with closing(EtcdCoordinator(etcd.settings(), "speed")) as coordinator:
+            wait_until(lambda: A in coordinator.view().members, "it is a member")
+        Stop().wait(5.0)
+        begun, before = monotonic(), (_cpu_of_all(alone), _cpu_of_all(member))
+        Stop().wait(2 * IDLE_S)
+        seconds = monotonic() - begun
+        without, within = (
+            (now - then) / seconds for now, then in zip((_cpu_of_all(alone), _cpu_of_all(member)), before)
+        )
+    _tell(f"an idle daemon {without:.3%} of a core, as a member {within:.3%}: {within - without:.3%} more")
+    assert within - without < 0.005
 
 
 def test_no_renewal_is_late_beside_240_sources(beaten: Beaten) -> None:
