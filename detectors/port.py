@@ -214,6 +214,8 @@ class Options:
         device: number of the GPU.
         memory_limit: bytes of GPU memory that may be used; None for all free memory. The backend reduces lanes or
             batches to stay within it, and says so in `ModelInfo.notes`.
+        reserved: bytes of GPU memory that other models of this process have or will take.
+        parts: parts of pictures that may wait for a second model beside another one; 0 for a first model.
         frame_size: width and height of the largest picture with reserved memory; a larger one allocates more.
         fit: how a classifier's input shows a picture; None for the way of its family. Other models ignore it.
         transport: how pictures come to a server: through memory that both share, or over HTTP. auto: through memory if
@@ -234,6 +236,8 @@ class Options:
     lanes: int = 1
     device: int = 0
     memory_limit: int | None = None
+    reserved: int = 0
+    parts: int = 0
     frame_size: tuple[int, int] = (1920, 1080)
     fit: Fit | None = None
     transport: Transport = "auto"
@@ -275,6 +279,11 @@ class ModelInfo:
     startup: tuple[tuple[str, float], ...] = ()
     gpu: int | None = None
     transport: str = ""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Planned device memory in all."""
+        return sum(size for _, size in self.memory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -24,7 +23,14 @@ from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
 from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
-from daemon.control.plan import PROCESS_BYTES, classifier_options, decoder_backend_of, options_of, planned_processes
+from daemon.control.plan import (
+    PROCESS_BYTES,
+    classifier_options,
+    decoder_backend_of,
+    options_of,
+    planned_processes,
+    with_classifiers,
+)
 from daemon.control.reload import defaults_of
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
@@ -40,9 +46,6 @@ from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
-
-if TYPE_CHECKING:
-    from detectors.factory import Backend
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
@@ -82,13 +85,13 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
         problems = [*_unusable(config, ports=ports)]
         for problem in problems:
             console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
-        detector = _check_model(config, console)
+        classifiers = _try_classifiers(config)
+        detector = _check_model(config, classifiers.opened, console)
         if detector:
             stack.callback(detector.close)
-            problems += _check_classifiers(config, detector.info, console)
-        backend = (
-            decoder_backend_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
-        )
+            problems += _show_classifiers(classifiers, console)
+        planned = with_classifiers(detector.info, classifiers.opened) if detector else None
+        backend = decoder_backend_of(config, planned) if planned else NoHardwareDecoder("the model cannot be opened")
         hardware = backend.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
@@ -100,8 +103,8 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        if detector:
-            _check_load(config, detector, backend, opened, console)
+        if detector and planned:
+            _check_load(config, detector, planned, backend, opened, console)
         if detector and draw is not None:
             pictures = [(row.source, row.image) for row in opened if row.image is not None]
             for path in draw_rules(draw, pictures, detector):
@@ -177,11 +180,16 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
 def _check_load(
     config: Config,
     detector: Detector,
+    planned: ModelInfo,
     backend: DecoderBackend | NoHardwareDecoder,
     opened: list[Opened],
     console: Console,
 ) -> None:
-    """Compare the demand of the sources with the machine's limits."""
+    """Compare the demand of the sources with the machine's limits.
+
+    Args:
+        planned: the detector's model, with the memory of all models in its plan.
+    """
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
     live = [row for row in asking if not row.source.is_patient]
     if not live:
@@ -191,7 +199,7 @@ def _check_load(
     limits = MachineLimits(
         images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
         cores=cores(),
-        memory=_gpu_memory(config, detector.info) if on_gpu else None,
+        memory=_gpu_memory(config, planned) if on_gpu else None,
         bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
         sessions=backend.sessions,
     )
@@ -226,8 +234,8 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu:
 
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
-    """Bytes of GPU memory that may be used, and those planned for lanes and capture processes."""
-    fixed = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
+    """Bytes of GPU memory that may be used, and those planned for models and capture processes."""
+    fixed = model.memory_bytes + planned_processes(config) * PROCESS_BYTES
     if config.gpu.memory_limit_mib is not None:
         return config.gpu.memory_limit_mib << 20, fixed
     with closing(open_gpu_probe()) as probe:
@@ -236,7 +244,7 @@ def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
     return (total, fixed) if total else None
 
 
-def _check_model(config: Config, console: Console) -> Detector | None:
+def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: Console) -> Detector | None:
     """The opened model; prints the reason and returns None if it cannot be used."""
     table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
     for row in availability():
@@ -244,7 +252,8 @@ def _check_model(config: Config, console: Console) -> Detector | None:
     console.print(table)
     with ExitStack() as undo:
         try:
-            detector = open_detector(config.model.backend, options_of(config))
+            reserved = sum(other.memory_bytes for other in classifiers.values())
+            detector = open_detector(config.model.backend, options_of(config, reserved))
         except DetectorError as error:
             console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
             return None
@@ -273,7 +282,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         table.add_row(name, escape(printable(value)))
     console.print(table)
     if info.memory:
-        console.print(_memory_table(info, config))
+        console.print(_memory_table(with_classifiers(info, classifiers), config))
     return detector
 
 
@@ -290,23 +299,43 @@ def _of_server(detector: Detector) -> list[tuple[str, str]]:
     return [("transport", info.transport), ("rate", f"{rate:.1f} pictures of 1280x720 a second, in {batches}")]
 
 
-def _check_classifiers(config: Config, model: ModelInfo, console: Console) -> list[str]:
-    """Open each classifier once; returns the reasons of those that cannot be used, which are printed."""
+@dataclass(frozen=True)
+class _Classifiers:
+    """Attributes:
+    opened: those that can be used, by name; closed again.
+    problems: why the others cannot.
+    """
+
+    opened: Mapping[str, ModelInfo]
+    problems: Sequence[str]
+
+
+def _try_classifiers(config: Config) -> _Classifiers:
+    """Open each classifier once, with the memory that those before it leave."""
+    opened: dict[str, ModelInfo] = {}
     problems = []
     for row in config.classifiers:
+        options = replace(
+            classifier_options(config, row), reserved=sum(other.memory_bytes for other in opened.values())
+        )
         try:
-            opened = open_classifiers(
-                open_classifier, cast("Backend", model.backend), [(row.name, classifier_options(config, row))]
-            )
+            (detector,) = open_classifiers(open_classifier, config.model.backend, [(row.name, options)])
         except DetectorError as error:
             problems.append(str(error))
-            console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
             continue
-        info = opened[0].info
-        opened[0].close()
-        line = f"classifier {row.name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
+        opened[row.name] = detector.info
+        detector.close()
+    return _Classifiers(opened, problems)
+
+
+def _show_classifiers(classifiers: _Classifiers, console: Console) -> Sequence[str]:
+    """Print them; returns the problems."""
+    for problem in classifiers.problems:
+        console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
+    for name, info in classifiers.opened.items():
+        line = f"classifier {name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
         console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
-    return problems
+    return classifiers.problems
 
 
 def _memory_table(info: ModelInfo, config: Config) -> Table:
@@ -316,7 +345,7 @@ def _memory_table(info: ModelInfo, config: Config) -> Table:
     table = Table("", "MiB", title=title, title_justify="left", show_footer=True)
     for name, size in info.memory:
         table.add_row(name, f"{size / (1 << 20):.0f}")
-    table.columns[0].footer, table.columns[1].footer = "in all", f"{sum(dict(info.memory).values()) / (1 << 20):.0f}"
+    table.columns[0].footer, table.columns[1].footer = "in all", f"{info.memory_bytes / (1 << 20):.0f}"
     return table
 
 

@@ -45,10 +45,12 @@ class ModelLoader:
 
     Attributes:
         trial: tries a model in a process that can be killed, None to open it at once.
+        reserved: bytes of GPU memory planned for classifiers.
     """
 
     open: OpenDetector
     trial: TryModel | None = None
+    reserved: int = 0
 
 
 @dataclass
@@ -305,7 +307,7 @@ class Changes(threading.Thread):
 
     def _prepare(self, new: Config, stop: Stop) -> Generation:
         """Runs in the background thread."""
-        model, options = new.model, options_of(new)
+        model, options = new.model, options_of(new, self._loader.reserved)
         if self._loader.trial:
             self._loader.trial(model.backend, options, new.log, stop)
         detector = self._loader.open(model.backend, options)

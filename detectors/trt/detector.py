@@ -193,19 +193,21 @@ class TrtDetector:
 
     def _load_within_limit(self, model: ModelFile, options: Options, cache: Path) -> tuple[Options, list[str]]:
         """Load the engine, or one for smaller batches if memory requires it."""
-        free = self.device.free_memory()
+        free, reserved = self.device.free_memory(), options.reserved
+        beside = f" beside {reserved >> 20} MiB of other models" if reserved else ""
         notes = []
         if model.batch is not None:
             options = replace(options, max_batch=model.batch)
         while True:
             self._load(model, options, cache)
-            limit = min(options.memory_limit or free, free)
+            allowed = free if options.memory_limit is None else min(options.memory_limit, free)
+            limit = max(0, allowed - reserved)
             fits = shrink(options.lanes, options.max_batch, limit, self.needs.total)
             if fits is None or (fits[1] < options.max_batch and model.batch is not None):
                 needed = self.needs.total(1, model.batch or 1) >> 20
                 raise DetectorError(
                     f"{options.path} needs {needed} MiB of GPU memory with one lane and its smallest batch, "
-                    f"{limit >> 20} MiB are {'free' if limit == free else 'allowed by gpu.memory_limit_mib'}"
+                    f"{limit >> 20} MiB are {'free' if allowed == free else 'allowed by gpu.memory_limit_mib'}{beside}"
                 )
             lanes, batch = fits
             if lanes < options.lanes:
@@ -249,6 +251,7 @@ class TrtDetector:
             half=self.engine.get_tensor_dtype(self.input) == trt.float16,
             outputs=sum(tensor.bytes for tensor in self.outputs),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
+            parts=options.parts,
         )
 
     def _deserialize(self, plan: bytes) -> Any:

@@ -32,6 +32,7 @@ class Needs:
         half: whether the input is FP16.
         outputs: bytes of all outputs per picture.
         frame: bytes of the largest picture copied from host memory.
+        parts: see `detectors.port.Options`.
     """
 
     weights: int
@@ -41,6 +42,7 @@ class Needs:
     half: bool
     outputs: int
     frame: int
+    parts: int = 0
 
     def input(self, batch: int) -> int:
         """Bytes of a lane's input."""
@@ -51,10 +53,14 @@ class Needs:
         return batch * self.outputs
 
     def rows(self, lanes: int, batch: int) -> Rows:
-        """Bytes by purpose. Activations are taken as proportional to the batch size."""
+        """Bytes by purpose. Activations are taken as proportional to the batch size. A second model shares the CUDA
+        context and TensorRT with the first one."""
         scratch = batch * CAPACITY * kernels.SCRATCH_BYTES
+        own: Rows = (("CUDA and TensorRT themselves", _CONTEXT),)
+        if self.parts:
+            own = (("parts that wait", slots(self.parts) * (self.input(1) + kernels.PICTURE.itemsize)),)
         return (
-            ("CUDA and TensorRT themselves", _CONTEXT),
+            *own,
             (ENGINE, self.weights),
             ("execution contexts", lanes * self.activations * batch // self.largest),
             ("CUDA graphs", lanes * len(batch_sizes(batch)) * _GRAPHS),
@@ -65,6 +71,12 @@ class Needs:
 
     def total(self, lanes: int, batch: int) -> int:
         return sum(size for _, size in self.rows(lanes, batch))
+
+
+def slots(parts: int) -> int:
+    """Inputs in a cutter's ring: twice the parts that may wait, so that a part that is held for long does not stop the
+    others."""
+    return 2 * parts
 
 
 def shrink(lanes: int, batch: int, limit: int, total: Callable[[int, int], int]) -> tuple[int, int] | None:
