@@ -26,13 +26,14 @@ class Needs:
 
     Attributes:
         weights: bytes of the engine.
-        activations: bytes of one execution context for a batch of `largest`.
+        activations: bytes of one execution context for a batch of `largest`, at any input size.
         largest: batch size the engine was built for.
-        spec: of the model's input.
+        spec: of the model's largest input.
         half: whether the input is FP16.
-        outputs: bytes of all outputs per picture.
+        outputs: bytes of all outputs per picture, at any input size.
         frame: bytes of the largest picture copied from host memory.
         parts: see `detectors.port.Options`.
+        sizes: number of input sizes. They share a lane's buffers, because one batch is in flight; graphs are their own.
     """
 
     weights: int
@@ -43,6 +44,7 @@ class Needs:
     outputs: int
     frame: int
     parts: int = 0
+    sizes: int = 1
 
     def input(self, batch: int) -> int:
         """Bytes of a lane's input."""
@@ -63,7 +65,7 @@ class Needs:
             *own,
             (ENGINE, self.weights),
             ("execution contexts", lanes * self.activations * batch // self.largest),
-            ("CUDA graphs", lanes * len(batch_sizes(batch)) * _GRAPHS),
+            ("CUDA graphs", lanes * self.sizes * len(batch_sizes(batch)) * _GRAPHS),
             ("inputs and outputs", lanes * (self.input(batch) + self.output(batch))),
             ("decoding and NMS", lanes * scratch),
             ("frames copied from the host", lanes * batch * self.frame),
