@@ -25,7 +25,7 @@ from daemon.classification.second_stage import SecondStage, WithAttributes
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.control.admission import UNKNOWN_FPS, Admission
-from daemon.control.capacity import measure_detector
+from daemon.control.capacity import measure_sizes
 from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
@@ -199,8 +199,9 @@ class App:
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        views = SourceViews(config)
+        views = SourceViews(config, detector.info.input_size)
         views.add_listener(board.set_pictures)
+        views.add_size_listener(board.set_sizes)
         pipeline = self._make_pipeline(detector.info, board, views)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
@@ -210,6 +211,7 @@ class App:
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda _: find_hardware(config, self._planned))
         admission = self._in_time(undo, "measuring the detector", lambda _: self._make_admission(backend, detector))
         views.add_listener(admission.set_pictures)
+        views.add_size_listener(admission.set_sizes)
         captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget, packets=self._packets)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         self._packets.on_demand = self.sources.watch
@@ -641,11 +643,13 @@ class App:
         if mode == "off" and not self._grants:
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
-        rate = measure_detector(
+        costs = measure_sizes(
             detector, [grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)]
         )
+        rate = costs.rates[costs.own]
+        rates = {f"detector_fps_{width}x{height}": round(fps, 1) for (width, height), fps in costs.rates.items()}
         self._machine = Machine(rate, backend)
-        log.info("admission", mode=mode, detector_fps=round(rate, 1))
+        log.info("admission", mode=mode, detector_fps=round(rate, 1), **(rates if len(rates) > 1 else {}))
         if mode == "off":
             return Admission()
 
@@ -655,7 +659,7 @@ class App:
             size = format.width, format.height
             return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
-        return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
+        return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device), costs)
 
     def _make_grants(self) -> GrantedSources | None:
         fleet = self._config.fleet

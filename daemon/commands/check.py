@@ -22,7 +22,16 @@ from daemon.classification.second_stage import check_wanted
 from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
-from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
+from daemon.control.capacity import (
+    Demand,
+    MachineLimits,
+    PictureCosts,
+    bottleneck,
+    cores,
+    loads,
+    measure_detector,
+    measure_sizes,
+)
 from daemon.control.plan import (
     PROCESS_BYTES,
     classifier_options,
@@ -45,7 +54,7 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
-from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
+from detectors.port import Detector, DetectorError, Image, ModelInfo, Region, Size
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
@@ -195,9 +204,10 @@ def _check_load(
     if not live:
         return
     on_gpu = detector.info.gpu is not None
-    demands = [_demand(row, backend, on_gpu=on_gpu) for row in live]
+    costs = measure_sizes(detector, [row.image for row in live if row.image is not None])
+    demands = [_demand(row, backend, costs, on_gpu=on_gpu) for row in live]
     limits = MachineLimits(
-        images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
+        images_per_s=costs.rates[costs.own],
         cores=cores(),
         memory=_gpu_memory(config, planned) if on_gpu else None,
         bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
@@ -209,6 +219,9 @@ def _check_load(
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
     console.print(table)
+    for size in detector.info.further_sizes:
+        line = f"at {_text(size)} the detector does {costs.rates[size]:.1f} pictures/s: one counts as {costs(size):.3g}"
+        console.print(f"{line} of {_text(costs.own)}", highlight=False, soft_wrap=True)
     console.print(bottleneck(rows, len(live)), highlight=False, soft_wrap=True)
     if len(live) < len(opened):
         console.print(
@@ -216,7 +229,7 @@ def _check_load(
         )
 
 
-def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu: bool) -> Demand:
+def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts, *, on_gpu: bool) -> Demand:
     """The demand of an opened source."""
     form = row.format
     if form is None:
@@ -225,12 +238,13 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu:
     wanted = min(fps, row.source.max_fps or fps)
     view = view_of(row.source)
     regions = placed(view, form.width, form.height).regions if view else (Region(0, 0, form.width, form.height),)
+    pictures = len(regions) * costs(row.source.model_size or costs.own)
     if form.decoder != NVDEC:
         crossing = sum(region.width * region.height * 3 for region in regions) if on_gpu else 0
-        return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=len(regions))
+        return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=pictures)
     live = make_source(row.source).live
     decoder, memory = backend.estimate(form.codec, form.width, form.height, fps, low_latency=live)
-    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory, pictures=len(regions))
+    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory, pictures=pictures)
 
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
@@ -266,7 +280,7 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)
-    size = f"{info.input_size[0]}x{info.input_size[1]}"
+    sizes = ", ".join(map(_text, (info.input_size, *info.further_sizes)))
     for name, value in (
         ("model", f"{info.name} {info.digest}"),
         (
@@ -274,7 +288,7 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
             f"{info.backend}, {info.precision}" + (" (chosen by auto)" if config.model.backend == "auto" else ""),
         ),
         ("head", info.head),
-        ("input", f"{size}, batches up to {info.max_batch}"),
+        ("input", f"{sizes}, batches up to {info.max_batch}"),
         ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
         *_of_server(detector),
         *(("note", note) for note in info.notes),
@@ -284,6 +298,10 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
     if info.memory:
         console.print(_memory_table(with_classifiers(info, classifiers), config))
     return detector
+
+
+def _text(size: Size) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def _of_server(detector: Detector) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ import structlog
 
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.control.plan import options_of
-from daemon.control.reload import Change, defaults_of, difference, is_same_model, least_confidence
+from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lanes import Generation, Lanes
@@ -369,11 +369,7 @@ class Changes(threading.Thread):
 
 def _is_for(opened_for: Config | None, new: Config) -> bool:
     """Whether a model that was opened for one configuration suits another."""
-    return (
-        opened_for is not None
-        and is_same_model(opened_for.model, new.model)
-        and least_confidence(opened_for) <= least_confidence(new)
-    )
+    return opened_for is not None and is_same_model(opened_for.model, new.model) and suits(opened_for, new)
 
 
 def _too_slow(model: ModelConfig) -> DetectorError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from daemon.config import AvConfig, ClassifierConfig, Config, SourceConfig
-from daemon.control.reload import least_confidence
+from daemon.control.reload import least_confidence, sizes_of
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
@@ -34,6 +34,7 @@ def options_of(config: Config, reserved: int = 0) -> Options:
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
+        further_sizes=tuple(sorted(sizes_of(config))),
         wanted=PostprocessParams(least_confidence(config), model.iou, max(_MAX_BOXES, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,

@@ -55,7 +55,9 @@ def test_memory_of_other_models_is_left(toy: Path, engines: Path) -> None:
         one, all_of_it = detector.needs.total(1, 4), detector.needs.total(4, 4)
     with closing(TrtDetector(options_of(toy, engines, lanes=4, memory_limit=all_of_it, reserved=1))) as detector:
         assert detector.info.lanes == 3
-    with pytest.raises(DetectorError, match=r"0 MiB are allowed by gpu\.memory_limit_mib beside 600 MiB of other models"):
+    with pytest.raises(
+        DetectorError, match=r"0 MiB are allowed by gpu\.memory_limit_mib beside 600 MiB of other models"
+    ):
         TrtDetector(options_of(toy, engines, memory_limit=one, reserved=600 << 20))
 
 
