@@ -265,7 +265,7 @@ class TrtDetector:
             DetectorError: the outputs are not those of a known head, or of another one than at the model's own size.
         """
         size = model.sizes[profile]
-        tensors = [self._tensor(name, size, profile) for name in self._outputs]
+        tensors = self._tensors_at(size, profile)
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in tensors]
         head = recognise_at(ModelFacts(shapes, size, model.metadata, self._further_inputs), options, own)
         constants = {
@@ -293,20 +293,37 @@ class TrtDetector:
                 raise DetectorError(f"the model's tensor {name} has type {kind}: export it with floating-point tensors")
         return pictures[0], [name for name in inputs if name not in pictures], outputs
 
-    def _tensor(self, name: str, size: Size, profile: int) -> Tensor:
-        """An output, for an input size that the file may leave dynamic."""
-        shape = tuple(self.engine.get_tensor_shape(name))[1:]
-        if min(shape, default=0) < 0:
-            context = self.make_context()
+    def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
+        """The outputs for an input size, which the file may leave dynamic."""
+        shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self._outputs]
+        if any(min(shape, default=0) < 0 for shape in shapes):
+            shapes = self._dynamic_shapes(size, profile)
+        types = [np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))) for name in self._outputs]
+        return [Tensor(*row) for row in zip(self._outputs, shapes, types)]
+
+    def _dynamic_shapes(self, size: Size, profile: int) -> list[tuple[int, ...]]:
+        """The shapes of the outputs for an input size, without the batch.
+
+        Raises:
+            DetectorError: TensorRT refuses the size, or has no memory.
+        """
+        context = self.make_context()
+        try:
+            if context is None:
+                raise DetectorError("no memory for an execution context: see the log above")
             with closing(Stream()) as stream:
-                compat.use_profile(context, profile, stream.handle)
+                taken = compat.use_profile(context, profile, stream.handle)
                 stream.synchronize()
             batch = max(1, self.engine.get_tensor_shape(self.input)[0])
-            context.set_input_shape(self.input, (batch, 3, size[1], size[0]))
-            for other in self._further_inputs:
-                context.set_input_shape(other, (1, *tuple(self.engine.get_tensor_shape(other))[1:]))
-            shape = tuple(context.get_tensor_shape(name))[1:]
-        return Tensor(name, shape, np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))))
+            taken = taken and context.set_input_shape(self.input, (batch, 3, size[1], size[0]))
+            for name in self._further_inputs:
+                shape = tuple(self.engine.get_tensor_shape(name))[1:]
+                taken = taken and context.set_input_shape(name, (batch, *shape))
+            if not taken:
+                raise DetectorError(f"TensorRT refuses an input of {size[0]}x{size[1]}: see the log above")
+            return [tuple(context.get_tensor_shape(name))[1:] for name in self._outputs]
+        finally:
+            context = None  # an error's traceback must not keep it
 
     def _release(self) -> None:
         self.engine = self._runtime = None

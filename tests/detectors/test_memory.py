@@ -55,6 +55,13 @@ def test_a_second_model_shares_the_context_and_has_parts_that_wait() -> None:
     assert more["parts that wait"] == 6 * (640 * 640 * 3 * 2 + kernels.PICTURE.itemsize)
 
 
+def test_sizes_share_a_lanes_buffers() -> None:
+    """The plan is for the largest size; only graphs are needed for each."""
+    one, three = dict(NEEDS.rows(2, 8)), dict(replace(NEEDS, sizes=3).rows(2, 8))
+    assert three.pop("CUDA graphs") == 3 * one.pop("CUDA graphs")
+    assert three == one
+
+
 def test_the_rows_are_the_total() -> None:
     assert sum(size for _, size in NEEDS.rows(2, 8)) == NEEDS.total(2, 8)
 
