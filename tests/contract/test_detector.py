@@ -135,6 +135,7 @@ def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: Backend, 
             alone = replace(options, input_size=size)
             with closing(open_detector(backend, alone)) as detector, closing(detector.lane()) as lane:
                 expected[size] = [found for batch in (images, regions) for found in lane.detect(batch)[0]]
+            assert any(map(len, expected[size]))
         several = replace(options, further_sizes=WIDTHS)
         with closing(open_detector(backend, several)) as detector, closing(detector.lane()) as lane:
             assert detector.info.further_sizes == WIDTHS[1:] or backend == "fake"
