@@ -242,10 +242,9 @@ class FrameBoard:
                     again.append(source)
                 self._tell(queue)
             # Sources without a turn are first again. Sources of the batch are in flight.
-            left = {**ready, **self._ready}
             if sizes:  # those of other sizes keep their place among them
-                left = {source: None for source in waiting if source in left}
-            self._ready = {**left, **dict.fromkeys(again)}
+                ready = {source: None for source in waiting if source in ready or source in self._ready}
+            self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
             for source in {frame.info.source for frame in frames}:
                 self._ready.pop(source, None)
                 self._in_flight += 1

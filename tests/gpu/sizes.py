@@ -1,6 +1,6 @@
 """Several input sizes on the GPU: one engine with a profile for each, beside engines of one size.
 
-    python -m tests.gpu.sizes --cache DIR --level 1 --sizes 640x640 1280x736 [--photos DIR] [--seconds 3] yolov8n.onnx
+    python -m tests.gpu.sizes yolov8n.onnx --cache DIR --level 1 [--photos DIR] [--sizes 640x640 1280x736] [--seconds 3]
 
 The file may have a fixed size: it is made dynamic, with the same weights, if it is YOLOv8's. Three parts:
 
@@ -65,8 +65,10 @@ def main() -> int:
             _say(f"engine of {', '.join(map(_text, sizes))}: open in {perf_counter() - began:.1f} s, "
                  f"plan file {detector.needs.weights / _MIB:.1f} MiB")  # fmt: skip
     met = _memory(several) if args.nvml else True
-    met &= all([_agreement(several, one, args.photos) for one in alone])
-    return int(not (_throughput(several, alone, args.seconds) and met))
+    for one in alone:
+        met &= _agreement(several, one, args.photos)
+    met &= _throughput(several, alone, args.seconds)
+    return int(not met)
 
 
 def _arguments() -> argparse.Namespace:
@@ -86,7 +88,7 @@ def _arguments() -> argparse.Namespace:
 def _agreement(several: Options, alone: Options, photos: Path | None) -> bool:
     """Whether the boxes at a size are those of an engine of that size."""
     size = alone.input_size
-    assert size is not None  # noqa: S101 - given above
+    assert size is not None
     images, boxes, found, worst = _pictures(photos), 0, 0, 0.0
     with ExitStack() as stack:
         lanes = []
@@ -99,8 +101,8 @@ def _agreement(several: Options, alone: Options, photos: Path | None) -> bool:
                 strong, same, apart = _compare(one, other)
                 boxes, found, worst = boxes + strong, found + same, max(worst, apart)
     good = boxes > 0 and found >= _FOUND * boxes
-    _say(f"agreement at {_text(size)}: {found} of {boxes} boxes of {len(images)} pictures, scores differ by {worst:.4f} "
-         f"at most{'' if good else ' (!)'}")  # fmt: skip
+    _say(f"agreement at {_text(size)}: {found} of {boxes} boxes of {len(images)} pictures, scores differ by "
+         f"{worst:.4f} at most{'' if good else ' (!)'}")  # fmt: skip
     return good
 
 
@@ -143,17 +145,14 @@ def _throughput(several: Options, alone: Sequence[Options], seconds: float) -> b
         lanes = [[stack.enter_context(closing(each.lane())) for _ in range(_LANES)] for each in detectors]
         shares = []
         for number, size in enumerate(sizes):
-            ways: dict[str, Callable[[], float]] = {
-                "several": lambda size=size: _rate(detectors[0], [lane.at(size) for lane in lanes[0]], images[0], seconds),
-                "alone": lambda n=number + 1: _rate(detectors[n], lanes[n], images[n], seconds),
-            }  # fmt: skip
-            rates: dict[str, list[float]] = {name: [] for name in ways}
+            sized, other, both = [lane.at(size) for lane in lanes[0]], number + 1, list[float]()
+            single = list[float]()
             for _ in range(_TURNS):
-                for name, way in ways.items():
-                    rates[name].append(way())
-            shares.append(median(rates["several"]) / median(rates["alone"]))
-            _say(f"throughput at {_text(size)}: {median(rates['several']):.0f} pictures/s with several sizes, "
-                 f"{median(rates['alone']):.0f} alone: {shares[-1]:.3f}")  # fmt: skip
+                both.append(_rate(detectors[0], sized, images[0], seconds))
+                single.append(_rate(detectors[other], lanes[other], images[other], seconds))
+            shares.append(median(both) / median(single))
+            _say(f"throughput at {_text(size)}: {median(both):.0f} pictures/s with several sizes, {median(single):.0f} "
+                 f"alone: {shares[-1]:.3f}")  # fmt: skip
         mixed = _mixed(detectors[0], lanes[0], images[0], sizes, seconds)
         _say(f"nine batches at {_text(sizes[0])} and one at {_text(sizes[-1])}: {mixed:.0f} pictures/s")
     good = shares[0] >= _KEPT
@@ -208,7 +207,7 @@ def _pictures(photos: Path | None) -> list[HostImage]:
 
 
 def _sizes_of(options: Options) -> tuple[Size, ...]:
-    assert options.input_size is not None  # noqa: S101 - given by the caller
+    assert options.input_size is not None
     return (options.input_size, *options.further_sizes)
 
 

@@ -13,6 +13,7 @@ import onnx
 from onnx import GraphProto, NodeProto, helper, numpy_helper
 
 _STRIDES = (8, 16, 32)
+_CELLS = 8400  # at 640x640
 _LARGEST = 2048  # pixels a side
 _HEIGHT_AND_WIDTH = np.array([2, 3], np.int64)
 
@@ -59,8 +60,7 @@ def _free_reshapes(graph: GraphProto) -> None:
 
 def _grids(graph: GraphProto, maps: list[str]) -> list[NodeProto]:
     """Nodes that compute the constants (1, 2, n) of centres and (1, n) of strides, whose places they take."""
-    cells = sum(numpy_helper.to_array(row).shape == (1, 2, 8400) for row in graph.initializer)
-    assert cells == 2, f"{cells} constants with centres"  # noqa: S101
+    assert sum(tuple(row.dims) == (1, 2, _CELLS) for row in graph.initializer) == 2
     nodes: list[NodeProto] = []
     for number, (stride, name) in enumerate(zip(_STRIDES, maps)):
         count = _LARGEST // stride
@@ -76,7 +76,7 @@ def _grids(graph: GraphProto, maps: list[str]) -> list[NodeProto]:
             inputs = [f"{grid}.all", "sides.none", f"sides{number}", "sides.axes"]
             nodes.append(helper.make_node("Slice", inputs, [f"{grid}.map"]))
             nodes.append(helper.make_node("Reshape", [f"{grid}.map", shape], [grid]))
-    values = {
+    constants = {
         "sides.from": np.array([2]),
         "sides.to": np.array([4]),
         "sides.none": np.array([0, 0]),
@@ -84,11 +84,11 @@ def _grids(graph: GraphProto, maps: list[str]) -> list[NodeProto]:
         "centres.shape": np.array([1, 2, -1]),
         "strides.shape": np.array([1, -1]),
     }
-    graph.initializer.extend(numpy_helper.from_array(row.astype(np.int64), name) for name, row in values.items())
-    for kind, shape in (("centres", (1, 2, 8400)), ("strides", (1, 8400))):
+    graph.initializer.extend(numpy_helper.from_array(row.astype(np.int64), name) for name, row in constants.items())
+    for kind, dims in (("centres", (1, 2, _CELLS)), ("strides", (1, _CELLS))):
         parts = [f"{kind}{number}" for number in range(len(maps))]
         nodes.append(helper.make_node("Concat", parts, [f"{kind}.now"], axis=-1))
-        old = [row for row in graph.initializer if tuple(row.dims) == shape]
+        old = [row for row in graph.initializer if tuple(row.dims) == dims]
         for row in old:
             graph.initializer.remove(row)
         _rename(graph, {row.name for row in old}, f"{kind}.now")
