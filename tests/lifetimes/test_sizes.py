@@ -6,16 +6,26 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from daemon.app import App
 from daemon.config import SyntheticConfig
+from daemon.messages import FrameClock
+from daemon.pipeline.board import BoardRules, FrameBoard
+from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.lane import LaneThread, Pipeline
+from daemon.pipeline.ledger import Ledger
+from daemon.pipeline.outbox import Outbox
+from daemon.system.stop import Stop
 from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
-from detectors.port import DetectorError, Image, Options, PreparedImage, Size, StageTimes
+from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, Size, StageTimes
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import only, running, wait_up
+from tests.support.clock import ManualClock
+from tests.support.runtime import runtime_of
 
 _NARROW = SyntheticConfig(id="narrow", width=64, height=36, fps=100)
 _WIDE = SyntheticConfig(id="wide", width=128, height=72, fps=100)
@@ -106,6 +116,25 @@ def test_a_size_that_is_open_serves_other_sources(tmp_path: Path) -> None:
         only(app, replace(_NARROW, input_size=[*_SIZE]), sized)
         _wait_shown(bench, 64, _SIZE)
     assert len(bench.opened) == 1
+
+
+def test_a_batch_of_a_size_that_the_model_does_not_have_takes_its_own() -> None:
+    """For a moment while models change the board may have a size of the other model. The lane goes on."""
+    ledger, clock, failures, bench = Ledger(["cam"]), ManualClock(), list[str](), Bench()
+    board = FrameBoard(["cam"], ledger, clock, BoardRules(depth=8, max_age_ns=10**9))
+    board.set_sizes({"cam": _SIZE})
+    outbox = Outbox(8, ledger, lossless=True)
+    pipeline = Pipeline(board, outbox, ledger, runtime_of(clock, failures.append))
+    lane = LaneThread("0", _Detector(Options(Path("none")), bench), (), pipeline, Stop(), lambda: None)
+    ledger.captured("cam")
+    info = FrameInfo("cam", "s", 0, None, 0, 0, FrameClock("file"), 0, 8, 8)
+    assert board.put(Frame(info, HostImage(np.zeros((8, 8, 3), np.uint8))))
+    board.close()
+    lane.go.set()
+    lane.run()
+    assert bench.seen == [(frozenset({8}), None)]
+    assert len(outbox.get(8, 0)) == 1
+    assert failures == []
 
 
 def test_a_size_that_cannot_be_opened_changes_nothing(tmp_path: Path) -> None:
