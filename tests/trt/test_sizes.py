@@ -85,8 +85,8 @@ def test_each_call_of_tensorrt_fails_once(engines: Path, name: str) -> None:
     """One clear line, and nothing is left; then everything works."""
 
     def live() -> None:
-        with opened(_MODEL, engines, further_sizes=_SIZES[:1]) as (_, lane):
-            lane.at(_SIZES[0]).detect(host_pictures(2))
+        with opened(_MODEL, engines, further_sizes=((96, 64),), input_size=(64, 64), max_batch=1) as (_, lane):
+            lane.at((96, 64)).detect(host_pictures(1))
 
     live()
     tensorrt.calm()
