@@ -677,7 +677,7 @@ class App:
             admission,
             self._machine,
             self._overload,
-            lambda: self.model,
+            lambda: self._planned,
             self.endpoint,
             self.http_url,
         )
