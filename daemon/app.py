@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,7 +25,7 @@ from daemon.classification.second_stage import SecondStage, WithAttributes
 from daemon.clock import Clock, SystemClock, process_age_s
 from daemon.config import Config, ModelConfig
 from daemon.control.admission import UNKNOWN_FPS, Admission
-from daemon.control.capacity import measure_detector
+from daemon.control.capacity import measure_sizes
 from daemon.control.changes import Changes, ModelLoader, OpenDetector
 from daemon.control.decoder_rate import DecoderRate
 from daemon.control.model_trial import try_model
@@ -35,6 +35,7 @@ from daemon.control.plan import (
     decoder_backend_of,
     options_of,
     planned_processes,
+    with_classifiers,
 )
 from daemon.control.reload import Change, defaults_of
 from daemon.control.sources import MakeSource, SourceManager
@@ -77,13 +78,12 @@ from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop, StoppedError
 from daemon.system.tuning import configure_gc_and_switch_interval, raise_nofile_limit
 from detectors.factory import gpus, open_classifier, open_detector, passed_over
-from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo
+from detectors.port import Detector, DetectorError, DetectorUnavailableError, HostImage, ModelInfo, SecondDetector
 from detectors.ranges import wanted_ranges
 
 if TYPE_CHECKING:
     from daemon.http.access import Access
     from daemon.http.server import HttpServer
-    from detectors.factory import Backend
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -198,22 +198,25 @@ class App:
             has_gpu = self._grants is None or bool(gpus())  # the sources of a fleet may come to the GPU later
             if config.gpu.mps == "auto" and planned_processes(config) > 1 and has_gpu:
                 self._share_gpu(undo)
+        self.second = self._open_second_stage(undo)
         detector = self._open(open_detector)
         closing = ExitStack()
         closing.callback(detector.close)
         undo.callback(closing.close)
         board = self._make_board(detector.info)
-        views = SourceViews(config)
+        views = SourceViews(config, detector.info.input_size)
         views.add_listener(board.set_pictures)
-        pipeline = self._make_pipeline(undo, detector.info, board, views)
+        views.add_size_listener(board.set_sizes)
+        pipeline = self._make_pipeline(detector.info, board, views)
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         self.health.conditions.append(lambda: self._lanes.unavailable)
         closing.pop_all()
         undo.callback(self._lanes.retire)
-        backend = self._in_time(undo, "looking for the GPU's decoder", lambda: find_hardware(config, detector.info))
-        admission = self._in_time(undo, "measuring the detector", lambda: self._make_admission(backend, detector))
+        backend = self._in_time(undo, "looking for the GPU's decoder", lambda _: find_hardware(config, self._planned))
+        admission = self._in_time(undo, "measuring the detector", lambda _: self._make_admission(backend, detector))
         views.add_listener(admission.set_pictures)
+        views.add_size_listener(admission.set_sizes)
         captured = DaemonSinks(board, self.ledger, self._announce, admission, self._forget, packets=self._packets)
         self.sources = SourceManager(config, backend, make_source, captured, self._runtime)
         self._packets.on_demand = self.sources.watch
@@ -226,7 +229,7 @@ class App:
             config,
             self.sources,
             self._lanes,
-            ModelLoader(open_detector, try_model if usual else None),
+            ModelLoader(open_detector, try_model if usual else None, self.second.memory_bytes),
             partial(self._reload_secrets, access),
             self._runtime,
         )
@@ -274,11 +277,16 @@ class App:
     @property
     def memory_plan(self) -> tuple[tuple[str, int], ...]:
         """Planned bytes of the GPU's memory by purpose, with the sources connected now."""
-        decoding = ("decoding", self.sources.memory)
+        models, decoding = self._planned.memory, ("decoding", self.sources.memory)
         if not self.sources.pids:
-            return (*self.model.memory, decoding)
+            return (*models, decoding)
         processes = len(self.sources.pids) * PROCESS_BYTES if self.model.gpu is not None else 0
-        return (*self.model.memory, decoding, ("capture processes", processes))
+        return (*models, decoding, ("capture processes", processes))
+
+    @property
+    def _planned(self) -> ModelInfo:
+        """The model, with the memory of all models in its plan."""
+        return with_classifiers(self.model, self.second.models)
 
     @property
     def pids(self) -> list[int]:
@@ -465,9 +473,9 @@ class App:
 
     # --- how it is made --------------------------------------------------------------------------------------------
 
-    def _in_time(self, undo: ExitStack, what: str, work: Callable[[], T]) -> T:
+    def _in_time(self, undo: ExitStack, what: str, work: Callable[[Stop], T]) -> T:
         """Run work that may take long in a thread of its own, so that a stop can interrupt the wait."""
-        opening = BackgroundTask(what, lambda _: work(), lambda _: None, self._clock).start()
+        opening = BackgroundTask(what, work, lambda _: None, self._clock).start()
         try:
             return opening.wait(
                 self._stop, self._config.model.open_timeout_s, lambda: LookoutError(f"{what} takes too long")
@@ -493,11 +501,17 @@ class App:
         )
 
     def _open_patiently(self, open_detector: OpenDetector, given_up: Stop) -> Detector:
-        """Open the model; one on a server that is away when the server is back."""
+        """Open the model, with the memory that classifiers leave."""
+        options = options_of(self._config, self.second.memory_bytes)
+        return self._patiently(lambda: open_detector(self._config.model.backend, options), given_up)
+
+    @staticmethod
+    def _patiently(open_one: Callable[[], T], given_up: Stop) -> T:
+        """Open a model; one on a server that is away when the server is back."""
         reported = False
         while True:
             try:
-                return open_detector(self._config.model.backend, options_of(self._config))
+                return open_one()
             except DetectorUnavailableError as error:
                 if not reported:
                     log.warning("waiting for the server of the model", reason=str(error))
@@ -505,25 +519,26 @@ class App:
                 if given_up.wait(_SERVER_POLL_S):
                     raise
 
-    def _make_pipeline(self, undo: ExitStack, model: ModelInfo, board: FrameBoard, views: SourceViews) -> Pipeline:
+    def _make_pipeline(self, model: ModelInfo, board: FrameBoard, views: SourceViews) -> Pipeline:
         """The parts around the lanes, checked against the model."""
         config = self._config
         self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
         check_views(config, model)
-        self.second = self._open_second_stage(undo, model)
         stages = WithAttributes(analytics, self.second)
         stages.check(config, model.labels)
         followers = [self.second] if config.classifiers else []
         parts = (board, self._outbox, self.ledger, self._runtime)
         return Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
 
-    def _open_second_stage(self, undo: ExitStack, model: ModelInfo) -> SecondStage:
-        """Open the classifiers, on the backend of the model."""
-        config, backend = self._config, cast("Backend", model.backend)
+    def _open_second_stage(self, undo: ExitStack) -> SecondStage:
+        """Open the classifiers, on the backend of the model. They are opened before it, so that it is opened with the
+        memory that they leave."""
+        config = self._config
         jobs = [(row.name, classifier_options(config, row)) for row in config.classifiers]
-        opened = self._in_time(
-            undo, "opening classifiers", lambda: open_classifiers(self._open_classifier, backend, jobs)
-        )
+        open_all = partial(open_classifiers, self._open_classifier, config.model.backend, jobs)
+        opened: list[SecondDetector] = []
+        if jobs:
+            opened = self._in_time(undo, "opening classifiers", partial(self._patiently, open_all))
         second = SecondStage(config, opened, self.health.degrade, self.events.on_event, self._runtime)
         for classifier in second.classifiers:
             undo.callback(classifier.close)
@@ -543,13 +558,13 @@ class App:
     def _name_gpus(self, undo: ExitStack) -> None:
         """Name the GPUs before their first use."""
         if gpus():
-            reason = self._in_time(undo, "asking for the names of GPUs", name_visible_gpus)
+            reason = self._in_time(undo, "asking for the names of GPUs", lambda _: name_visible_gpus())
             if reason:
                 log.warning("GPUs have no names: figures may be of others", reason=reason)
 
     def _share_gpu(self, undo: ExitStack) -> None:
         """Start MPS before the first use of the GPU, so that capture processes and lanes run on it side by side."""
-        mps = self._mps = self._in_time(undo, "starting MPS", Mps)
+        mps = self._mps = self._in_time(undo, "starting MPS", lambda _: Mps())
         undo.callback(mps.close)
         log.info(
             "capture processes and lanes share the GPU",
@@ -634,11 +649,13 @@ class App:
         if mode == "off" and not self._grants:
             return Admission()
         grey = HostImage(np.full((height, width, 3), 114, np.uint8))
-        rate = measure_detector(
+        costs = measure_sizes(
             detector, [grey if isinstance(backend, NoHardwareDecoder) else detector.sample(width, height)]
         )
+        rate = costs.rates[costs.own]
+        rates = {f"detector_fps_{width}x{height}": round(fps, 1) for (width, height), fps in costs.rates.items()}
         self._machine = Machine(rate, backend)
-        log.info("admission", mode=mode, detector_fps=round(rate, 1))
+        log.info("admission", mode=mode, detector_fps=round(rate, 1), **(rates if len(rates) > 1 else {}))
         if mode == "off":
             return Admission()
 
@@ -648,7 +665,7 @@ class App:
             size = format.width, format.height
             return backend.estimate(format.codec, *size, format.fps or UNKNOWN_FPS, low_latency=True)[0]
 
-        return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device))
+        return Admission(mode, rate, decoder, DecoderRate(self._config.gpu.device), costs)
 
     def _make_grants(self) -> GrantedSources | None:
         fleet = self._config.fleet
@@ -666,7 +683,7 @@ class App:
             admission,
             self._machine,
             self._overload,
-            lambda: self.model,
+            lambda: self._planned,
             self.endpoint,
             self.http_url,
         )

@@ -26,6 +26,8 @@ from detectors.views import Tiling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
+# A list, because msgspec 0.22 confuses the limits of a number with those of a tuple beside it.
+InputSize = Pixels | Annotated[list[Pixels], msgspec.Meta(min_length=2, max_length=2)]
 Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1000)]  # frames a second
 Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -37,6 +39,9 @@ Role = Literal["view", "operate"]
 AdmissionMode = Literal["off", "degrade", "refuse"]
 MaskForm = Literal["polygon", "rle", "off"]
 Turn = Literal[0, 90, 180, 270]  # degrees clockwise
+
+
+_MAX_SIZES = 8  # of inputs, beside the model's own
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,6 +123,15 @@ class SourceBase(Section, frozen=True):
     rules: list[RuleConfig] = []
     roi: Roi | None = None
     tiles: Tiles | None = None
+    input_size: InputSize | None = None
+
+    @property
+    def model_size(self) -> tuple[int, int] | None:
+        """Width and height at which the model looks at it; None for the model's own."""
+        size = self.input_size
+        if size is None:
+            return None
+        return (size, size) if isinstance(size, int) else (size[0], size[1])
 
     @property
     def region(self) -> RoiConfig | None:
@@ -537,6 +551,7 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
         if other is not None:
             raise ConfigError(f"sources[{index}].id: {source.id!r} and {other!r} differ in nothing but their case")
         seen[source.id.lower()] = source.id
+    _check_sizes(config)
     for index, source in enumerate(config.sources):
         if source.rules and config.tracking_of(source) is None:
             raise ConfigError(f"sources[{index}].rules: rules need tracks; set tracking: true for this source as well")
@@ -552,6 +567,15 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     _check_http(config.http)
     _check_dashboard(config.dashboard)
     return config
+
+
+def _check_sizes(config: Config) -> None:
+    sizes = {source.model_size for source in config.active} - {None, config.model.input_size}
+    if len(sizes) > _MAX_SIZES:
+        raise ConfigError(
+            f"sources: they have {len(sizes)} input sizes beside the model's own, and {_MAX_SIZES} are possible: each "
+            "takes memory and time to open"
+        )
 
 
 def _check_groups(tracking: TrackingConfig) -> None:

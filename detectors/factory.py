@@ -88,12 +88,7 @@ def open_detector(backend: Backend, options: Options) -> Detector:
     """
     if backend != "triton" and is_address(options.path):
         raise DetectorError("model.path is an address: set model.backend: triton, or give a file")
-    if backend == "auto":
-        return _open(best_backend(), options)
-    for row in availability():
-        if row.backend == backend and not row.available:
-            raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
-    return _open(backend, options)
+    return _open(_available(backend), options)
 
 
 def open_classifier(backend: Backend, options: Options) -> SecondDetector:
@@ -102,7 +97,7 @@ def open_classifier(backend: Backend, options: Options) -> SecondDetector:
     Raises:
         DetectorError: the model cannot be used.
     """
-    return cast("SecondDetector", _open(backend, options))
+    return cast("SecondDetector", _open(_available(backend), options))
 
 
 def engine_store(cache: Path | None) -> EngineStore:
@@ -154,6 +149,20 @@ def engine_tensors(options: Options, names: Sequence[str], pixels: Floats) -> di
     from detectors.trt.tensors import tensors
 
     return tensors(options, names, pixels)
+
+
+def _available(backend: Backend) -> Backend:
+    """The backend, which can be used here; for `auto` the best one.
+
+    Raises:
+        BackendUnavailableError: it cannot be used here; see also `best_backend`.
+    """
+    if backend == "auto":
+        return best_backend()
+    for row in availability():
+        if row.backend == backend and not row.available:
+            raise BackendUnavailableError(f"backend {backend} is not available: {row.reason}; set model.backend: auto")
+    return backend
 
 
 def _open(backend: str, options: Options) -> Detector:

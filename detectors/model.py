@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from detectors.port import DetectorError, Options
+from detectors.port import DetectorError, Options, Size
 
 _ENGINES = (".plan", ".engine", ".trt")
+_STRIDE = 32
 _TORCH = (".pt", ".pth", ".torchscript")
 
 
@@ -51,7 +52,7 @@ def quantised(content: bytes, metadata: Mapping[str, str]) -> str | None:
     return "int8" if b"DequantizeLinear" in content else None
 
 
-def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options: Options) -> tuple[int, int]:
+def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options: Options) -> Size:
     """Width and height of a model's input, pixels.
 
     Args:
@@ -74,6 +75,36 @@ def input_size(shape: Sequence[int | str], metadata: Mapping[str, str], options:
     if len(sizes) == 2:
         return sizes[1], sizes[0]
     raise DetectorError(f"{options.path}: the model's input size is dynamic: set model.input_size, such as [640, 640]")
+
+
+def input_sizes(shape: Sequence[int | str], metadata: Mapping[str, str], options: Options) -> tuple[Size, ...]:
+    """All sizes at which a model is opened; its own first.
+
+    Args:
+        shape, metadata: see `input_size`.
+
+    Raises:
+        DetectorError: as `input_size`; or the model does not run at one of the further sizes.
+    """
+    own = input_size(shape, metadata, options)
+    stride = _stride(metadata)
+    further = [size for size in dict.fromkeys(options.further_sizes) if size != own]
+    for width, height in further:
+        asked = f"{options.path}: an input_size of {width}x{height} is not possible"
+        sides = shape[3], shape[2]
+        if any(isinstance(side, int) and side != wanted for side, wanted in zip(sides, (width, height))):
+            fixed = "x".join(str(side) if isinstance(side, int) else "any" for side in sides)
+            raise DetectorError(f"{asked}: the model's input is fixed at {fixed}; export it with dynamic=True")
+        if width % stride or height % stride:
+            near = "x".join(str(max(1, round(side / stride)) * stride) for side in (width, height))
+            raise DetectorError(f"{asked}: sides must be multiples of {stride}, such as {near}")
+    return (own, *further)
+
+
+def _stride(metadata: Mapping[str, str]) -> int:
+    """Pixels of which sides must be multiples, from ultralytics' metadata; 32 without it."""
+    stated = metadata.get("stride", "")
+    return int(stated) if stated.isdigit() and int(stated) > 0 else _STRIDE
 
 
 def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:

@@ -136,6 +136,9 @@ ENGINE = "engine"
 Transport = Literal["auto", "shm", "http"]
 Precision = Literal["auto", "fp32", "fp16", "int8", "fp8"]
 
+Size = tuple[int, int]
+"""Width and height in pixels."""
+
 Image = HostImage | DeviceImage
 """A picture in host memory, or on the backend's own device."""
 
@@ -203,6 +206,7 @@ class Options:
         head: name of the head, or "auto" to recognise it.
         labels: a file with one label per line, "coco" for the built-in list, or None for the model's own.
         input_size: width and height in pixels, for a model with a dynamic input size.
+        further_sizes: at which it is opened beside its own, see `SizedLane`.
         wanted: limits of postprocessing.
         max_batch: maximum number of pictures per batch.
         threads: CPU threads of one inference, 0 for all cores.
@@ -214,6 +218,8 @@ class Options:
         device: number of the GPU.
         memory_limit: bytes of GPU memory that may be used; None for all free memory. The backend reduces lanes or
             batches to stay within it, and says so in `ModelInfo.notes`.
+        reserved: bytes of GPU memory that other models of this process have or will take.
+        parts: parts of pictures that may wait for a second model beside another one; 0 for a first model.
         frame_size: width and height of the largest picture with reserved memory; a larger one allocates more.
         fit: how a classifier's input shows a picture; None for the way of its family. Other models ignore it.
         transport: how pictures come to a server: through memory that both share, or over HTTP. auto: through memory if
@@ -224,7 +230,8 @@ class Options:
     path: Path
     head: str = "auto"
     labels: str | None = None
-    input_size: tuple[int, int] | None = None
+    input_size: Size | None = None
+    further_sizes: tuple[Size, ...] = ()
     wanted: PostprocessParams = PostprocessParams()
     max_batch: int = 8
     threads: int = 0
@@ -234,6 +241,8 @@ class Options:
     lanes: int = 1
     device: int = 0
     memory_limit: int | None = None
+    reserved: int = 0
+    parts: int = 0
     frame_size: tuple[int, int] = (1920, 1080)
     fit: Fit | None = None
     transport: Transport = "auto"
@@ -251,6 +260,7 @@ class ModelInfo:
         backend: such as "cpu".
         head: name of the output decoder, from `detectors.heads`.
         input_size: width and height, pixels.
+        further_sizes: at which it is open, too; lanes are `SizedLane`s if there are any.
         labels: one per class.
         max_batch: maximum number of pictures per batch.
         notes: automatic choices that a user should know of, one line each.
@@ -266,7 +276,7 @@ class ModelInfo:
     precision: str
     backend: str
     head: str
-    input_size: tuple[int, int]
+    input_size: Size
     labels: tuple[str, ...]
     max_batch: int
     notes: tuple[str, ...] = ()
@@ -275,6 +285,12 @@ class ModelInfo:
     startup: tuple[tuple[str, float], ...] = ()
     gpu: int | None = None
     transport: str = ""
+    further_sizes: tuple[Size, ...] = ()
+
+    @property
+    def memory_bytes(self) -> int:
+        """Planned device memory in all."""
+        return sum(size for _, size in self.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +325,28 @@ class Lane(Protocol):
     def close(self) -> None:
         """Release the lane's resources; idempotent."""
         ...
+
+
+@runtime_checkable
+class SizedLane(Protocol):
+    """A lane of a model that is open at several input sizes. A batch has one of them."""
+
+    def at(self, size: Size) -> Lane:
+        """The lane at one of the sizes, for the same thread; valid until this lane is closed."""
+        ...
+
+
+def lane_at(lane: Lane, size: Size | None) -> Lane:
+    """The lane at an input size; None for the model's own.
+
+    Raises:
+        DetectorError: the backend has one size.
+    """
+    if size is None:
+        return lane
+    if not isinstance(lane, SizedLane):
+        raise DetectorError(f"this backend runs a model at one size, and not at {size[0]}x{size[1]}")
+    return lane.at(size)
 
 
 class Part(NamedTuple):

@@ -32,6 +32,7 @@ class Classifier(threading.Thread):
     Attributes:
         queue: takes the looks.
         cutter: copies parts of pictures for it.
+        model: facts about its model.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Classifier(threading.Thread):
         self.of = name
         self.queue, self.cutter = CropQueue(room), detector.cutter(room)
         self._detector, self._runtime = detector, runtime
+        self.model = detector.info
         self._on_result, self._on_failure = on_result, on_failure
         self._ending = Stop()
 

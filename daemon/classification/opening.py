@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 
 import structlog
 
 from detectors.factory import Backend
-from detectors.port import DetectorError, Options, SecondDetector
+from detectors.port import DetectorError, DetectorUnavailableError, Options, SecondDetector
 
 log = structlog.get_logger(__name__)
 OpenClassifier = Callable[[Backend, Options], SecondDetector]
@@ -17,21 +18,25 @@ OpenClassifier = Callable[[Backend, Options], SecondDetector]
 def open_classifiers(
     open_one: OpenClassifier, backend: Backend, jobs: Sequence[tuple[str, Options]]
 ) -> list[SecondDetector]:
-    """Open all classifiers on the backend of the first model, or none.
+    """Open all classifiers on the backend of the first model, or none. Each leaves the GPU memory that is planned for
+    those before it.
 
     Args:
         jobs: name and options of each.
 
     Raises:
-        DetectorError: one cannot be used; the text names it.
+        DetectorUnavailableError: the server of one is away; the text names it.
+        DetectorError: one cannot be used; likewise.
     """
     with ExitStack() as undo:
-        opened = []
+        opened: list[SecondDetector] = []
         for name, options in jobs:
+            reserved = options.reserved + sum(other.info.memory_bytes for other in opened)
             try:
-                detector = open_one(backend, options)
+                detector = open_one(backend, replace(options, reserved=reserved))
             except DetectorError as error:
-                raise DetectorError(f"classifiers, name {name}: {_own_keys(str(error))}") from error
+                kind = DetectorUnavailableError if isinstance(error, DetectorUnavailableError) else DetectorError
+                raise kind(f"classifiers, name {name}: {_own_keys(str(error))}") from error
             undo.callback(detector.close)
             opened.append(detector)
             info = detector.info

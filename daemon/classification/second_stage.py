@@ -22,7 +22,7 @@ from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.stages import Analytics, Stage
 from daemon.system.runtime import Runtime
 from detectors.detections import Detections
-from detectors.port import DetectorError, Part, SecondDetector
+from detectors.port import DetectorError, ModelInfo, Part, SecondDetector
 
 _INTERVAL_NS = 100_000_000  # of source time, between two examined frames
 _AFTER_END_NS = 1_000_000_000  # for which the attributes of a lost track are kept
@@ -92,6 +92,16 @@ class SecondStage:
         """Drop all looks that are not done. The threads end after the batches under way."""
         for classifier in self.classifiers:
             classifier.stop()
+
+    @property
+    def models(self) -> dict[str, ModelInfo]:
+        """The facts of each classifier's model, by name of the classifier."""
+        return {classifier.of: classifier.model for classifier in self.classifiers}
+
+    @property
+    def memory_bytes(self) -> int:
+        """GPU memory planned for all classifiers."""
+        return sum(info.memory_bytes for info in self.models.values())
 
     def metrics(self) -> dict[str, ClassifierMetrics]:
         """The accounts, by name of the classifier."""

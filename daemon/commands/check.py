@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, cast
 
 from rich.console import Console
 from rich.markup import escape
@@ -23,8 +22,24 @@ from daemon.classification.second_stage import check_wanted
 from daemon.clock import SystemClock
 from daemon.commands.drawn_rules import draw_rules
 from daemon.config import Config, SourceConfig
-from daemon.control.capacity import Demand, MachineLimits, bottleneck, cores, loads, measure_detector
-from daemon.control.plan import PROCESS_BYTES, classifier_options, decoder_backend_of, options_of, planned_processes
+from daemon.control.capacity import (
+    Demand,
+    MachineLimits,
+    PictureCosts,
+    bottleneck,
+    cores,
+    loads,
+    measure_detector,
+    measure_sizes,
+)
+from daemon.control.plan import (
+    PROCESS_BYTES,
+    classifier_options,
+    decoder_backend_of,
+    options_of,
+    planned_processes,
+    with_classifiers,
+)
 from daemon.control.reload import defaults_of
 from daemon.errors import ConfigError, DecodeError, SourceError
 from daemon.http import open_http
@@ -39,10 +54,7 @@ from daemon.sources.factory import make_source
 from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
-from detectors.port import Detector, DetectorError, Image, ModelInfo, Region
-
-if TYPE_CHECKING:
-    from detectors.factory import Backend
+from detectors.port import Detector, DetectorError, Image, ModelInfo, Region, Size
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
@@ -82,13 +94,13 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
         problems = [*_unusable(config, ports=ports)]
         for problem in problems:
             console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
-        detector = _check_model(config, console)
+        classifiers = _try_classifiers(config)
+        detector = _check_model(config, classifiers.opened, console)
         if detector:
             stack.callback(detector.close)
-            problems += _check_classifiers(config, detector.info, console)
-        backend = (
-            decoder_backend_of(config, detector.info) if detector else NoHardwareDecoder("the model cannot be opened")
-        )
+            problems += _show_classifiers(classifiers, console)
+        planned = with_classifiers(detector.info, classifiers.opened) if detector else None
+        backend = decoder_backend_of(config, planned) if planned else NoHardwareDecoder("the model cannot be opened")
         hardware = backend.open()
         stack.callback(hardware.close)
         with ThreadPoolExecutor(max_workers=16, thread_name_prefix="check") as pool:
@@ -100,8 +112,8 @@ def check(config: Config, *, ports: bool = True, draw: Path | None = None) -> in
             if row.problem:
                 line = f"{row.source.id}: {row.problem}"
                 console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
-        if detector:
-            _check_load(config, detector, backend, opened, console)
+        if detector and planned:
+            _check_load(config, detector, planned, backend, opened, console)
         if detector and draw is not None:
             pictures = [(row.source, row.image) for row in opened if row.image is not None]
             for path in draw_rules(draw, pictures, detector):
@@ -177,21 +189,27 @@ def _picture(reader: Reader, at_end: float | None = None) -> tuple[Image | None,
 def _check_load(
     config: Config,
     detector: Detector,
+    planned: ModelInfo,
     backend: DecoderBackend | NoHardwareDecoder,
     opened: list[Opened],
     console: Console,
 ) -> None:
-    """Compare the demand of the sources with the machine's limits."""
+    """Compare the demand of the sources with the machine's limits.
+
+    Args:
+        planned: the detector's model, with the memory of all models in its plan.
+    """
     asking = [row for row in opened if row.image is not None and row.format is not None and row.format.fps]
     live = [row for row in asking if not row.source.is_patient]
     if not live:
         return
     on_gpu = detector.info.gpu is not None
-    demands = [_demand(row, backend, on_gpu=on_gpu) for row in live]
+    costs = measure_sizes(detector, [row.image for row in live if row.image is not None])
+    demands = [_demand(row, backend, costs, on_gpu=on_gpu) for row in live]
     limits = MachineLimits(
-        images_per_s=measure_detector(detector, [row.image for row in live if row.image is not None]),
+        images_per_s=costs.rates[costs.own],
         cores=cores(),
-        memory=_gpu_memory(config, detector.info) if on_gpu else None,
+        memory=_gpu_memory(config, planned) if on_gpu else None,
         bus=bus_bytes_per_s(detector.info.gpu) if detector.info.gpu is not None else None,
         sessions=backend.sessions,
     )
@@ -201,6 +219,9 @@ def _check_load(
     for load in rows:
         table.add_row(load.name, f"{load.needed:.1f}", f"{load.limit:.1f}", load.unit, f"{load.share:.0%}")
     console.print(table)
+    for size in detector.info.further_sizes:
+        line = f"at {_text(size)} the detector does {costs.rates[size]:.1f} pictures/s: one counts as {costs(size):.3g}"
+        console.print(f"{line} of {_text(costs.own)}", highlight=False, soft_wrap=True)
     console.print(bottleneck(rows, len(live)), highlight=False, soft_wrap=True)
     if len(live) < len(opened):
         console.print(
@@ -208,7 +229,7 @@ def _check_load(
         )
 
 
-def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu: bool) -> Demand:
+def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, costs: PictureCosts, *, on_gpu: bool) -> Demand:
     """The demand of an opened source."""
     form = row.format
     if form is None:
@@ -217,17 +238,18 @@ def _demand(row: Opened, backend: DecoderBackend | NoHardwareDecoder, *, on_gpu:
     wanted = min(fps, row.source.max_fps or fps)
     view = view_of(row.source)
     regions = placed(view, form.width, form.height).regions if view else (Region(0, 0, form.width, form.height),)
+    pictures = len(regions) * costs(row.source.model_size or costs.own)
     if form.decoder != NVDEC:
         crossing = sum(region.width * region.height * 3 for region in regions) if on_gpu else 0
-        return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=len(regions))
+        return Demand(fps, wanted, row.decode_s, frame_bytes=crossing, pictures=pictures)
     live = make_source(row.source).live
     decoder, memory = backend.estimate(form.codec, form.width, form.height, fps, low_latency=live)
-    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory, pictures=len(regions))
+    return Demand(fps, wanted, 0.0, decoder=decoder, memory=memory, pictures=pictures)
 
 
 def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
-    """Bytes of GPU memory that may be used, and those planned for lanes and capture processes."""
-    fixed = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
+    """Bytes of GPU memory that may be used, and those planned for models and capture processes."""
+    fixed = model.memory_bytes + planned_processes(config) * PROCESS_BYTES
     if config.gpu.memory_limit_mib is not None:
         return config.gpu.memory_limit_mib << 20, fixed
     with closing(open_gpu_probe()) as probe:
@@ -236,7 +258,7 @@ def _gpu_memory(config: Config, model: ModelInfo) -> tuple[int, int] | None:
     return (total, fixed) if total else None
 
 
-def _check_model(config: Config, console: Console) -> Detector | None:
+def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: Console) -> Detector | None:
     """The opened model; prints the reason and returns None if it cannot be used."""
     table = Table("backend", "available", "", title="Backends, best first", title_justify="left")
     for row in availability():
@@ -244,7 +266,8 @@ def _check_model(config: Config, console: Console) -> Detector | None:
     console.print(table)
     with ExitStack() as undo:
         try:
-            detector = open_detector(config.model.backend, options_of(config))
+            reserved = sum(other.memory_bytes for other in classifiers.values())
+            detector = open_detector(config.model.backend, options_of(config, reserved))
         except DetectorError as error:
             console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
             return None
@@ -257,7 +280,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         undo.pop_all()
     info = detector.info
     table = Table(title="Model", title_justify="left", show_header=False)
-    size = f"{info.input_size[0]}x{info.input_size[1]}"
+    sizes = ", ".join(map(_text, (info.input_size, *info.further_sizes)))
     for name, value in (
         ("model", f"{info.name} {info.digest}"),
         (
@@ -265,7 +288,7 @@ def _check_model(config: Config, console: Console) -> Detector | None:
             f"{info.backend}, {info.precision}" + (" (chosen by auto)" if config.model.backend == "auto" else ""),
         ),
         ("head", info.head),
-        ("input", f"{size}, batches up to {info.max_batch}"),
+        ("input", f"{sizes}, batches up to {info.max_batch}"),
         ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
         *_of_server(detector),
         *(("note", note) for note in info.notes),
@@ -273,8 +296,12 @@ def _check_model(config: Config, console: Console) -> Detector | None:
         table.add_row(name, escape(printable(value)))
     console.print(table)
     if info.memory:
-        console.print(_memory_table(info, config))
+        console.print(_memory_table(with_classifiers(info, classifiers), config))
     return detector
+
+
+def _text(size: Size) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def _of_server(detector: Detector) -> list[tuple[str, str]]:
@@ -290,23 +317,43 @@ def _of_server(detector: Detector) -> list[tuple[str, str]]:
     return [("transport", info.transport), ("rate", f"{rate:.1f} pictures of 1280x720 a second, in {batches}")]
 
 
-def _check_classifiers(config: Config, model: ModelInfo, console: Console) -> list[str]:
-    """Open each classifier once; returns the reasons of those that cannot be used, which are printed."""
+@dataclass(frozen=True)
+class _Classifiers:
+    """Attributes:
+    opened: those that can be used, by name; closed again.
+    problems: why the others cannot.
+    """
+
+    opened: Mapping[str, ModelInfo]
+    problems: Sequence[str]
+
+
+def _try_classifiers(config: Config) -> _Classifiers:
+    """Open each classifier once, with the memory that those before it leave."""
+    opened: dict[str, ModelInfo] = {}
     problems = []
     for row in config.classifiers:
+        options = replace(
+            classifier_options(config, row), reserved=sum(other.memory_bytes for other in opened.values())
+        )
         try:
-            opened = open_classifiers(
-                open_classifier, cast("Backend", model.backend), [(row.name, classifier_options(config, row))]
-            )
+            (detector,) = open_classifiers(open_classifier, config.model.backend, [(row.name, options)])
         except DetectorError as error:
             problems.append(str(error))
-            console.print(str(error), style="red", highlight=False, soft_wrap=True, markup=False)
             continue
-        info = opened[0].info
-        opened[0].close()
-        line = f"classifier {row.name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
+        opened[row.name] = detector.info
+        detector.close()
+    return _Classifiers(opened, problems)
+
+
+def _show_classifiers(classifiers: _Classifiers, console: Console) -> Sequence[str]:
+    """Print them; returns the problems."""
+    for problem in classifiers.problems:
+        console.print(problem, style="red", highlight=False, soft_wrap=True, markup=False)
+    for name, info in classifiers.opened.items():
+        line = f"classifier {name}: {info.name} {info.digest}, {info.precision}, {len(info.labels)} labels"
         console.print(printable(line), highlight=False, soft_wrap=True, markup=False)
-    return problems
+    return classifiers.problems
 
 
 def _memory_table(info: ModelInfo, config: Config) -> Table:
@@ -316,7 +363,7 @@ def _memory_table(info: ModelInfo, config: Config) -> Table:
     table = Table("", "MiB", title=title, title_justify="left", show_footer=True)
     for name, size in info.memory:
         table.add_row(name, f"{size / (1 << 20):.0f}")
-    table.columns[0].footer, table.columns[1].footer = "in all", f"{sum(dict(info.memory).values()) / (1 << 20):.0f}"
+    table.columns[0].footer, table.columns[1].footer = "in all", f"{info.memory_bytes / (1 << 20):.0f}"
     return table
 
 

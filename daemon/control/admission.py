@@ -19,6 +19,7 @@ from daemon.config import AdmissionMode
 from daemon.control.decoder_rate import DecoderRate
 from daemon.errors import SourceError
 from daemon.messages import Metrics, VideoFormat
+from detectors.port import Size
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ class _Demand:
     Attributes:
         fps: frames a second of the source.
         wanted: frames a second to be detected.
-        pictures: pictures that the detector sees for a frame.
+        pictures: pictures that the detector sees for a frame, in pictures of the model's own input size.
         decoder: estimated share of the GPU's decoder.
         skip_ratio: share of its pictures that the decoder has no time for.
     """
@@ -43,7 +44,7 @@ class _Demand:
     wanted: float
     decoder: float
     on_quota: OnQuota
-    pictures: int = 1
+    pictures: float = 1
     skip_ratio: float = 0.0
 
 
@@ -57,6 +58,7 @@ class Admission:
         capacity: measured rate of the detector, pictures a second.
         decoder: estimated share of the GPU's decoder for a format.
         rate: corrects the estimate.
+        cost: of a picture at an input size, in pictures of the model's own.
     """
 
     def __init__(
@@ -65,12 +67,15 @@ class Admission:
         capacity: float = float("inf"),
         decoder: Callable[[VideoFormat], float] | None = None,
         rate: DecoderRate | None = None,
+        cost: Callable[[Size], float] = lambda _: 1.0,
     ) -> None:
+        self._cost = cost
         self._mode, self._measured, self._decoder = mode, capacity, decoder
         self._rate = rate or DecoderRate()
         self._capacity = capacity * _CAPACITY_SHARE
         self._sources: dict[str, _Demand] = {}
         self._pictures: Mapping[str, int] = {}
+        self._sizes: Mapping[str, Size] = {}
         self._lock = threading.Lock()
 
     def admit(
@@ -94,7 +99,7 @@ class Admission:
             on_quota=on_quota,
         )
         with self._lock:
-            demand.pictures = self._pictures.get(source, 1)
+            demand.pictures = self._pictures_of(source)
             refusal = self._refusal(demand) if self._mode == "refuse" else None
             if refusal is None:
                 self._sources[source] = demand
@@ -114,10 +119,23 @@ class Admission:
         """Set the pictures for a frame of each source, where they are several. Connected sources stay connected."""
         with self._lock:
             self._pictures = pictures
-            for source, demand in self._sources.items():
-                demand.pictures = pictures.get(source, 1)
-            if self._sources:
-                self._set_quotas()
+            self._count_again()
+
+    def set_sizes(self, sizes: Mapping[str, Size]) -> None:
+        """Set the input size of each source, where it is not the model's own. Connected sources stay connected."""
+        with self._lock:
+            self._sizes = sizes
+            self._count_again()
+
+    def _count_again(self) -> None:
+        for source, demand in self._sources.items():
+            demand.pictures = self._pictures_of(source)
+        if self._sources:
+            self._set_quotas()
+
+    def _pictures_of(self, source: str) -> float:
+        size = self._sizes.get(source)
+        return self._pictures.get(source, 1) * (self._cost(size) if size else 1)
 
     @property
     def decoder_cost(self) -> float:
@@ -137,7 +155,7 @@ class Admission:
         wanted = demand.wanted * demand.pictures
         taken = sum(other.wanted * other.pictures for other in self._sources.values())
         if taken + wanted > self._capacity:
-            unit = "frames/s" if demand.pictures == 1 else f"pictures/s ({demand.pictures} for a frame)"
+            unit = "frames/s" if demand.pictures == 1 else f"pictures/s ({demand.pictures:.3g} for a frame)"
             return (
                 f"not admitted: it asks for {wanted:.0f} {unit}, the sources that are up for {taken:.0f}, "
                 f"and the detector does {self._measured:.0f}; see admission"
@@ -174,7 +192,7 @@ class Admission:
         return Quota(fps, skip_ratio, "; ".join(reasons)) if reasons else UNLIMITED
 
 
-def max_min_rate(demands: Sequence[float], capacity: float, costs: Sequence[int] | None = None) -> float | None:
+def max_min_rate(demands: Sequence[float], capacity: float, costs: Sequence[float] | None = None) -> float | None:
     """The max-min fair rate: sources below it get their demand, sources above it share the rest equally. None if all
     demands fit.
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import cycle, islice
 from time import monotonic
 
-from detectors.port import Detector, Image
+from detectors.port import Detector, Image, Size, lane_at
 
 _SECONDS = 1.0
 
@@ -31,7 +31,7 @@ class Demand:
         decoder: share of the GPU's decoder.
         memory: bytes of the GPU.
         frame_bytes: bytes that cross the bus for a frame; 0 if it is on the GPU already.
-        pictures: pictures that the detector sees for a frame.
+        pictures: pictures that the detector sees for a frame, in pictures of the model's own input size.
     """
 
     fps: float
@@ -40,7 +40,7 @@ class Demand:
     decoder: float = 0.0
     memory: int = 0
     frame_bytes: int = 0
-    pictures: int = 1
+    pictures: float = 1
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,39 @@ _CONSEQUENCES = {
 }
 
 
-def measure_detector(detector: Detector, images: Sequence[Image], seconds: float = _SECONDS) -> float:
+@dataclass(frozen=True)
+class PictureCosts:
+    """The cost of a picture at an input size, in pictures of the model's own size: as measured, or by its pixels.
+
+    Attributes:
+        rates: pictures a second at the measured sizes; the own size is one of them.
+    """
+
+    own: Size
+    rates: Mapping[Size, float]
+
+    def __call__(self, size: Size) -> float:
+        if size in self.rates:
+            return self.rates[self.own] / self.rates[size]
+        return size[0] * size[1] / (self.own[0] * self.own[1])
+
+
+def measure_sizes(detector: Detector, images: Sequence[Image]) -> PictureCosts:
+    """Measure the detector at each input size; see `measure_detector`."""
+    own = detector.info.input_size
+    rates = {own: measure_detector(detector, images)}
+    for size in detector.info.further_sizes:
+        rates[size] = measure_detector(detector, images, size=size)
+    return PictureCosts(own, rates)
+
+
+def measure_detector(
+    detector: Detector, images: Sequence[Image], seconds: float = _SECONDS, size: Size | None = None
+) -> float:
     """Frames a second of all lanes together, in full batches of these pictures.
+
+    Args:
+        size: of the input; None for the model's own.
 
     Raises:
         DetectorError: a lane failed.
@@ -150,7 +181,8 @@ def measure_detector(detector: Detector, images: Sequence[Image], seconds: float
     def work() -> int:
         done = 0
         try:
-            with closing(detector.lane()) as lane:
+            with closing(detector.lane()) as own:
+                lane = lane_at(own, size)
                 lane.detect(batch)
                 started.wait()
                 while not stop.is_set():

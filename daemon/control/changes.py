@@ -18,7 +18,7 @@ import structlog
 
 from daemon.config import Config, LogConfig, ModelConfig, SourceConfig
 from daemon.control.plan import options_of
-from daemon.control.reload import Change, defaults_of, difference, is_same_model, least_confidence
+from daemon.control.reload import Change, defaults_of, difference, is_same_model, suits
 from daemon.control.sources import AnyCapture, SourceManager
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.pipeline.lanes import Generation, Lanes
@@ -45,10 +45,12 @@ class ModelLoader:
 
     Attributes:
         trial: tries a model in a process that can be killed, None to open it at once.
+        reserved: bytes of GPU memory planned for classifiers.
     """
 
     open: OpenDetector
     trial: TryModel | None = None
+    reserved: int = 0
 
 
 @dataclass
@@ -305,7 +307,7 @@ class Changes(threading.Thread):
 
     def _prepare(self, new: Config, stop: Stop) -> Generation:
         """Runs in the background thread."""
-        model, options = new.model, options_of(new)
+        model, options = new.model, options_of(new, self._loader.reserved)
         if self._loader.trial:
             self._loader.trial(model.backend, options, new.log, stop)
         detector = self._loader.open(model.backend, options)
@@ -367,11 +369,7 @@ class Changes(threading.Thread):
 
 def _is_for(opened_for: Config | None, new: Config) -> bool:
     """Whether a model that was opened for one configuration suits another."""
-    return (
-        opened_for is not None
-        and is_same_model(opened_for.model, new.model)
-        and least_confidence(opened_for) <= least_confidence(new)
-    )
+    return opened_for is not None and is_same_model(opened_for.model, new.model) and suits(opened_for, new)
 
 
 def _too_slow(model: ModelConfig) -> DetectorError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from daemon.config import AvConfig, ClassifierConfig, Config, SourceConfig
-from daemon.control.reload import least_confidence
+from daemon.control.reload import least_confidence, sizes_of
 from daemon.errors import ConfigError
 from daemon.pipeline.board import PATIENT_DEPTH
 from daemon.sources.decode import DecoderBackend, NoHardwareDecoder
@@ -20,15 +21,20 @@ _CPU_SOURCES_PER_PROCESS = 8  # sources that the CPU decodes
 _MAX_PROCESSES = 4
 
 
-def options_of(config: Config) -> Options:
+def options_of(config: Config, reserved: int = 0) -> Options:
     """The detector's options. Its threshold is the lowest of all sources and trackers. It gives more boxes than a
-    source publishes, because a source may want some labels only."""
+    source publishes, because a source may want some labels only.
+
+    Args:
+        reserved: bytes of GPU memory planned for classifiers.
+    """
     model = config.model
     return Options(
         path=model.path,
         head=model.head,
         labels=model.labels,
         input_size=model.input_size,
+        further_sizes=tuple(sorted(sizes_of(config))),
         wanted=PostprocessParams(least_confidence(config), model.iou, max(_MAX_BOXES, model.max_detections)),
         max_batch=model.max_batch,
         threads=model.threads,
@@ -37,7 +43,8 @@ def options_of(config: Config) -> Options:
         cache=model.cache,
         lanes=config.lanes,
         device=config.gpu.device,
-        memory_limit=_detectors_memory(config),
+        memory_limit=_models_memory(config),
+        reserved=reserved,
         frame_size=config.gpu.frame_size,
         transport=model.transport,
         request_timeout_s=model.request_timeout_s,
@@ -58,6 +65,8 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         builder_level=config.model.builder_level,
         cache=config.model.cache,
         device=config.gpu.device,
+        memory_limit=_models_memory(config),
+        parts=row.max_pending,
         frame_size=(max(1, width // 2), max(1, height // 2)),
         fit=row.fit,
         transport=config.model.transport,
@@ -67,6 +76,9 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
 
 def decoder_backend_of(config: Config, model: ModelInfo) -> DecoderBackend | NoHardwareDecoder:
     """The GPU's decoder, if lanes can read its pictures. Sources may start to use it later.
+
+    Args:
+        model: with the memory of all models in its plan.
 
     Raises:
         ConfigError: a source requires it and it cannot be used.
@@ -84,12 +96,18 @@ def decoder_backend_of(config: Config, model: ModelInfo) -> DecoderBackend | NoH
     return found
 
 
+def with_classifiers(model: ModelInfo, classifiers: Mapping[str, ModelInfo]) -> ModelInfo:
+    """A model with the memory of the classifiers beside it in its plan, a row for each name."""
+    rows = ((f"classifier {name}", info.memory_bytes) for name, info in classifiers.items())
+    return replace(model, memory=(*model.memory, *(row for row in rows if row[1])))
+
+
 def decoding_memory(config: Config, model: ModelInfo) -> int | None:
-    """Bytes of the GPU for all decoders, None for no limit."""
+    """Bytes of the GPU for all decoders, None for no limit. See `with_classifiers`."""
     limit = config.gpu.memory_limit_mib
     if limit is None:
         return None
-    taken = sum(dict(model.memory).values()) + planned_processes(config) * PROCESS_BYTES
+    taken = model.memory_bytes + planned_processes(config) * PROCESS_BYTES
     return max(0, (limit << 20) - taken)
 
 
@@ -128,8 +146,8 @@ def surfaces_of(config: Config) -> int:
     return waiting + min(waiting, config.model.max_batch) + 2
 
 
-def _detectors_memory(config: Config) -> int | None:
-    """Bytes of the limit for the detector: decoding gets up to three quarters, and half of it in a fleet."""
+def _models_memory(config: Config) -> int | None:
+    """Bytes of the limit for all models: decoding gets up to three quarters, and half of it in a fleet."""
     limit = config.gpu.memory_limit_mib
     if limit is None:
         return None

@@ -9,9 +9,10 @@ import msgspec
 from daemon.config import Config, ModelConfig, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.stages import Defaults
+from detectors.port import Size
 
 _HOT = ("sources", "model", "tracking")
-_WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles")  # keys of a source
+_WITHOUT_RECONNECT = ("confidence", "labels", "tracking", "rules", "roi", "tiles", "input_size")  # keys of a source
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class Change:
     added: sources that are new, or were disabled.
     removed: ids.
     changed: sources that must reconnect.
-    refiltered: sources with new confidence, labels, tracking, rules, roi or tiles only.
-    model: the model or its options have changed, or a source needs a lower threshold.
+    refiltered: sources with new confidence, labels, tracking, rules, roi, tiles or input size only.
+    model: the model or its options have changed, or a source needs a lower threshold or another input size.
     """
 
     added: list[SourceConfig]
@@ -71,13 +72,23 @@ def difference(old: Config, new: Config) -> Change:
         removed=[id for id in before if id not in after],
         changed=[source for source in both if source not in refiltered],
         refiltered=refiltered,
-        model=not is_same_model(old.model, new.model) or least_confidence(new) < least_confidence(old),
+        model=not (is_same_model(old.model, new.model) and suits(old, new)),
     )
 
 
 def is_same_model(one: ModelConfig, other: ModelConfig) -> bool:
     """Whether two models are equal, apart from the time limit for opening."""
     return one == msgspec.structs.replace(other, open_timeout_s=one.open_timeout_s)
+
+
+def suits(opened_for: Config, new: Config) -> bool:
+    """Whether a model that was opened for one configuration serves the sources of another."""
+    return least_confidence(opened_for) <= least_confidence(new) and sizes_of(new) <= sizes_of(opened_for)
+
+
+def sizes_of(config: Config) -> set[Size]:
+    """The input sizes of all sources beside the model's own, at which the detector is opened, too."""
+    return {size for source in config.active if (size := source.model_size) and size != config.model.input_size}
 
 
 def least_confidence(config: Config) -> float:

@@ -67,7 +67,7 @@ def _memory_for_sources(config: Config, model: ModelInfo, gpu: GpuMetrics | None
     total = gpu.memory_total_bytes if gpu and limit is None else limit and limit << 20
     if not total:
         return None
-    return max(0, total - sum(dict(model.memory).values()) - planned_processes(config) * PROCESS_BYTES)
+    return max(0, total - model.memory_bytes - planned_processes(config) * PROCESS_BYTES)
 
 
 def record_of(config: Config, capacity: Capacity, endpoints: Endpoints, overloaded: str | None) -> MemberRecord:

@@ -19,6 +19,7 @@ from daemon.clock import Clock
 from daemon.pipeline.frames import Frame
 from daemon.pipeline.ledger import Ledger
 from daemon.system.stop import Stop
+from detectors.port import Size
 
 PATIENT_DEPTH = 2  # frames of a source that waits for lanes where others do not
 Cause = Literal["shutdown", "removed"]
@@ -51,13 +52,14 @@ class Batch:
 
     Attributes:
         frames: empty if none came in time.
+        size: input size at which the model looks at them; None for its own.
         claimed: the lane accounts for the frames. `abandon` accounts for frames that no lane has claimed.
     """
 
-    __slots__ = ("claimed", "frames")
+    __slots__ = ("claimed", "frames", "size")
 
-    def __init__(self, frames: list[Frame]) -> None:
-        self.frames = frames
+    def __init__(self, frames: list[Frame], size: Size | None = None) -> None:
+        self.frames, self.size = frames, size
         self.claimed = not frames
 
 
@@ -117,6 +119,7 @@ class FrameBoard:
         self.live, self._depth, self._max_age_ns = rules.depth is None, rules.depth or 1, rules.max_age_ns
         self._lanes = rules.lanes
         self._pictures: Mapping[str, int] = {}  # replaced as a whole
+        self._sizes: Mapping[str, Size] = {}  # likewise
         self._lock = threading.Lock()
         self._queues: dict[str, _Queue] = {}
         self._most_sources = 0
@@ -162,6 +165,10 @@ class FrameBoard:
         """Set the pictures that the model sees for a frame of each source, where they are several."""
         self._pictures = pictures
 
+    def set_sizes(self, sizes: Mapping[str, Size]) -> None:
+        """Set the input size of each source, where it is not the model's own. A batch has frames of one size."""
+        self._sizes = sizes
+
     def _share(self) -> int:
         """Maximum number of sources in one batch."""
         return len(self._queues) if self.live else -(-len(self._queues) // self._lanes)
@@ -206,7 +213,11 @@ class FrameBoard:
                 self._call_lane()
                 return Batch([])
             frames: list[Frame] = []
-            ready = dict.fromkeys(islice(self._ready, self._most_sources))
+            sizes, waiting = self._sizes, self._ready
+            ready, size = dict.fromkeys(islice(waiting, self._most_sources)), None
+            if sizes and waiting:
+                ready, size = self._of_one_size(sizes)
+                waiting = {**waiting}
             for source in ready:
                 del self._ready[source]
             again: list[str] = []  # sources with more frames, which wait for their next turn
@@ -231,15 +242,23 @@ class FrameBoard:
                     again.append(source)
                 self._tell(queue)
             # Sources without a turn are first again. Sources of the batch are in flight.
+            if sizes:  # those of other sizes keep their place among them
+                ready = {source: None for source in waiting if source in ready or source in self._ready}
             self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
             for source in {frame.info.source for frame in frames}:
                 self._ready.pop(source, None)
                 self._in_flight += 1
-            batch = Batch(frames)
+            batch = Batch(frames, size)
             if frames:
                 self._in_hand[batch] = None
             self._call_lane()
             return batch
+
+    def _of_one_size(self, sizes: Mapping[str, Size]) -> tuple[dict[str, None], Size | None]:
+        """The sources of the next batch: those with the input size of the source that has waited longest."""
+        size = sizes.get(next(iter(self._ready)))
+        same = (source for source in self._ready if sizes.get(source) == size)
+        return dict.fromkeys(islice(same, self._most_sources)), size
 
     def is_waited_for(self, batch: Batch) -> bool:
         """Whether the sources of a batch wait for lanes, and no stop has begun: its frames get no older while it is

@@ -20,7 +20,7 @@ from daemon.pipeline.views import SourceViews
 from daemon.system.runtime import Runtime
 from daemon.system.stop import Stop
 from detectors.detections import Detections, plausible
-from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, StageTimes
+from detectors.port import Detector, DetectorError, DetectorUnavailableError, Lane, Size, StageTimes, lane_at
 
 log = structlog.get_logger(__name__)
 _IDLE_S = 0.5
@@ -144,7 +144,7 @@ class LaneThread(threading.Thread):
         infos = [frame.info for frame in frames]
         try:
             with self._detecting:
-                seen, times = self._detect(lane, batch, beat)
+                seen, times = self._detect(lane if batch.size is None else self._at(lane, batch.size), batch, beat)
             if self._is_away:
                 self._is_away = False
                 log.info("the server of the model is back", lane=self.name)
@@ -171,6 +171,11 @@ class LaneThread(threading.Thread):
                 follower.on_batch(frames, found, self._served.labels)
         finally:
             board.release(batch)
+
+    def _at(self, lane: Lane, size: Size) -> Lane:
+        """The lane at an input size. The model's own size stands in for one that only another model has, which is
+        possible for a moment while models change."""
+        return lane_at(lane, size) if size in self._detector.info.further_sizes else lane
 
     def _detect(self, lane: Lane, batch: Batch, beat: Callable[[], None]) -> tuple[list[Detections], StageTimes]:
         """Detections of a batch. It is tried again while a server is away and its sources wait."""

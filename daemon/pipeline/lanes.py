@@ -271,7 +271,7 @@ class Lanes:
     def configure_analytics(self, config: Config) -> None:
         """Put a checked configuration into effect."""
         self._pipeline.analytics.configure(config)
-        self._pipeline.views.configure(config)
+        self._pipeline.views.configure(config, self._now.info.input_size)
 
     def retire(self) -> None:
         """End all lanes after their batches, and close their detectors."""

@@ -16,7 +16,7 @@ from daemon.geometry import Edge, edges_of, is_inside
 from daemon.pipeline.frames import Frame
 from daemon.rule_config import ANCHOR_WEIGHTS, Anchor
 from detectors.detections import Detections
-from detectors.port import Lane, ModelInfo, Region, StageTimes
+from detectors.port import Lane, ModelInfo, Region, Size, StageTimes
 from detectors.views import Limits, Tiling, detect
 
 _Corners: TypeAlias = tuple[tuple[float, float], ...]
@@ -99,16 +99,22 @@ def check_views(config: Config, info: ModelInfo) -> None:
 class SourceViews:
     """The views of all sources. Lanes use them while the thread of changes replaces them.
 
+    Args:
+        own_size: the model's own input size.
+
     Attributes:
         active: views by source; empty if the model sees all pictures whole. Replaced as a whole.
+        sizes: input sizes by source, where they are not the model's own. Replaced as a whole.
     """
 
-    def __init__(self, config: Config | None = None) -> None:
+    def __init__(self, config: Config | None = None, own_size: Size | None = None) -> None:
         self.active: Mapping[str, SourceView] = {}
+        self.sizes: Mapping[str, Size] = {}
         self._limits = Limits(0.45, 300)
         self._listeners: list[Callable[[Mapping[str, int]], None]] = []
+        self._size_listeners: list[Callable[[Mapping[str, Size]], None]] = []
         if config:
-            self.configure(config)
+            self.configure(config, own_size)
 
     @property
     def pictures(self) -> dict[str, int]:
@@ -120,12 +126,25 @@ class SourceViews:
         self._listeners.append(listener)
         listener(self.pictures)
 
-    def configure(self, config: Config) -> None:
-        """Put a checked configuration into effect, while lanes work."""
+    def add_size_listener(self, listener: Callable[[Mapping[str, Size]], None]) -> None:
+        """Call it with `sizes`, likewise."""
+        self._size_listeners.append(listener)
+        listener(self.sizes)
+
+    def configure(self, config: Config, own_size: Size | None = None) -> None:
+        """Put a checked configuration into effect, while lanes work.
+
+        Args:
+            own_size: the model's own input size.
+        """
         self._limits = Limits(config.model.iou, max(1024, config.model.max_detections))
         self.active = {source.id: view for source in config.active if (view := view_of(source))}
+        sizes = ((source.id, source.model_size) for source in config.active)
+        self.sizes = {id: size for id, size in sizes if size and size != own_size}
         for listener in self._listeners:
             listener(self.pictures)
+        for size_listener in self._size_listeners:
+            size_listener(self.sizes)
 
     def detect(self, lane: Lane, frames: Sequence[Frame], info: ModelInfo) -> tuple[list[Detections], StageTimes]:
         """Detections of frames in coordinates of their pictures, and the sum of the times of all batches.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,11 +18,11 @@ from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.likely import Input, likely_of_inputs
-from detectors.heads.recognise import recognise
+from detectors.heads.recognise import recognise_at
 from detectors.host_input import HostInput
 from detectors.labels import resolve
 from detectors.letterbox import preprocess
-from detectors.model import fixed_batch, input_size, quantised, read, sha256, within_nms
+from detectors.model import fixed_batch, input_sizes, quantised, read, sha256, within_nms
 from detectors.port import (
     DetectorError,
     Fetch,
@@ -30,6 +31,7 @@ from detectors.port import (
     ModelInfo,
     Options,
     PreparedImage,
+    Size,
     StageTimes,
     fetched,
     on_host,
@@ -56,7 +58,7 @@ class CpuDetector:
         self._options = options
         self._session: ort.InferenceSession | None = session
         image = self._image_input(session.get_inputs())
-        self.input, self._constants = image.name, dict[str, npt.NDArray[np.int64]]()
+        self.input = image.name
         self.dtype: np.dtype[Any] = _DTYPES[image.type]
         self.fixed_batch = image.shape[0] if isinstance(image.shape[0], int) else None
         self._outputs = [node.name for node in session.get_outputs()]
@@ -69,21 +71,14 @@ class CpuDetector:
         own = integers or ("fp16" if self.dtype == np.float16 else "fp32")
         if options.precision not in ("auto", own):
             raise DetectorError(f"{options.path} is {own}, and the CPU does not convert: set model.precision: auto")
-        width, height = input_size(image.shape, metadata, options)
+        sizes = input_sizes(image.shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
-        further = [node.name for node in session.get_inputs() if node.name != self.input]
-        self._constants = {name: np.array([width, height], np.int64) for name in further}  # until the head is known
-        # A run with zeros shows the output shapes where they are symbolic, and warms the session up. A full batch, so
-        # that memory does not grow under load.
-        probe = self.run(np.zeros((batch, 3, height, width), self.dtype))
-        shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
         try:
-            self.head: Head = recognise(
-                ModelFacts(shapes, (width, height), metadata, further, batch), options.head, options.fit
-            )
-            self._constants = dict(self.head.constants)
+            self.head = self._head(sizes[0], batch, None)
+            self.heads = {size: self._head(size, batch, self.head) for size in sizes[1:]}
             labels, notes = resolve(options.labels, metadata, self.head.classes)
-            trial.check(self._raw, self.head, own)
+            for head in (self.head, *self.heads.values()):
+                trial.check(partial(self._raw, head), head, own)
         except DetectorError as error:
             raise DetectorError(f"{options.path}: {error}") from error
         self.info = ModelInfo(
@@ -92,7 +87,8 @@ class CpuDetector:
             precision=own,
             backend="cpu",
             head=self.head.name,
-            input_size=(width, height),
+            input_size=sizes[0],
+            further_sizes=sizes[1:],
             labels=labels,
             max_batch=batch,
             notes=(
@@ -103,6 +99,28 @@ class CpuDetector:
             ),
             lanes=options.lanes,
         )
+
+    def _head(self, size: Size, batch: int, own: Head | None) -> Head:
+        """The head at an input size.
+
+        A run with zeros shows the output shapes where they are symbolic, and warms the session up. It has a full batch,
+        so that memory does not grow under load.
+
+        Args:
+            own: see `recognise_at`.
+        """
+        session = self._opened()
+        further = [node.name for node in session.get_inputs() if node.name != self.input]
+        guess = {name: np.array(size, np.int64) for name in further}
+        probe = self.run(np.zeros((batch, 3, size[1], size[0]), self.dtype), guess)
+        shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
+        metadata = session.get_modelmeta().custom_metadata_map
+        return recognise_at(ModelFacts(shapes, size, metadata, further, batch), self._options, own)
+
+    def _opened(self) -> ort.InferenceSession:
+        if self._session is None:
+            raise DetectorError(f"{self._options.path} is closed")
+        return self._session
 
     def _image_input(self, inputs: Sequence[ort.NodeArg]) -> ort.NodeArg:
         """The input for pictures."""
@@ -121,21 +139,32 @@ class CpuDetector:
         cv2.setNumThreads(1)  # decoders and onnxruntime use all cores; OpenCV's threads would spin beside them
         return CpuLane(self, self._options)
 
-    def run(self, batch: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float32]]:
-        """Raw outputs by name for (b, 3, height, width); releases the GIL while computing."""
-        if self._session is None:
-            raise DetectorError(f"{self._options.path} is closed")
-        feeds = {name: np.repeat(row[None], len(batch), axis=0) for name, row in self._constants.items()}
+    def run(
+        self, batch: npt.NDArray[Any], constants: Mapping[str, npt.NDArray[np.int64]] | None = None
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """Raw outputs by name for (b, 3, height, width); releases the GIL while computing.
+
+        Args:
+            constants: further inputs, a row each; None for those of the model's own size.
+        """
+        session = self._opened()
+        feeds = {
+            name: np.repeat(row[None], len(batch), axis=0)
+            for name, row in (self.head.constants if constants is None else constants).items()
+        }
         try:
-            outputs = self._session.run(None, {self.input: batch, **feeds})
+            outputs = session.run(None, {self.input: batch, **feeds})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
-            raise DetectorError(f"onnxruntime failed on {self._options.path}: {_first_line(error)}") from error
+            size = "x".join(map(str, batch.shape[:1:-1]))
+            raise DetectorError(
+                f"onnxruntime failed on {self._options.path} at {size}: {_first_line(error)}"
+            ) from error
         return {name: np.asarray(array, np.float32) for name, array in zip(self._outputs, outputs)}
 
-    def _raw(self, picture: HostImage) -> Outputs:
+    def _raw(self, head: Head, picture: HostImage) -> Outputs:
         """Raw outputs of one picture."""
-        planes = preprocess(picture.bgr, self.head.spec).astype(self.dtype)
-        outputs = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0))
+        planes = preprocess(picture.bgr, head.spec).astype(self.dtype)
+        outputs = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0), head.constants)
         return {name: array[0] for name, array in outputs.items()}
 
     def cutter(self, room: int) -> HostCutter:  # noqa: ARG002 - each part has memory of its own
@@ -149,12 +178,12 @@ class CpuDetector:
         self._session = None
 
 
-class CpuLane:
-    """One thread's input buffer; see `detectors.port.Lane`."""
+class CpuLaneAt:
+    """A lane at one input size; see `detectors.port.Lane`."""
 
-    def __init__(self, detector: CpuDetector, options: Options) -> None:
-        self._detector, self._options = detector, options
-        spec = detector.head.spec
+    def __init__(self, detector: CpuDetector, head: Head, options: Options) -> None:
+        self._detector, self._head, self._wanted = detector, head, options.wanted
+        spec = head.spec
         shape = (detector.info.max_batch, 3, spec.height, spec.width)
         self._input = HostInput(np.empty(shape, detector.dtype), spec)
 
@@ -162,10 +191,9 @@ class CpuLane:
         started = perf_counter_ns()
         batch = self.preprocess(images)
         placed = perf_counter_ns()
-        outputs = self._detector.run(batch)
+        outputs = self._detector.run(batch, self._head.constants)
         inferred = perf_counter_ns()
-        head, wanted = self._detector.head, self._options.wanted
-        results = head.batch_detections(outputs, self._input.boxes[: len(images)], wanted)
+        results = self._head.batch_detections(outputs, self._input.boxes[: len(images)], self._wanted)
         return results, StageTimes(placed - started, inferred - placed, perf_counter_ns() - inferred)
 
     def preprocess(self, images: Sequence[Image | PreparedImage]) -> npt.NDArray[Any]:
@@ -180,6 +208,27 @@ class CpuLane:
     def close(self) -> None:
         """Free the buffer now, even if this object is still referenced."""
         self._input.close()
+
+
+class CpuLane(CpuLaneAt):
+    """A lane, with input buffers for each size; see `detectors.port.SizedLane`."""
+
+    def __init__(self, detector: CpuDetector, options: Options) -> None:
+        super().__init__(detector, detector.head, options)
+        self._further = {size: CpuLaneAt(detector, head, options) for size, head in detector.heads.items()}
+
+    def at(self, size: Size) -> CpuLaneAt:
+        """See `detectors.port.SizedLane`."""
+        if size == self._detector.info.input_size:
+            return self
+        if size not in self._further:
+            raise DetectorError(f"the model is not open at {size[0]}x{size[1]}")
+        return self._further[size]
+
+    def close(self) -> None:
+        for lane in self._further.values():
+            lane.close()
+        super().close()
 
 
 def _is_size(node: ort.NodeArg) -> bool:

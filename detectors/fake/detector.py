@@ -9,7 +9,18 @@ import numpy as np
 
 from detectors.cutting import HostCutter
 from detectors.detections import Detections
-from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, PreparedImage, StageTimes, fetched, on_host
+from detectors.port import (
+    Fetch,
+    HostImage,
+    Image,
+    ModelInfo,
+    Options,
+    PreparedImage,
+    Size,
+    StageTimes,
+    fetched,
+    on_host,
+)
 
 LABELS = ("dark", "bright")
 
@@ -34,6 +45,7 @@ class FakeDetector:
             labels=LABELS,
             max_batch=options.max_batch,
             lanes=options.lanes,
+            further_sizes=options.further_sizes,
         )
 
     def lane(self) -> FakeLane:
@@ -62,6 +74,9 @@ class FakeLane:
 
     def fetch(self, image: Image) -> Fetch:
         return fetched(image)
+
+    def at(self, size: Size) -> FakeLane:  # noqa: ARG002 - it sees no pixels of an input
+        return self
 
     def close(self) -> None:
         """Holds nothing."""

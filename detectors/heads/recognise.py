@@ -10,7 +10,7 @@ from detectors.heads.likely import likely_of_outputs
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
 from detectors.letterbox import Fit
-from detectors.port import DetectorError
+from detectors.port import DetectorError, Options
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
 _SIMILAR = {"segmentation": "segment", "detection": "detect", "classification": "classify", "keypoints": "pose"}
@@ -56,6 +56,24 @@ def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None)
         f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{task}"
         f"{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
     )
+
+
+def recognise_at(facts: ModelFacts, options: Options, own: Head | None) -> Head:
+    """The head of a model at one of several input sizes.
+
+    Args:
+        own: the head at the model's own size; None at that size.
+
+    Raises:
+        DetectorError: as `recognise`; or it is another head than at the model's own size.
+    """
+    head = recognise(facts, options.head, options.fit)
+    if own is not None and (head.name, head.classes) != (own.name, own.classes):
+        raise DetectorError(
+            f"at an input of {facts.size[0]}x{facts.size[1]} the model's outputs are those of {head.name}, and of "
+            f"{own.name} at its own size: remove that input_size"
+        )
+    return head
 
 
 def _check_batch(facts: ModelFacts) -> None:

@@ -82,6 +82,10 @@ class TritonDetector:
             DetectorError: Lookout cannot run the model.
         """
         model, options = self.model, self.options
+        if options.further_sizes:
+            raise DetectorError(
+                f"{self.address.name}: a model on a server has one input size: remove input_size of sources"
+            )
         width, height = input_size(model.size, model.metadata, replace(options, path=Path(self.address.name)))
         self.per_request = min(model.largest or options.max_batch, options.max_batch)
         count = model.fixed or min(_TRIAL_PICTURES, self.per_request)

@@ -145,8 +145,9 @@ def _build(request: _BuildRequest, on_progress: Callable[[str], None]) -> Built:
     compat.limit_streams(config)
     compat.monitor(trt, config, on_progress)
     precision_mode = compat.set_precision(trt, config, network, recipe.precision)
-    if recipe.dynamic:
-        config.add_optimization_profile(_profile(maker, network, recipe))
+    if recipe.dynamic or len(recipe.sizes) > 1:
+        for size in recipe.sizes:
+            config.add_optimization_profile(_profile(maker, network, recipe, size))
     timings = Path(request.folder) / f"timing-{recipe.builder}-{recipe.gpu}.cache".replace(" ", "_")
     _load_timings(config, timings)
     plan = maker.build_serialized_network(network, config)
@@ -166,15 +167,15 @@ def _parse(parser: Any, path: str, *, in_graph: bool) -> bool:
     return bool(parser.parse((to_half(model) if in_graph else model).SerializeToString()))
 
 
-def _profile(maker: Any, network: Any, recipe: Recipe) -> Any:
-    """Batches from 1 to the largest; tactics are optimised for half of it."""
-    width, height = recipe.input_size
+def _profile(maker: Any, network: Any, recipe: Recipe, size: tuple[int, int]) -> Any:
+    """Batches of one input size, from 1 to the largest; tactics are optimised for half of it."""
+    width, height = size
+    batches = (1, max(1, recipe.max_batch // 2), recipe.max_batch) if recipe.dynamic else (recipe.max_batch,) * 3
     profile = maker.create_optimization_profile()
     for number in range(network.num_inputs):
         entry = network.get_input(number)
         row = tuple(entry.shape)[1:]
         row = (3, height, width) if len(row) == 3 else row
-        batches = (1, max(1, recipe.max_batch // 2), recipe.max_batch)
         profile.set_shape(entry.name, *((batch, *row) for batch in batches))
     return profile
 

@@ -81,7 +81,7 @@ def set_tactics(trt: Any, config: Any) -> None:
 
 
 def share_profiles(trt: Any, config: Any) -> None:
-    """Let all lanes' contexts use the one optimisation profile."""
+    """Let all lanes' contexts use the same optimisation profiles."""
     if hasattr(trt.PreviewFeature, "PROFILE_SHARING_0806"):
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
 
@@ -127,6 +127,15 @@ def make_context(trt: Any, engine: Any) -> Any:
     if hasattr(trt, "ExecutionContextAllocationStrategy"):
         return engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
     return engine.create_execution_context_without_device_memory()
+
+
+def use_profile(context: Any, number: int, stream: int) -> bool:
+    """Select an optimisation profile, before any shape is set; False if TensorRT refuses. A new context has the first.
+
+    Args:
+        stream: handle; the selection is complete when the stream has passed.
+    """
+    return number == 0 or bool(context.set_optimization_profile_async(number, stream))
 
 
 def give_memory(context: Any, pointer: int, size: int) -> None:

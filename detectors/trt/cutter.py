@@ -17,6 +17,7 @@ from detectors.letterbox import fit
 from detectors.port import HostImage, Image, Part, PreparedImage, Region
 from detectors.trt import kernels
 from detectors.trt.loaded import Loaded
+from detectors.trt.memory_plan import slots
 
 _fit = lru_cache(maxsize=4096)(fit)
 
@@ -39,7 +40,7 @@ class TrtCutter:
     """
 
     def __init__(self, loaded: Loaded, room: int) -> None:
-        self._loaded, self._slots = loaded, 2 * room  # one part that is held for long must not stop the others
+        self._loaded, self._slots = loaded, slots(room)
         self._bytes = loaded.needs.input(1)
         with ExitStack() as undo:
             self._stream = Stream()

@@ -17,7 +17,7 @@ from detectors import trial
 from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads.layout import Head, ModelFacts
-from detectors.heads.recognise import recognise
+from detectors.heads.recognise import recognise_at
 from detectors.labels import resolve
 from detectors.model import fixed_batch, within_nms
 from detectors.nvrtc import compile_cubin
@@ -28,6 +28,7 @@ from detectors.port import (
     HostImage,
     ModelInfo,
     Options,
+    Size,
     cache_folder,
 )
 from detectors.ranges import wanted_ranges
@@ -36,9 +37,10 @@ from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.lane import TrtLane
-from detectors.trt.loaded import Tensor
+from detectors.trt.loaded import AtSize, Tensor
 from detectors.trt.memory_plan import Needs, shrink
 from detectors.trt.recipe import Manifest
+from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
 
 try:
@@ -54,9 +56,8 @@ except ImportError as error:  # a missing library
     ) from error
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    import numpy.typing as npt
 
 log = structlog.get_logger(__name__)
 _MAX_COPY_THREADS = 8
@@ -135,7 +136,8 @@ class TrtDetector:
             precision=model.precision,
             backend="trt",
             head=self.head.name,
-            input_size=model.size,
+            input_size=model.sizes[0],
+            further_sizes=model.sizes[1:],
             labels=labels,
             max_batch=options.max_batch,
             notes=(*notes, *more, *(note(options.path, model.precision, model.digest) if model.integers else ())),
@@ -193,19 +195,21 @@ class TrtDetector:
 
     def _load_within_limit(self, model: ModelFile, options: Options, cache: Path) -> tuple[Options, list[str]]:
         """Load the engine, or one for smaller batches if memory requires it."""
-        free = self.device.free_memory()
+        free, reserved = self.device.free_memory(), options.reserved
+        beside = f" beside {reserved >> 20} MiB of other models" if reserved else ""
         notes = []
         if model.batch is not None:
             options = replace(options, max_batch=model.batch)
         while True:
             self._load(model, options, cache)
-            limit = min(options.memory_limit or free, free)
+            allowed = free if options.memory_limit is None else min(options.memory_limit, free)
+            limit = max(0, allowed - reserved)
             fits = shrink(options.lanes, options.max_batch, limit, self.needs.total)
             if fits is None or (fits[1] < options.max_batch and model.batch is not None):
                 needed = self.needs.total(1, model.batch or 1) >> 20
                 raise DetectorError(
                     f"{options.path} needs {needed} MiB of GPU memory with one lane and its smallest batch, "
-                    f"{limit >> 20} MiB are {'free' if limit == free else 'allowed by gpu.memory_limit_mib'}"
+                    f"{limit >> 20} MiB are {'free' if allowed == free else 'allowed by gpu.memory_limit_mib'}{beside}"
                 )
             lanes, batch = fits
             if lanes < options.lanes:
@@ -221,7 +225,8 @@ class TrtDetector:
         """See `detectors.trial`."""
         try:
             with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
-                trial.check(lane.raw, self.head, model.precision)
+                for at in self.sizes:
+                    trial.check(lane.at(at.size).raw, at.head, model.precision)
         except CudaError:
             raise
         except DetectorError as error:
@@ -233,23 +238,40 @@ class TrtDetector:
         store = EngineStore(cache / "engines")
         build = builder(store.folder, options.device)
         self.engine, self.manifest = store.get_or_build(options.path, recipe, build, self._deserialize)
-        self.input, further, outputs = self._tensors()
-        self.outputs: Sequence[Tensor] = [self._tensor(name, model.size, further) for name in outputs]
-        shapes = [(tensor.name, (1, *tensor.shape)) for tensor in self.outputs]
-        self.head: Head = recognise(ModelFacts(shapes, model.size, model.metadata, further), options.head, options.fit)
-        self.constants: Mapping[str, npt.NDArray[Any]] = {
-            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name)))
-            for name, row in self.head.constants.items()
-        }
+        self.input, self._further_inputs, self._outputs = self._tensors()
+        own = self._at_size(0, model, options, None)
+        self.head = own.head
+        further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
+        self.sizes: Sequence[AtSize] = (own, *further)
         self.needs = Needs(
             weights=self.manifest.plan_bytes,
             activations=compat.context_bytes(self.engine),
             largest=options.max_batch,
-            spec=self.head.spec,
+            spec=max((at.head.spec for at in self.sizes), key=lambda spec: spec.width * spec.height),
             half=self.engine.get_tensor_dtype(self.input) == trt.float16,
-            outputs=sum(tensor.bytes for tensor in self.outputs),
+            outputs=sum(bytes_of_outputs(self.sizes).values()),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
+            parts=options.parts,
+            sizes=len(self.sizes),
         )
+
+    def _at_size(self, profile: int, model: ModelFile, options: Options, own: Head | None) -> AtSize:
+        """The engine at one input size, which has an optimisation profile.
+
+        Args:
+            own: see `recognise_at`.
+
+        Raises:
+            DetectorError: the outputs are not those of a known head, or of another one than at the model's own size.
+        """
+        size = model.sizes[profile]
+        tensors = self._tensors_at(size, profile)
+        shapes = [(tensor.name, (1, *tensor.shape)) for tensor in tensors]
+        head = recognise_at(ModelFacts(shapes, size, model.metadata, self._further_inputs), options, own)
+        constants = {
+            name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in head.constants.items()
+        }
+        return AtSize(profile, head, constants, tensors)
 
     def _deserialize(self, plan: bytes) -> Any:
         return deserialize(self._runtime, plan, self.device)
@@ -271,16 +293,37 @@ class TrtDetector:
                 raise DetectorError(f"the model's tensor {name} has type {kind}: export it with floating-point tensors")
         return pictures[0], [name for name in inputs if name not in pictures], outputs
 
-    def _tensor(self, name: str, size: tuple[int, int], further: Sequence[str]) -> Tensor:
-        """An output, for an input size that the file may leave dynamic."""
-        shape = tuple(self.engine.get_tensor_shape(name))[1:]
-        if min(shape, default=0) < 0:
-            context = self.make_context()
-            context.set_input_shape(self.input, (1, 3, size[1], size[0]))
-            for other in further:
-                context.set_input_shape(other, (1, *tuple(self.engine.get_tensor_shape(other))[1:]))
-            shape = tuple(context.get_tensor_shape(name))[1:]
-        return Tensor(name, shape, np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))))
+    def _tensors_at(self, size: Size, profile: int) -> list[Tensor]:
+        """The outputs for an input size, which the file may leave dynamic."""
+        shapes = [tuple(self.engine.get_tensor_shape(name))[1:] for name in self._outputs]
+        if any(min(shape, default=0) < 0 for shape in shapes):
+            shapes = self._dynamic_shapes(size, profile)
+        types = [np.dtype(trt.nptype(self.engine.get_tensor_dtype(name))) for name in self._outputs]
+        return [Tensor(*row) for row in zip(self._outputs, shapes, types)]
+
+    def _dynamic_shapes(self, size: Size, profile: int) -> list[tuple[int, ...]]:
+        """The shapes of the outputs for an input size, without the batch.
+
+        Raises:
+            DetectorError: TensorRT refuses the size, or has no memory.
+        """
+        context = self.make_context()
+        try:
+            if context is None:
+                raise DetectorError("no memory for an execution context: see the log above")
+            with closing(Stream()) as stream:
+                taken = compat.use_profile(context, profile, stream.handle)
+                stream.synchronize()
+            batch = max(1, self.engine.get_tensor_shape(self.input)[0])
+            taken = taken and context.set_input_shape(self.input, (batch, 3, size[1], size[0]))
+            for name in self._further_inputs:
+                shape = tuple(self.engine.get_tensor_shape(name))[1:]
+                taken = taken and context.set_input_shape(name, (batch, *shape))
+            if not taken:
+                raise DetectorError(f"TensorRT refuses an input of {size[0]}x{size[1]}: see the log above")
+            return [tuple(context.get_tensor_shape(name))[1:] for name in self._outputs]
+        finally:
+            context = None  # an error's traceback must not keep it
 
     def _release(self) -> None:
         self.engine = self._runtime = None

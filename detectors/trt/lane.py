@@ -5,41 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from detectors.cuda import CudaError, DeviceBuffer, Event, Graph, Stream
+from detectors.cuda import CudaError, Event, Stream
 from detectors.detections import Detections
 from detectors.heads.layout import Outputs
-from detectors.port import DetectorError, Fetch, HostImage, Image, PreparedImage, StageTimes, fetched
-from detectors.trt import compat, kernels
+from detectors.port import DetectorError, Fetch, HostImage, Image, PreparedImage, Size, StageTimes, fetched
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
 from detectors.trt.memory_plan import batch_sizes
-from detectors.trt.staging import Batch, Boxes, EnqueueStage, H, HostRows, Results
-
-
-@dataclass(frozen=True)
-class _Graphs:
-    """One CUDA graph for each stage of a batch size, so that each can be timed."""
-
-    preprocess: Graph
-    infer: Graph
-    postprocess: Graph
+from detectors.trt.sized import Buffers, SizedGraphs
+from detectors.trt.staging import H
 
 
 class TrtLane:
-    """See `detectors.port.Lane`.
+    """See `detectors.port.SizedLane`.
 
     A batch costs the copies of its host pictures, three graph launches and one wait. A batch is padded to the next size
     with graphs. The constructor allocates everything.
-
-    Each size has its own execution context, because a context that changes its shape invalidates graphs captured from
-    it. Only one runs at a time, so all share one memory for activations.
 
     Args:
         sizes: of batches; None for all sizes of the detector.
@@ -54,8 +39,7 @@ class TrtLane:
             self._undo = undo
             self._stream = self._own_handle(Stream())
             try:
-                self._allocate(sizes[-1])
-                self._graphs = {size: self._capture(size) for size in sizes}
+                self._allocate(sizes)
             except BaseException:
                 self._settle()
                 raise
@@ -63,55 +47,53 @@ class TrtLane:
             self._undo = undo.pop_all()
         self._next = [min(size for size in sizes if size >= count) for count in range(sizes[-1] + 1)]
 
-    def _allocate(self, max_batch: int) -> None:
-        """Allocate buffers for batches up to this size."""
-        loaded, needs = self._loaded, self._loaded.needs
-        self._events = [self._own_handle(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
-        self._input = self._own_handle(DeviceBuffer(needs.input(max_batch)))
-        self._raw = {tensor.name: self._own_handle(DeviceBuffer(max_batch * tensor.bytes)) for tensor in loaded.outputs}
-        self._constants = {name: self._constant(row, max_batch) for name, row in loaded.constants.items()}
-        self._activations = self._own_handle(DeviceBuffer(needs.activations))
-        self._batch = Batch(max_batch, needs.frame, loaded.head.spec, loaded.copy_pool, self._own_handle)
-        self._results = self._make_results(max_batch)
-        self._fetcher = self._own_handle(Fetcher(loaded.device, loaded.preprocess))
-        self._contexts: dict[int, Any] = {}
-        self._undo.callback(self._release_contexts)
+    def _allocate(self, sizes: Sequence[int]) -> None:
+        """Allocate everything for batches of these sizes."""
+        loaded, stream, own = self._loaded, self._stream, self._own_handle
+        self._events = [own(Event(timed=True, awaited=last)) for last in (False, False, False, True)]
+        self._buffers = Buffers(loaded, sizes, own)
+        self._batch = self._buffers.batch
+        self._fetcher = own(Fetcher(loaded.device, loaded.preprocess))
+        made = [SizedGraphs(loaded, at, self._buffers, stream, own) for at in loaded.sizes]
+        self._own = made[0]
+        self._further = {sized.at.size: TrtLaneAt(self, sized) for sized in made[1:]}
 
-    def _constant(self, row: npt.NDArray[Any], max_batch: int) -> DeviceBuffer:
-        """An input that is the same for every picture."""
-        values = np.repeat(row[None], max_batch, axis=0)
-        buffer = self._own_handle(DeviceBuffer(values.nbytes))
-        buffer.upload(values, self._stream)
-        self._stream.synchronize()
-        return buffer
-
-    def _make_results(self, max_batch: int) -> Results:
-        loaded = self._loaded
-        if loaded.head.name in kernels.HEADS:
-            raw = self._raw[loaded.outputs[0].name]
-            return Boxes(loaded, max_batch, raw, self._batch.places, self._own_handle)
-        return HostRows(loaded, max_batch, self._raw, self._batch.boxes, self._own_handle)
+    def at(self, size: Size) -> TrtLane | TrtLaneAt:
+        """See `detectors.port.SizedLane`."""
+        if size == self._own.at.size:
+            return self
+        if size not in self._further:
+            raise DetectorError(f"the model is not open at {size[0]}x{size[1]}")
+        return self._further[size]
 
     def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
+        return self.detect_at(self._own, images)
+
+    def detect_at(
+        self, sized: SizedGraphs, images: Sequence[Image | PreparedImage]
+    ) -> tuple[list[Detections], StageTimes]:
+        """`detect` at an input size."""
         try:
-            return self._detect(images)
+            return self._detect(sized, images)
         except BaseException:
             self._settle()  # the caller may release the pictures now
             raise
 
-    def _detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
+    def _detect(
+        self, sized: SizedGraphs, images: Sequence[Image | PreparedImage]
+    ) -> tuple[list[Detections], StageTimes]:
         pictures = [image for image in images if not isinstance(image, PreparedImage)]
         prepared = [image for image in images if isinstance(image, PreparedImage)]
         size = self._next[len(images)]
-        graphs, stream = self._graphs[size], self._stream
+        graphs, stream = sized.graphs[size], self._stream
         begun, placed, inferred, ended = self._events
         preprocess, infer, postprocess = self._ranges
         begun.record(stream)
         with preprocess:
             if pictures:
-                self._batch.fill(pictures, size, stream)
+                self._batch.fill(pictures, size, sized.spec, stream)
                 graphs.preprocess.launch(stream)
-            self._add(prepared, len(pictures))
+            self._add(prepared, len(pictures), sized.input_bytes)
         placed.record(stream)
         with infer:
             graphs.infer.launch(stream)
@@ -125,28 +107,36 @@ class TrtLane:
             for earlier, later in ((begun, placed), (placed, inferred), (inferred, ended))
         ]
         self._fetcher.release_done()
-        found = self._results.results(len(images))
+        found = sized.results.results(len(images))
         return _in_order(images, found, len(pictures)) if prepared else found, StageTimes(*times)
 
-    def _add(self, prepared: Sequence[PreparedImage], number: int) -> None:
-        """Enqueue the copies of what a cutter has prepared to the inputs from this number on."""
+    def _add(self, prepared: Sequence[PreparedImage], number: int, size: int) -> None:
+        """Enqueue the copies of what a cutter has prepared to the inputs from this number on.
+
+        Args:
+            size: bytes of an input.
+        """
         for event in {image.ready for image in prepared}:
             self._stream.wait(event)
-        size = self._loaded.needs.input(1)
         for image in prepared:
             self._batch.boxes[number] = image.place
-            self._stream.copy(self._input.pointer + number * size, image.pointer, size)
+            self._stream.copy(self._buffers.input.pointer + number * size, image.pointer, size)
             number += 1
 
     def raw(self, image: Image) -> Outputs:
         """The model's outputs for one picture, without the batch dimension; slow, for checks of the model."""
+        return self.raw_at(self._own, image)
+
+    def raw_at(self, sized: SizedGraphs, image: Image) -> Outputs:
+        """`raw` at an input size."""
         size = self._next[1]
-        outputs = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in self._loaded.outputs}
-        self._batch.fill([image], size, self._stream)
-        self._graphs[size].preprocess.launch(self._stream)
-        self._graphs[size].infer.launch(self._stream)
+        graphs = sized.graphs[size]
+        outputs = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in sized.at.outputs}
+        self._batch.fill([image], size, sized.spec, self._stream)
+        graphs.preprocess.launch(self._stream)
+        graphs.infer.launch(self._stream)
         for name, values in outputs.items():
-            self._raw[name].download(values, self._stream)
+            self._buffers.raw[name].download(values, self._stream)
         self._stream.synchronize()
         return {name: values.astype(np.float32) for name, values in outputs.items()}
 
@@ -156,7 +146,7 @@ class TrtLane:
         Args:
             size: a batch size with a graph of its own.
         """
-        graph = self._graphs[size].infer
+        graph = self._own.graphs[size].infer
         self._stream.synchronize()
         begun = perf_counter()
         for _ in range(times):
@@ -179,53 +169,25 @@ class TrtLane:
         with suppress(CudaError):
             self._stream.synchronize()
 
-    def _capture(self, size: int) -> _Graphs:
-        """Make the graphs of one batch size."""
-        self._make_context(size)
-        self._batch.fill([HostImage(np.zeros((1, 1, 3), np.uint8))], size, self._stream)
-        return _Graphs(
-            *(self._captured(stage, size) for stage in (self._preprocess, self._infer, self._results.launch))
-        )
 
-    def _release_contexts(self) -> None:
-        self._contexts = {}
+class TrtLaneAt:
+    """A lane at a further input size; see `detectors.port.SizedLane`."""
 
-    def _make_context(self, size: int) -> None:
-        """Keep the context only in `_contexts`: a traceback must not keep it longer than its engine."""
-        loaded, spec = self._loaded, self._loaded.head.spec
-        self._contexts[size] = loaded.make_context()
-        if self._contexts[size] is None:
-            raise DetectorError("no memory for another execution context: fewer lanes, or a smaller max_batch")
-        compat.give_memory(self._contexts[size], self._activations.pointer, self._activations.size)
-        taken = self._contexts[size].set_input_shape(loaded.input, (size, 3, spec.height, spec.width))
-        for name, row in loaded.constants.items():
-            taken = taken and self._contexts[size].set_input_shape(name, (size, *row.shape))
-        for name, buffer in ({loaded.input: self._input} | self._constants | self._raw).items():
-            taken = taken and self._contexts[size].set_tensor_address(name, buffer.pointer)
-        if not taken:
-            raise DetectorError(f"TensorRT refuses batches of {size}: see the log above")
+    def __init__(self, lane: TrtLane, sized: SizedGraphs) -> None:
+        self._lane, self._sized = lane, sized
 
-    def _captured(self, stage: EnqueueStage, size: int) -> Graph:
-        """A stage as a graph. It runs once before the capture, for TensorRT's lazy work, and once after it, so that the
-        first batch is as fast as all others."""
-        stage(size, self._stream)
-        self._stream.synchronize()
-        with self._stream.capture() as captured:
-            stage(size, self._stream)
-        graph = self._own_handle(captured[0])
-        graph.launch(self._stream)
-        self._stream.synchronize()
-        return graph
+    def detect(self, images: Sequence[Image | PreparedImage]) -> tuple[list[Detections], StageTimes]:
+        return self._lane.detect_at(self._sized, images)
 
-    def _preprocess(self, size: int, stream: Stream) -> None:
-        spec = self._loaded.head.spec
-        arguments = (self._batch.pictures, np.uint64(self._input.pointer), *kernels.preprocess_constants(spec))
-        name = "preprocess_f16" if self._loaded.needs.half else "preprocess_f32"
-        self._loaded.preprocess.launch(name, *kernels.preprocess_grid(spec, size), stream, arguments)
+    def raw(self, image: Image) -> Outputs:
+        """See `TrtLane.raw`."""
+        return self._lane.raw_at(self._sized, image)
 
-    def _infer(self, size: int, stream: Stream) -> None:
-        if not self._contexts[size].execute_async_v3(stream.handle):
-            raise DetectorError(f"TensorRT failed on a batch of {size}: see the log above")
+    def fetch(self, image: Image) -> Fetch:
+        return self._lane.fetch(image)
+
+    def close(self) -> None:
+        """The lane itself releases everything."""
 
 
 def _in_order(images: Sequence[Image | PreparedImage], found: Sequence[Detections], pictures: int) -> list[Detections]:

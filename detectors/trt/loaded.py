@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from detectors.cuda import Device, Module
 from detectors.heads.layout import Head
-from detectors.port import Options
+from detectors.port import Options, Size
 from detectors.ranges import Ranges
 from detectors.trt.host_copies import HostCopyPool
 from detectors.trt.memory_plan import Needs
@@ -35,14 +35,34 @@ class Tensor:
         return int(np.prod(self.shape)) * self.dtype.itemsize
 
 
+@dataclass(frozen=True)
+class AtSize:
+    """A loaded engine at one input size.
+
+    Attributes:
+        profile: number of its optimisation profile.
+        constants: the engine's further inputs, a row each, which is the same for all pictures.
+        outputs: of the engine.
+    """
+
+    profile: int
+    head: Head
+    constants: Mapping[str, npt.NDArray[Any]]
+    outputs: Sequence[Tensor]
+
+    @property
+    def size(self) -> Size:
+        return self.head.spec.width, self.head.spec.height
+
+
 class Loaded(Protocol):
     """The parts of a loaded engine that lanes share; `detectors.trt.detector.TrtDetector` is one.
 
     Attributes:
         labels: number of labels of the model.
         input: name of the engine's input for pictures.
-        constants: the engine's further inputs, a row each, which is the same for all pictures.
-        outputs: of the engine.
+        head: at the model's own size.
+        sizes: the engine at each input size; the model's own first.
         dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
         preprocess, postprocess: kernels.
         ranges: of a profiler.
@@ -57,8 +77,7 @@ class Loaded(Protocol):
     preprocess: Module
     postprocess: Module
     input: str
-    constants: Mapping[str, npt.NDArray[Any]]
-    outputs: Sequence[Tensor]
+    sizes: Sequence[AtSize]
     max_batch: int
     dynamic: bool
     ranges: Ranges

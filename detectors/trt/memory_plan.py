@@ -26,12 +26,14 @@ class Needs:
 
     Attributes:
         weights: bytes of the engine.
-        activations: bytes of one execution context for a batch of `largest`.
+        activations: bytes of one execution context for a batch of `largest`, at any input size.
         largest: batch size the engine was built for.
-        spec: of the model's input.
+        spec: of the model's largest input.
         half: whether the input is FP16.
-        outputs: bytes of all outputs per picture.
+        outputs: bytes of all outputs per picture, at any input size.
         frame: bytes of the largest picture copied from host memory.
+        parts: see `detectors.port.Options`.
+        sizes: number of input sizes. They share a lane's buffers, because one batch is in flight; graphs are their own.
     """
 
     weights: int
@@ -41,6 +43,8 @@ class Needs:
     half: bool
     outputs: int
     frame: int
+    parts: int = 0
+    sizes: int = 1
 
     def input(self, batch: int) -> int:
         """Bytes of a lane's input."""
@@ -51,13 +55,17 @@ class Needs:
         return batch * self.outputs
 
     def rows(self, lanes: int, batch: int) -> Rows:
-        """Bytes by purpose. Activations are taken as proportional to the batch size."""
+        """Bytes by purpose. Activations are taken as proportional to the batch size. A second model shares the CUDA
+        context and TensorRT with the first one."""
         scratch = batch * CAPACITY * kernels.SCRATCH_BYTES
+        own: Rows = (("CUDA and TensorRT themselves", _CONTEXT),)
+        if self.parts:
+            own = (("parts that wait", slots(self.parts) * (self.input(1) + kernels.PICTURE.itemsize)),)
         return (
-            ("CUDA and TensorRT themselves", _CONTEXT),
+            *own,
             (ENGINE, self.weights),
             ("execution contexts", lanes * self.activations * batch // self.largest),
-            ("CUDA graphs", lanes * len(batch_sizes(batch)) * _GRAPHS),
+            ("CUDA graphs", lanes * self.sizes * len(batch_sizes(batch)) * _GRAPHS),
             ("inputs and outputs", lanes * (self.input(batch) + self.output(batch))),
             ("decoding and NMS", lanes * scratch),
             ("frames copied from the host", lanes * batch * self.frame),
@@ -65,6 +73,12 @@ class Needs:
 
     def total(self, lanes: int, batch: int) -> int:
         return sum(size for _, size in self.rows(lanes, batch))
+
+
+def slots(parts: int) -> int:
+    """Inputs in a cutter's ring: twice the parts that may wait, so that a part that is held for long does not stop the
+    others."""
+    return 2 * parts
 
 
 def shrink(lanes: int, batch: int, limit: int, total: Callable[[int, int], int]) -> tuple[int, int] | None:

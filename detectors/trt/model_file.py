@@ -8,7 +8,7 @@ import onnx
 
 from detectors.cuda import Device
 from detectors.heads.likely import Input, likely_of_inputs
-from detectors.model import input_size, quantised, read, sha256
+from detectors.model import input_sizes, quantised, read, sha256
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
 from detectors.trt.recipe import Recipe
@@ -20,7 +20,7 @@ class ModelFile:
     Attributes:
         integers: precision of the quantised layers; None for a float model.
         precision: precision of the engine.
-        size: width and height of the input.
+        sizes: width and height of the input, at which the model is opened; its own first.
         batch: fixed batch size; None if dynamic.
     """
 
@@ -47,7 +47,7 @@ class ModelFile:
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
         self.integers = quantised(content, self.metadata)
         self.precision = _precision(options, self.integers)
-        self.size = input_size(dims, self.metadata, options)
+        self.sizes = input_sizes(dims, self.metadata, options)
         self.batch: int | None = dims[0] if isinstance(dims[0], int) else None
 
     def recipe(self, options: Options, device: Device, version: str) -> Recipe:
@@ -63,7 +63,8 @@ class ModelFile:
             architecture=device.architecture,
             precision=self.precision,
             max_batch=options.max_batch,
-            input_size=self.size,
+            input_size=self.sizes[0],
+            further_sizes=self.sizes[1:],
             level=options.builder_level,
             dynamic=self.batch is None,
         )

@@ -25,6 +25,7 @@ class Recipe:
         gpu: name.
         architecture: such as "sm_90".
         input_size: width and height in pixels.
+        further_sizes: each has an optimisation profile of its own, too.
         level: TensorRT's builder_optimization_level: 3 finds faster tactics, 1 builds faster.
         dynamic: batches from 1 to max_batch; otherwise max_batch only.
         lookout: `VERSION`.
@@ -40,15 +41,29 @@ class Recipe:
     level: int
     dynamic: bool = True
     lookout: int = VERSION
+    further_sizes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]:
+        """Input sizes in order of their optimisation profiles."""
+        return (self.input_size, *self.further_sizes)
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(asdict(self), order="deterministic")).hexdigest()[:16]
+        return hashlib.sha256(msgspec.json.encode(self._stated, order="deterministic")).hexdigest()[:16]
 
     @property
     def plain(self) -> dict[str, Any]:
         """The fields as a manifest stores them."""
-        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(asdict(self)))
+        fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._stated))
+        return fields
+
+    @property
+    def _stated(self) -> dict[str, Any]:
+        """The fields, without further sizes if there are none: engines of one size keep their key."""
+        fields = asdict(self)
+        if not self.further_sizes:
+            del fields["further_sizes"]
         return fields
 
     def differs(self, other: dict[str, Any]) -> str:

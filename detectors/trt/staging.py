@@ -14,10 +14,10 @@ from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.detections import Detections
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DeviceImage, HostImage, Image
+from detectors.port import DeviceImage, HostImage, Image, PostprocessParams
 from detectors.trt import kernels
 from detectors.trt.host_copies import HostCopyPool, Slot
-from detectors.trt.loaded import Loaded
+from detectors.trt.loaded import AtSize, Loaded
 from detectors.trt.memory_plan import CAPACITY
 
 log = structlog.get_logger(__name__)
@@ -47,7 +47,7 @@ class Batch:
     """
 
     def __init__(self, max_batch: int, frame: int, spec: InputSpec, copy_pool: HostCopyPool, own: Own) -> None:
-        self._spec, self._copy_pool = spec, copy_pool
+        self._copy_pool = copy_pool
         self._slots = [own(Slot(frame)) for _ in range(max_batch)]
         pictures, places = max_batch * kernels.PICTURE.itemsize, max_batch * kernels.PLACEMENT.itemsize
         self._host = own(PinnedBuffer(pictures + places))
@@ -60,11 +60,11 @@ class Batch:
         self._described: list[tuple[object, ...] | None] = [None] * max_batch
         self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
 
-    def fill(self, images: Sequence[Image], size: int, stream: Stream) -> None:
+    def fill(self, images: Sequence[Image], size: int, spec: InputSpec, stream: Stream) -> None:
         """Enqueue the copies of host pictures and of the descriptions; pictures up to `size` repeat the last one."""
         staged: list[tuple[Slot, HostImage]] = []
         for number, image in enumerate(images):
-            box = self.boxes[number] = _fit(image.width, image.height, self._spec)
+            box = self.boxes[number] = _fit(image.width, image.height, spec)
             if isinstance(image, HostImage):
                 slot = self._slots[number]
                 if image.bgr.nbytes > slot.device.size:
@@ -125,18 +125,26 @@ class HostRows:
     """Raw outputs of a batch in host memory, decoded by the head's reference: for heads without kernels.
 
     Args:
+        at: the engine at the batch's input size.
         raw: the model's outputs.
+        hosts: buffers for copies of them.
         boxes: the place of each picture of the batch.
     """
 
     def __init__(
-        self, loaded: Loaded, max_batch: int, raw: Mapping[str, DeviceBuffer], boxes: Sequence[Letterbox], own: Own
+        self,
+        at: AtSize,
+        wanted: PostprocessParams,
+        raw: Mapping[str, DeviceBuffer],
+        hosts: Mapping[str, PinnedBuffer],
+        boxes: Sequence[Letterbox],
     ) -> None:
-        self._head, self._wanted, self._boxes = loaded.head, loaded.options.wanted, boxes
+        self._head, self._wanted, self._boxes = at.head, wanted, boxes
         self._copies: list[tuple[int, int, int]] = []  # host and device address, bytes of a picture
         self._views: dict[str, npt.NDArray[Any]] = {}
-        for tensor in loaded.outputs:
-            host = own(PinnedBuffer(max_batch * tensor.bytes))
+        max_batch = len(boxes)
+        for tensor in at.outputs:
+            host = hosts[tensor.name]
             self._copies.append((host.pointer, raw[tensor.name].pointer, tensor.bytes))
             self._views[tensor.name] = host.view((max_batch, *tensor.shape), tensor.dtype)
 
@@ -149,27 +157,47 @@ class HostRows:
         return self._head.batch_detections(outputs, self._boxes[:count], self._wanted)
 
 
+class BoxBuffers:
+    """Buffers of `Boxes`, which those of all input sizes share.
+
+    Attributes:
+        scratch: candidates, keys, slots and marks.
+        counts: of candidates.
+        boxes: (max_batch, max_detections, 6) kept boxes in host memory.
+        counts_of_each: kept, left out and implausible boxes of each picture, likewise.
+        targets: addresses of both.
+    """
+
+    def __init__(self, max_batch: int, wanted: PostprocessParams, own: Own) -> None:
+        sizes = (kernels.CANDIDATE.itemsize, 8, 4, 1)
+        self.scratch = [own(DeviceBuffer(max_batch * CAPACITY * size)) for size in sizes]
+        self.counts = own(DeviceBuffer(4 * max_batch))
+        found = max_batch * wanted.max_detections * 24
+        self._results = own(PinnedBuffer(found + 12 * max_batch))
+        self.boxes = self._results.view((max_batch, wanted.max_detections, 6), np.float32)
+        self.boxes[...] = 0
+        columns = [found + 4 * max_batch * part for part in range(3)]
+        self.counts_of_each = [self._results.view((max_batch,), np.int32, column) for column in columns]
+        begin = self._results.pointer
+        self.targets = np.array([(begin, *(begin + column for column in columns))], dtype=kernels.RESULTS)
+
+
 class Boxes:
     """Decoding, thresholds and NMS on the device, and the kept boxes of a batch in host memory.
 
     Args:
+        at: the engine at the batch's input size.
         raw: the model's output.
         places: address of the batch's placements.
     """
 
-    def __init__(self, loaded: Loaded, max_batch: int, raw: DeviceBuffer, places: np.uint64, own: Own) -> None:
-        head, shape, wanted = loaded.head, loaded.outputs[0].shape, loaded.options.wanted
+    def __init__(self, loaded: Loaded, at: AtSize, raw: DeviceBuffer, places: np.uint64, buffers: BoxBuffers) -> None:
+        head, shape, wanted = at.head, at.outputs[0].shape, loaded.options.wanted
         self._module, self._collect, self._select = loaded.postprocess, f"collect_{head.name}", f"select_{head.name}"
         self._rows = shape[1] if head.name == "yolov8" else shape[0]
-        scratch = [own(DeviceBuffer(max_batch * CAPACITY * size)) for size in (kernels.CANDIDATE.itemsize, 8, 4, 1)]
-        self._counts = own(DeviceBuffer(4 * max_batch))
-        found = max_batch * wanted.max_detections * 24
-        self._results = own(PinnedBuffer(found + 12 * max_batch))
-        self._boxes = self._results.view((max_batch, wanted.max_detections, 6), np.float32)
-        self._boxes[...] = 0
-        columns = [found + 4 * max_batch * part for part in range(3)]
-        self._counts_of_each = [self._results.view((max_batch,), np.int32, column) for column in columns]
-        pointers = [buffer.pointer for buffer in (raw, *scratch, self._counts)]
+        self._counts, self._buffers = buffers.counts, buffers
+        self._boxes, self._counts_of_each, self._targets = buffers.boxes, buffers.counts_of_each, buffers.targets
+        pointers = [buffer.pointer for buffer in (raw, *buffers.scratch, buffers.counts)]
         classes = head.classes or 1  # an end-to-end row names its class instead
         row = (*pointers, self._rows, classes, head.spec.width, head.spec.height)
         self._output = np.array([row], dtype=kernels.OUTPUT)
@@ -177,8 +205,6 @@ class Boxes:
         limits = (*requested, int(head.name != "end2end"), MOST_CANDIDATES, CAPACITY, loaded.labels)
         self._limits = np.array([limits], dtype=kernels.LIMITS)
         self._places = places
-        begin = self._results.pointer
-        self._targets = np.array([(begin, *(begin + column for column in columns))], dtype=kernels.RESULTS)
 
     def launch(self, size: int, stream: Stream) -> None:
         self._counts.clear(stream)

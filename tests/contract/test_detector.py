@@ -13,9 +13,9 @@ import pytest
 
 from daemon.sources.scene import Scene
 from detectors.detections import Detections
-from detectors.factory import availability, open_detector
+from detectors.factory import Backend, availability, open_detector
 from detectors.matching import iou_matrix
-from detectors.port import Detector, HostImage, Options, PostprocessParams, Region
+from detectors.port import Detector, HostImage, Options, PostprocessParams, Region, lane_at
 from detectors.views import Limits, Tiling, detect
 from tests.support.daemon import DEMO_MODEL
 from tests.support.tritonserver import FLOATS, TritonServer
@@ -24,6 +24,8 @@ BACKENDS = [row.backend for row in availability() if row.available] + ["fake", "
 OPTIONS = Options(
     DEMO_MODEL, wanted=PostprocessParams(0.4), max_batch=4, builder_level=0
 )  # an engine takes long enough to build
+HEADS = Path(__file__).resolve().parents[1] / "data" / "heads"
+WIDTHS = ((96, 96), (160, 64))  # of inputs
 SIZES = [(640, 360), (1, 1), (333, 777), (1920, 1080)]
 
 
@@ -120,6 +122,26 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
     for thread in threads:
         thread.join(60)
     assert wrong == []
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
+def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: Backend, images: list[HostImage]) -> None:
+    """Bit for bit, in any order of sizes, with regions, and for heads decoded on the device and on the host."""
+    images = [images[0], images[0].cropped(Region(33, 77, 341, 159))]
+    for model in ("yolov8", "yolo11-seg"):
+        options = replace(OPTIONS, path=HEADS / f"{model}.onnx", wanted=PostprocessParams(0.05), max_batch=2)
+        expected = {}
+        for size in WIDTHS:
+            alone = replace(options, input_size=size)
+            with closing(open_detector(backend, alone)) as detector, closing(detector.lane()) as lane:
+                expected[size] = lane.detect(images)[0]
+            assert any(map(len, expected[size]))
+        several = replace(options, input_size=WIDTHS[0], further_sizes=WIDTHS)
+        with closing(open_detector(backend, several)) as detector, closing(detector.lane()) as lane:
+            assert detector.info.further_sizes == WIDTHS[1:] or backend == "fake"
+            for size in (*WIDTHS, *WIDTHS[::-1]):
+                for one, other in zip(lane_at(lane, size).detect(images)[0], expected[size]):
+                    _same(one, other)
 
 
 def test_what_is_opened_says_what_it_is(detector: Detector) -> None:

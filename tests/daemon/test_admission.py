@@ -15,6 +15,7 @@ from daemon.capture.sinks import UNLIMITED, Quota
 from daemon.client import Subscriber
 from daemon.config import Config, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig, parse
 from daemon.control.admission import Admission, max_min_rate
+from daemon.control.capacity import PictureCosts
 from daemon.errors import SourceError
 from daemon.messages import Message, Status, VideoFormat
 from detectors.fake.detector import FakeDetector
@@ -39,6 +40,31 @@ def test_whoever_leaves_gives_his_share_to_the_others() -> None:
     assert {name: share.fps for name, share in shares.items()} == {"slow": None, "a": 17.5, "b": 17.5}
     admission.release("a")
     assert shares["b"] == UNLIMITED
+
+
+def test_a_picture_of_another_size_costs_what_it_takes() -> None:
+    """By its measured rate; tiles of it as many times."""
+    shares: dict[str, Quota] = {}
+    costs = PictureCosts((640, 640), {(640, 640): 60.0, (1280, 736): 20.0})
+    admission = Admission("degrade", capacity=60 / 0.9, cost=costs)
+    admission.set_sizes({"wide": (1280, 736)})
+    for name in ("wide", "plain"):
+        admission.admit(name, 30.0, lambda share, name=name: shares.update({name: share}))  # type: ignore[misc]
+    assert [share.fps for share in shares.values()] == [pytest.approx(15.0)] * 2
+    admission.set_pictures({"wide": 3})
+    assert [share.fps for share in shares.values()] == [pytest.approx(6.0)] * 2
+    admission.set_sizes({})
+    assert [share.fps for share in shares.values()] == [pytest.approx(15.0)] * 2
+    refusing = Admission("refuse", capacity=60 / 0.9, cost=costs)
+    refusing.set_sizes({"wide": (1280, 736)})
+    with pytest.raises(SourceError, match=r"asks for 90 pictures/s \(3 for a frame\)"):
+        refusing.admit("wide", 30.0, lambda _: None).result()
+
+
+def test_a_size_that_was_not_measured_costs_its_pixels() -> None:
+    costs = PictureCosts((640, 640), {(640, 640): 60.0})
+    assert costs((640, 640)) == 1
+    assert costs((1280, 1280)) == 4
 
 
 def test_a_frame_of_several_pictures_costs_as_many() -> None:

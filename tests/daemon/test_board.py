@@ -120,6 +120,69 @@ def test_pictures_count_in_lossless_mode_too(clock: ManualClock) -> None:
     assert board.ledger.counts()["a"].in_flight == 3
 
 
+WIDE, TALL = (1280, 736), (384, 640)
+
+
+def test_a_batch_has_one_input_size(clock: ManualClock) -> None:
+    """That of the source that has waited longest; the others keep their order."""
+    board = Board(clock)
+    board.board.set_sizes({"b": WIDE})
+    board.put("a", "b", "c")
+    first = board.take_batch()
+    assert (_names(first), first.size) == ([("a", 0), ("c", 2)], None)
+    board.put("a")  # in flight
+    second = board.take_batch()
+    assert (_names(second), second.size) == ([("b", 1)], WIDE)
+    board.board.release(first)
+    board.board.set_sizes({})
+    third = board.take_batch()
+    assert (_names(third), third.size) == ([("a", 3)], None)
+
+
+def test_sources_without_room_keep_their_place_among_other_sizes(clock: ManualClock) -> None:
+    board = Board(clock, batch=1)
+    board.board.set_sizes({"b": WIDE})
+    board.put("a", "b", "c")
+    assert [_names(board.take_batch())[0][0] for _ in range(3)] == ["a", "b", "c"]
+
+
+def test_lossless_batches_have_one_input_size(clock: ManualClock) -> None:
+    """Each source's frames stay in order."""
+    board = Board(clock, depth=4)
+    board.board.set_sizes({"a": WIDE, "b": TALL})
+    board.put("a", "b", "c", "a", "b", "c")
+    batches = [board.take_batch() for _ in range(3)]
+    assert [_names(batch) for batch in batches] == [[("a", 0), ("a", 3)], [("b", 1), ("b", 4)], [("c", 2), ("c", 5)]]
+    assert [batch.size for batch in batches] == [WIDE, TALL, None]
+
+
+def test_no_size_starves_and_batches_stay_large(clock: ManualClock) -> None:
+    """Ninety sources of one size and ten of another, all with more frames than two lanes take: each has its share."""
+    ids = [f"s{number}" for number in range(100)]
+    ledger, rng = Ledger(ids), np.random.default_rng(0)
+    board = FrameBoard(ids, ledger, clock, BoardRules(None, 10**12, lanes=2, gather=True))
+    board.set_sizes(dict.fromkeys(ids[::10], WIDE))
+
+    def show(id: str) -> None:
+        ledger.captured(id)
+        info = FrameInfo(id, "s", 0, None, clock.monotonic_ns(), 0, FrameClock("file"), 0, 2, 2)
+        board.put(Frame(info, IMAGE))
+
+    taken, sizes, under_way = dict.fromkeys(ids, 0), list[tuple[object, int]](), list[Batch]()
+    for _ in range(400):
+        for id in rng.permutation(ids).tolist():
+            show(id)
+        under_way.append(board.take_batch(32, 0))
+        for frame in under_way[-1].frames:
+            taken[frame.info.source] += 1
+        sizes.append((under_way[-1].size, len(under_way[-1].frames)))
+        if len(under_way) == 2:
+            board.release(under_way.pop(0))
+    assert min(taken.values()) > 0.8 * max(taken.values())
+    assert np.mean([count for size, count in sizes if size == WIDE]) > 8
+    assert np.mean([count for size, count in sizes if size is None]) > 25
+
+
 def test_a_source_in_flight_is_not_taken_again(clock: ManualClock) -> None:
     board = Board(clock)
     board.put("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from detectors.detections import Detections
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, HostImage, Image, Options, PreparedImage, StageTimes
 
+_HEADS = Path(__file__).resolve().parents[1] / "data" / "heads"
 IMAGE = HostImage(np.zeros((4, 4, 3), np.uint8))
 
 
@@ -95,6 +97,17 @@ def test_a_lane_that_fails_is_told_and_not_waited_for() -> None:
 
     with pytest.raises(DetectorError, match="no memory"):
         measure_detector(Failing(Options(Path("none"), lanes=3)), [IMAGE])
+
+
+def test_check_measures_each_input_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.yaml"
+    street = "{id: %s, type: synthetic, width: 64, height: 36, input_size: %s}"
+    sources = ", ".join((street % ("a", "null"), street % ("b", "[160, 96]")))
+    config.write_text(f"model: {{path: {_HEADS}/yolov8.onnx, backend: cpu}}\nsources: [{sources}]\n")
+    assert invoke(["check", "--running", "-c", str(config)]) == 0
+    said = capsys.readouterr().out
+    assert "128x128, 160x96, batches up to 8" in said
+    assert re.search(r"at 160x96 the detector does [\d.]+ pictures/s: one counts as [\d.]+ of 128x128", said)
 
 
 def test_check_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

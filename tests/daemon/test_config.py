@@ -69,6 +69,15 @@ GOOD = "model: {path: demo.onnx}\nsources:\n  - {id: cam, type: synthetic}\n"
             "sources[0].tiles.overlap",
             "between 0.02 and 0.5",
         ),
+        (GOOD.replace("synthetic", "synthetic, input_size: 0"), "sources[0].input_size", "between 1 and 16384"),
+        (GOOD.replace("synthetic", "synthetic, input_size: [640]"), "sources[0].input_size", "not a list of 1"),
+        (GOOD.replace("synthetic", "synthetic, input_size: 1280x736"), "sources[0].input_size", "'1280x736'"),
+        (
+            GOOD
+            + "".join(f"  - {{id: s{size}, type: synthetic, input_size: {size}}}\n" for size in range(32, 352, 32)),
+            "sources",
+            "10 input sizes beside the model's own, and 8 are possible",
+        ),
         (GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [1, 1]]"), "sources[0].roi", "three different points"),
         (
             GOOD.replace("synthetic", "synthetic, roi: [[0, 0], [1, 1], [1, 0], [0, 1]]"),

@@ -21,7 +21,7 @@ from daemon.messages import FrameClock
 from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.views import SourceViews, check_views, placed, view_of
 from detectors.fake.detector import FakeDetector
-from detectors.port import HostImage, Options, Region
+from detectors.port import HostImage, Options, Region, Size
 from tests.support.pictures import picture
 
 _L_SHAPE = [[0, 0], [1, 0], [1, 0.5], [0.5, 0.5], [0.5, 1], [0, 1]]
@@ -51,6 +51,17 @@ def test_pictures_of_a_frame() -> None:
     views.configure(_config(a="roi: [[0, 0], [1, 0], [1, 1]]", c="tiles: 1x2"))
     assert heard == [{"a": 5, "b": 3}, {"c": 3}]
     assert set(views.active) == {"a", "c"}
+
+
+def test_input_sizes_beside_the_models_own() -> None:
+    """Listeners have them at once, and after each change, which may come with another model."""
+    sized = _config(a="input_size: 640", b="input_size: [1280, 736]", c="max_fps: 1")
+    views = SourceViews(sized, (640, 640))
+    heard: list[Mapping[str, Size]] = []
+    views.add_size_listener(heard.append)
+    views.configure(sized, (1280, 736))
+    views.configure(_config(c="max_fps: 1"), (640, 640))
+    assert heard == [{"b": (1280, 736)}, {"a": (640, 640)}, {}]
 
 
 @given(

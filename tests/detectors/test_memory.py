@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from detectors.letterbox import InputSpec
+from detectors.trt import kernels
 from detectors.trt.memory_plan import Needs, batch_sizes, shrink
 
 MIB = 1 << 20
@@ -42,6 +45,21 @@ def test_the_shrunk_plan_fits(lanes: int, batch: int, limit: int) -> None:
     else:
         assert NEEDS.total(*found) <= limit
         assert found <= (lanes, batch)
+
+
+def test_a_second_model_shares_the_context_and_has_parts_that_wait() -> None:
+    """A part takes two inputs of 640x640 in FP16, and a row of the kernel's table for each."""
+    second = replace(NEEDS, parts=3)
+    first, more = dict(NEEDS.rows(1, 8)), dict(second.rows(1, 8))
+    assert first.keys() - more.keys() == {"CUDA and TensorRT themselves"}
+    assert more["parts that wait"] == 6 * (640 * 640 * 3 * 2 + kernels.PICTURE.itemsize)
+
+
+def test_sizes_share_a_lanes_buffers() -> None:
+    """The plan is for the largest size; only graphs are needed for each."""
+    one, three = dict(NEEDS.rows(2, 8)), dict(replace(NEEDS, sizes=3).rows(2, 8))
+    assert three.pop("CUDA graphs") == 3 * one.pop("CUDA graphs")
+    assert three == one
 
 
 def test_the_rows_are_the_total() -> None:

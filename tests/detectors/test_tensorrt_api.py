@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import BINDINGS, ROOT
 
 pytestmark = pytest.mark.needs("bindings", "g++")
-_NAMES = ("compat.py", "builder.py", "detector.py", "lane.py", "layers.py", "profiling.py")
+_NAMES = ("compat.py", "builder.py", "detector.py", "sized.py", "lane.py", "layers.py", "profiling.py")
 FILES = [ROOT / "detectors" / "trt" / name for name in _NAMES]
 
 # Types of names in those files; `x.name` must then exist in TensorRT's class.

@@ -235,6 +235,7 @@ def _answer(listener: socket.socket, answer: bytes) -> None:
         ),
         ("pixels", {"precision": "fp16"}, "a server chooses the precision: set model.precision: auto"),
         ("pixels", {"head": "yolox"}, "head not recognised: outputs are output0 2x7x2100"),
+        ("pixels", {"further_sizes": ((64, 64),)}, "pixels: a model on a server has one input size: remove input_size"),
         ("pixels", {"input_size": (64, 64)}, "pixels: the model's input is fixed at 320x320"),
     ],
 )

@@ -73,6 +73,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "replay": module("replay", *built, yolov8n, *map(str, clips)),
         "corrupt": module("corrupt", *built, yolov8n),
         "speed": module("speed", *built, "--max-batch", "16", "--seconds", "0.7", "--growth", "20000", yolov8n),
+        "sizes": module("sizes", *built, "--photos", str(calibration), yolov8n),
         "failures": module("failures", "--cache", str(args.cache)),
         "swap": module("swap", *built, *labels, yolov8n, str(models / "yolov5n.onnx"), str(clips[0])),
         "precisions": module("precisions", *built, *photos, *out, "--resnet50", "--jobs", "2", *every),

@@ -280,6 +280,11 @@ def test_what_a_reload_changes() -> None:
     assert not change.model
     weaker = _config("  - {id: a, type: synthetic, confidence: 0.1}\n")
     assert difference(old, weaker).model
+    sized = _config("  - {id: a, type: synthetic, input_size: 640}\n  - {id: b, type: synthetic, input_size: 320}\n")
+    fewer = _config("  - {id: a, type: synthetic, input_size: 320}\n  - {id: b, type: synthetic}\n")
+    assert difference(fewer, sized).model
+    assert not difference(sized, fewer).model
+    assert [source.id for source in difference(sized, fewer).refiltered] == ["a", "b"]
     with pytest.raises(ConfigError, match="board, publisher: cannot change while running"):
         difference(old, parse("model: {path: m}\nsources: [{id: a, type: synthetic}]\nboard: {depth: 3}\n"
                               "publisher: {outbox: 3}\n"))  # fmt: skip

@@ -187,7 +187,7 @@ class IBuilderConfig:
         self.flags = {flag for flag in BuilderFlag if flag.name == "TF32"}
         self.features: set[Any] = set()
         self.tactics = 0
-        self.profile: IOptimizationProfile | None = None
+        self.profiles: list[IOptimizationProfile] = []
         self.progress_monitor: Any = None
         self._timings = ITimingCache(b"")
 
@@ -205,8 +205,8 @@ class IBuilderConfig:
         self.features = self.features | {feature} if on else self.features - {feature}
 
     def add_optimization_profile(self, profile: IOptimizationProfile) -> int:
-        self.profile = profile
-        return 0
+        self.profiles.append(profile)
+        return len(self.profiles) - 1
 
     def create_timing_cache(self, content: bytes) -> ITimingCache | None:
         return ITimingCache(content) if content in (b"", b"timings") else None
@@ -280,7 +280,7 @@ class Builder:
         header = {
             "version": VERSION,
             "input": first.dtype.name,
-            "profile": config.profile.shapes if config.profile else None,
+            "profiles": [profile.shapes for profile in config.profiles],
             "shared": MAJOR > 8 or any(feature.name == "PROFILE_SHARING_0806" for feature in config.features),
             "flags": sorted(flag.name for flag in config.flags),
             "aux_streams": config.max_aux_streams,
@@ -338,22 +338,26 @@ class ICudaEngine:
         }
         self._types[self.inputs[0]] = DataType[header["input"]]
         self._shapes = self._run_once()
-        profile = header["profile"]
-        self.most = profile[self.inputs[0]][-1][0] if profile else self._shapes[self.inputs[0]][0]
+        profiles = header["profiles"]
+        self.most = profiles[0][self.inputs[0]][-1][0] if profiles else self._shapes[self.inputs[0]][0]
 
     def _run_once(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every tensor; -1 for the batch dimension."""
-        least = self._shapes_of(0)
-        if not self.header["profile"]:
-            return least
-        more = self._shapes_of(1)
-        return {name: tuple(a if a == b else -1 for a, b in zip(least[name], more[name])) for name in least}
+        """Shape of every tensor; -1 for the dimensions that differ."""
+        profiles = self.header["profiles"]
+        if not profiles:
+            return self.shapes_of({})
+        inputs = self.inputs
+        least, most = profiles[0], profiles[-1]
+        runs = [self.shapes_of({name: tuple(profile[name][0]) for name in inputs}) for profile in profiles]
+        if least[inputs[0]][0][0] != most[inputs[0]][-1][0]:
+            runs.append(self.shapes_of({name: (2, *least[name][0][1:]) for name in inputs}))
+        return {name: tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*(run[name] for run in runs)))
+                for name in runs[0]}  # fmt: skip
 
-    def _shapes_of(self, more: int) -> dict[str, tuple[int, ...]]:
-        """Bytes for a number of pictures above the minimum."""
-        nodes, profile = self.session.get_inputs(), self.header["profile"]
-        whole = {node.name: profile[node.name][0] if profile else node.shape for node in nodes}
-        whole = {name: (shape[0] + more, *shape[1:]) for name, shape in whole.items()}
+    def shapes_of(self, given: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Shape of every tensor for these shapes of inputs, or for their own."""
+        nodes = self.session.get_inputs()
+        whole = {node.name: tuple(given.get(node.name, node.shape)) for node in nodes}
         zeros = {node.name: np.zeros(whole[node.name], _DTYPES[_OF_ORT[node.type]]) for node in nodes}
         outputs = self.session.run(None, zeros)
         return whole | {node.name: array.shape for node, array in zip(self.session.get_outputs(), outputs)}
@@ -383,7 +387,8 @@ class ICudaEngine:
 
     @property
     def memory_of_a_context(self) -> int:
-        return self.most * _ACTIVATIONS
+        """Of the profile that needs most."""
+        return self.most * _ACTIVATIONS * max(1, len(self.header["profiles"]))
 
     def _context(self, memory: Any) -> IExecutionContext | None:
         if _fails("create_execution_context") or (not self.header["shared"] and len(self._contexts)):
@@ -444,10 +449,17 @@ class IExecutionContext:
         self.generation = 0
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._addresses: dict[str, int] = {}
+        self._profile = 0
+
+    def set_optimization_profile_async(self, index: int, stream_handle: int) -> bool:
+        if _fails("set_optimization_profile_async") or not stream_handle or self._shapes:
+            return False  # it would forget the shapes
+        self._profile = index
+        return index < len(self.engine.header["profiles"])
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-        profile = self.engine.header["profile"]
-        least, _, most = profile[name] if profile else [self.engine.get_tensor_shape(name)] * 3
+        profiles = self.engine.header["profiles"]
+        least, _, most = profiles[self._profile][name] if profiles else [self.engine.get_tensor_shape(name)] * 3
         fits = all(low <= size <= high for low, size, high in zip(least, shape, most))
         if _fails("set_input_shape") or not fits:
             return False
@@ -456,8 +468,9 @@ class IExecutionContext:
         return True
 
     def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        batch = next(iter(self._shapes.values()))[0] if self._shapes else -1
-        return tuple(batch if size == -1 else size for size in self.engine.get_tensor_shape(name))
+        if not self._shapes:
+            return self.engine.get_tensor_shape(name)
+        return self.engine.shapes_of(self._shapes)[name]
 
     def set_tensor_address(self, name: str, address: int) -> bool:
         if _fails("set_tensor_address") or name not in [

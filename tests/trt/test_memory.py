@@ -14,6 +14,7 @@ from detectors.trt.memory_plan import batch_sizes
 from tests.support import stubbed_cuda as cuda
 from tests.trt.parts import host_pictures, on_device, opened, options_of
 
+_CLASSIFIER = Path(__file__).resolve().parents[1] / "data" / "heads" / "yolov8-cls.onnx"
 _TABLE = kernels.PICTURE.itemsize + kernels.PLACEMENT.itemsize  # bytes of a picture's structs
 _COUNTS = 4  # bytes of its number of candidates
 _NOT_OURS = {"CUDA and TensorRT themselves", "CUDA graphs", "engine"}  # allocated by driver and TensorRT
@@ -31,6 +32,33 @@ def test_lanes_allocate_the_planned_memory(toy: Path, engines: Path) -> None:
         for lane in lanes * 20:
             lane.detect(host_pictures(4))
         assert cuda.device_bytes() - before == taken
+
+
+def test_a_second_model_allocates_the_planned_memory(engines: Path) -> None:
+    """With the inputs of parts that wait, and without the CUDA context, which the first model has."""
+    options = options_of(_CLASSIFIER, engines, head="classify", fit="stretch", builder_level=0, parts=5)
+    with ExitStack() as stack:
+        detector = stack.enter_context(closing(TrtDetector(options)))
+        plan = dict(detector.info.memory)
+        before = cuda.device_bytes()
+        stack.enter_context(closing(detector.cutter(5)))
+        assert cuda.device_bytes() - before == plan["parts that wait"]
+        stack.enter_context(closing(detector.lane()))
+        planned = sum(size for name, size in plan.items() if name not in _NOT_OURS)
+        assert planned <= cuda.device_bytes() - before + plan["decoding and NMS"] <= planned + 4 * (_TABLE + _COUNTS)
+    assert "CUDA and TensorRT themselves" not in plan
+
+
+def test_memory_of_other_models_is_left(toy: Path, engines: Path) -> None:
+    """It counts against a limit, and the refusal names it."""
+    with closing(TrtDetector(options_of(toy, engines, lanes=4))) as detector:
+        one, all_of_it = detector.needs.total(1, 4), detector.needs.total(4, 4)
+    with closing(TrtDetector(options_of(toy, engines, lanes=4, memory_limit=all_of_it, reserved=1))) as detector:
+        assert detector.info.lanes == 3
+    with pytest.raises(
+        DetectorError, match=r"0 MiB are allowed by gpu\.memory_limit_mib beside 600 MiB of other models"
+    ):
+        TrtDetector(options_of(toy, engines, memory_limit=one, reserved=600 << 20))
 
 
 def test_a_lane_has_a_graph_per_size(toy: Path, engines: Path) -> None:
