@@ -17,7 +17,7 @@ from daemon.fleet.records import Owned, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from detectors.fake.detector import FakeDetector
 from tests.fleet.held_coordinator import HeldCoordinator
-from tests.fleet.memory_coordinator import MemoryEngine
+from tests.fleet.memory_coordinator import Lease, MemoryEngine
 from tests.lifetimes.cameras import make
 from tests.lifetimes.rig import LIMITS, wait_until
 from tests.lifetimes.running import config_of, state_of
@@ -34,6 +34,7 @@ class Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.engine = folder, MemoryEngine()
+        self.engine.content.placer = Lease("elsewhere", 0.0, 1 << 62, 0)  # the test says what is wanted
         self.hooks: dict[str, Callable[[], None]] = {}
         self.stack = ExitStack()
 

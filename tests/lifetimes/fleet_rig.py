@@ -16,7 +16,7 @@ from daemon.fleet.records import SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from daemon.redact import written_of
 from tests.fleet.held_coordinator import HeldCoordinator
-from tests.fleet.memory_coordinator import MemoryEngine
+from tests.fleet.memory_coordinator import Lease, MemoryEngine
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.rig import Rig, wait_until
 from tests.lifetimes.verbs import End
@@ -31,10 +31,11 @@ class FleetRig(Rig):
     calls: gates of the calls to it.
     """
 
-    parts = Rig.parts | {"fleet", "fleet-calls", "fleet-records", "lease"}
+    parts = Rig.parts | {"fleet", "fleet-calls", "fleet-records", "lease", "placer"}
 
     def __init__(self, folder: Path) -> None:
         self.engine = MemoryEngine()
+        self.engine.content.placer = Lease("elsewhere", 0.0, 1 << 62, 0)  # the test says what is wanted
         self.calls = {call: Gate() for call in _CALLS}
         doors = Doors(
             open=lambda: HeldCoordinator(self.engine, self.calls),
