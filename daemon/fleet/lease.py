@@ -32,7 +32,7 @@ class Lease(Protocol):
     def looked(self) -> int: ...
     @property
     def state(self) -> LeaseState:
-        """`renewed` by the last try, `away` if that had no answer, `lost` if the coordinator has ended it."""
+        """See `LeaseState`."""
         ...
 
 
