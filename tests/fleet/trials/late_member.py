@@ -1,0 +1,5 @@
+"""A planted defect: members believe in their lease for half a minute longer than it lasts. Imported by a daemon's start."""
+
+import daemon.fleet.lease
+
+daemon.fleet.lease.MARGIN_S = -30.0
