@@ -10,17 +10,18 @@ believe in their lease for longer than it lasts. Then a promise must break. The 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
 from tests.fleet.trials.troubles import PAUSES, TROUBLES, Underway
 from tests.fleet.trials.world import World
+from tests.support.daemon import ROOT
 
 _TURN_S = 0.02
 _LATE_S = 1.0  # a process that goes on after a pause may have messages in its sockets
@@ -112,7 +113,7 @@ def main() -> int:
         seed=args.seed,
     )
     if args.late:
-        world.environment["PYTHONPATH"] = str(_late_members(folder))
+        world.environment["PYTHONPATH"] = _late_members(folder)
     with world:
         world.start()
         histories = Histories(world, args.ttl, args.on_loss)
@@ -128,23 +129,17 @@ def main() -> int:
     return int(bool(histories.faults) != args.late)
 
 
-def _late_members(folder: Path) -> Path:
-    """A folder for PYTHONPATH that makes members believe in their lease for half a minute longer."""
+def _late_members(folder: Path) -> str:
+    """A PYTHONPATH that makes members believe in their lease for half a minute longer."""
     place = folder / "late"
     place.mkdir()
     (place / "sitecustomize.py").write_text("import tests.fleet.trials.late_member\n")
-    from tests.support.daemon import ROOT
-
-    with suppress(OSError):
-        (place / "tests").symlink_to(ROOT / "tests")
-    return place
+    return os.pathsep.join((str(place), str(ROOT)))
 
 
 def _report(world: World, histories: Histories, seconds: float) -> None:
     silent = [
-        after.first - before.last
-        for rows in [*world.reader.heard.values()]
-        for before, after in zip(rows, rows[1:])
+        after.first - before.last for rows in [*world.reader.heard.values()] for before, after in zip(rows, rows[1:])
     ]
     out = sys.stdout.write
     out(f"\n{len(histories.settled)} histories in {seconds:.0f} s: {dict(histories.count)}\n")

@@ -50,28 +50,28 @@ class OwnersInOrder(threading.Thread):
     def __init__(self, settings: EtcdSettings, fleet: str) -> None:
         super().__init__(name="owners", daemon=True)
         self._settings, self._prefix = settings, Keys(fleet).under("own")
-        self._stop = Stop()
+        self._ending = Stop()
         self._owner: dict[str, str] = {}
         self.turns: list[Turn] = []
         self.faults: list[str] = []
         self._revision = 1
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(30)
 
     def run(self) -> None:
-        while not self._stop.is_set:
+        while not self._ending.is_set:
             try:
                 with closing(EtcdClient(self._settings)) as client:
                     self._read(client)
             except EtcdAwayError:
-                self._stop.wait(_TURN_S)
+                self._ending.wait(_TURN_S)
 
     def _read(self, client: EtcdClient) -> None:
         with closing(open_watch(client, self._prefix, self._revision)) as watch:
             silent = 0
-            while not self._stop.is_set and silent < 25:  # a peer that is gone says nothing
+            while not self._ending.is_set and silent < 25:  # a peer that is gone says nothing
                 events = watch.events(_TURN_S)
                 silent = 0 if events else silent + 1
                 for event in events:
@@ -118,14 +118,14 @@ class Reader(threading.Thread):
 
     def __init__(self, subscriber: Subscriber) -> None:
         super().__init__(name="reader", daemon=True)
-        self._subscriber, self._stop = subscriber, Stop()
+        self._subscriber, self._ending = subscriber, Stop()
         self.heard: dict[str, list[Heard]] = defaultdict(list)
         self.faults: list[str] = []
         self.late: list[tuple[float, int]] = []
         self._fenced = 0
 
     def close(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(30)
         self._subscriber.close()
 
@@ -135,7 +135,7 @@ class Reader(threading.Thread):
         return self._subscriber.lost
 
     def run(self) -> None:
-        while not self._stop.is_set:
+        while not self._ending.is_set:
             message = self._subscriber.receive(_TURN_S)
             now = monotonic()
             if isinstance(message, Detections):

@@ -243,9 +243,7 @@ class World:
             return False
         heard = {source: rows[-1] for source, rows in [*self.reader.heard.items()] if rows}
         return all(
-            source in heard
-            and heard[source].epoch == view.owned[source].epoch
-            and heard[source].last >= since
+            source in heard and heard[source].epoch == view.owned[source].epoch and heard[source].last >= since
             for source in self.sources
         )
 
