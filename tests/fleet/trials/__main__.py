@@ -1,10 +1,11 @@
-"""Random histories of a fleet: no source has two owners in the coordinator's order, no reader hears an owner that another
-has followed, and after each history every source is heard again.
+"""Random histories of a fleet. No source has two owners in the coordinator's order. No reader hears an owner that another
+one has followed. After each history every source is heard again.
 
     python -m tests.fleet.trials [--histories 200 --sources 300 --seed 1 --servers 3 --on-loss keep --ttl 2 --late]
 
-A history has one to three troubles of tests/fleet/trials/troubles.py, which may overlap. `--late` plants a defect: members
-believe in their lease for longer than it lasts. Then a promise must break. The last lines say how long sources were silent.
+A history has one to three troubles of tests/fleet/trials/troubles.py, which may overlap. `--late` plants a defect:
+members believe in their lease for longer than it lasts, and a promise must break. The last lines say how long sources
+were silent.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import random
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
-from tests.fleet.trials.troubles import PAUSES, TROUBLES, Underway
+from tests.fleet.trials.troubles import PAUSES, TROUBLES, Trouble, Underway
 from tests.fleet.trials.world import World
 from tests.support.daemon import ROOT
 
+_BY_NAME = {trouble.__name__: trouble for trouble in TROUBLES}
 _TURN_S = 0.02
 _LATE_S = 1.0  # a process that goes on after a pause may have messages in its sockets
 
@@ -34,8 +38,8 @@ class Histories:
         faults: broken promises, each with its history.
     """
 
-    def __init__(self, world: World, ttl_s: float, on_loss: str) -> None:
-        self._world, self._ttl_s, self._strict = world, ttl_s, on_loss == "stop"
+    def __init__(self, world: World, troubles: Sequence[Trouble], ttl_s: float, on_loss: str) -> None:
+        self._world, self._troubles, self._ttl_s, self._strict = world, troubles, ttl_s, on_loss == "stop"
         self.faults: list[str] = []
         self.settled: list[float] = []
         self.count: Counter[str] = Counter()
@@ -46,7 +50,7 @@ class Histories:
         world = self._world
         world.chance = random.Random(f"{seed}/{number}")
         begun = monotonic()
-        chosen = world.chance.choices(TROUBLES, k=world.chance.randint(1, 3))
+        chosen = world.chance.choices(self._troubles, k=world.chance.randint(1, 3))
         hosts = [world.chance.choice([*world.hosts.values()]) for _ in chosen]
         rows = [
             Underway(trouble.__name__, host, trouble(world, host, self._ttl_s), begun + world.chance.uniform(0, 2))
@@ -100,7 +104,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="number of the first history")
     parser.add_argument("--late", action="store_true", help="plant the defect")
+    parser.add_argument("--only", nargs="+", choices=list(_BY_NAME), default=list(_BY_NAME))
     args = parser.parse_args()
+    troubles = [_BY_NAME[name] for name in args.only]
     folder = Path(tempfile.mkdtemp(prefix="fleet-"))
     world = World(
         folder,
@@ -116,7 +122,7 @@ def main() -> int:
         world.environment["PYTHONPATH"] = _late_members(folder)
     with world:
         world.start()
-        histories = Histories(world, args.ttl, args.on_loss)
+        histories = Histories(world, troubles, args.ttl, args.on_loss)
         begun = monotonic()
         try:
             for number in range(args.first, args.first + args.histories):
@@ -138,9 +144,7 @@ def _late_members(folder: Path) -> str:
 
 
 def _report(world: World, histories: Histories, seconds: float) -> None:
-    silent = [
-        after.first - before.last for rows in [*world.reader.heard.values()] for before, after in zip(rows, rows[1:])
-    ]
+    silent = [after.first - before.last for rows in [*world.reader.heard.values()] for before, after in pairwise(rows)]
     out = sys.stdout.write
     out(f"\n{len(histories.settled)} histories in {seconds:.0f} s: {dict(histories.count)}\n")
     out(f"{len(world.order.turns)} changes of owners, {len(silent)} heard, {sum(n for _, n in world.reader.late)} ")

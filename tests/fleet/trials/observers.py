@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import pairwise
 from time import monotonic
 from typing import NamedTuple
 
@@ -167,7 +168,7 @@ class Reader(threading.Thread):
         """How many sources were heard from another owner since then, by the owner that they had."""
         found: Counter[str] = Counter()
         for rows in [*self.heard.values()]:
-            for before, after in zip(rows, rows[1:]):
+            for before, after in pairwise(rows):
                 if after.first >= since:
                     found[before.member] += 1
         return found
