@@ -1,5 +1,5 @@
-"""Random histories of a fleet. No source has two owners in the coordinator's order. No reader hears an owner that another
-one has followed. After each history every source is heard again.
+"""Random histories of a fleet. No source has two owners in the coordinator's order. No reader hears an owner after
+its successor. After each history every source is heard again.
 
     python -m tests.fleet.trials [--histories 200 --sources 300 --seed 1 --servers 3 --on-loss keep --ttl 2 --late]
 

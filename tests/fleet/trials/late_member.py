@@ -1,4 +1,4 @@
-"""A planted defect: members believe in their lease for half a minute longer than it lasts. A daemon's start imports it."""
+"""A planted defect: members believe in their lease for half a minute more. A daemon's start imports it."""
 
 import daemon.fleet.lease
 
