@@ -106,8 +106,8 @@ def main() -> int:
         world.start()
         sys.stdout.write(
             f"{args.sources} sources of {args.fps:g} frames/s, {args.members} members, TTL {args.ttl:g} s\n"
-            f"{'cause':12} {'claimed: median':>16} {'worst':>7} {'heard: median':>14} {'worst':>7} {'silent: median':>15}"
-            f" {'worst':>7} {'taken over':>11} {'others moved':>13}\n"
+            f"{'cause':12} {'claimed: median':>16} {'worst':>7} {'heard: median':>14} {'worst':>7}"
+            f" {'silent: median':>15} {'worst':>7} {'taken over':>11} {'others moved':>13}\n"
         )
         others = 0
         for cause in _CAUSES:
