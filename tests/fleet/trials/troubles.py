@@ -65,7 +65,7 @@ def swallowed(world: World, host: Host, ttl_s: float) -> Iterator[float]:
 
 
 def cut(_: World, host: Host, ttl_s: float) -> Iterator[float]:
-    for _ in range(3):
+    for _turn in range(3):
         for proxy in host.proxies:
             proxy.cut()
         yield ttl_s / 10
