@@ -40,11 +40,12 @@ def main() -> int:
     parser.add_argument("--labels", default="coco")
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
+    parser.add_argument("--max-batch", type=int, default=8)
     parser.add_argument("--photos-of", type=int, default=24, help="number of photos")
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))
-    options = Options(args.model, labels=args.labels, wanted=PostprocessParams(0.25), max_batch=8, precision="fp16")
-    options = replace(options, cache=args.cache, builder_level=args.level)
+    options = Options(args.model, labels=args.labels, wanted=PostprocessParams(0.25), precision="fp16")
+    options = replace(options, max_batch=args.max_batch, cache=args.cache, builder_level=args.level)
     met, required = True, 0.9
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         for name, cut in _CUTS.items():
