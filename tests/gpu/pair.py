@@ -93,7 +93,7 @@ def _member(stack: ExitStack, args: argparse.Namespace, etcd: EtcdServer, gpu: i
     folder.mkdir(parents=True)
     model = {
         "path": str(args.model.resolve()),
-        "labels": args.labels,
+        "labels": args.labels or None,
         "backend": args.backend,
         "max_batch": args.max_batch,
         "cache": str(args.cache.resolve()),
