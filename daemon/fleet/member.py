@@ -330,8 +330,8 @@ class Member(threading.Thread):
     def _claimable(self) -> list[str]:
         if self._leaving or self._view is None or not self._grants.is_open:
             return []
-        room = min(self._pace.room, _AT_ONCE)
-        return self._wanted.claimable({*self._own})[:room] if room > 0 else []
+        claimable = self._wanted.claimable({*self._own})[:_AT_ONCE]
+        return claimable[: self._pace.room_for(len(claimable))]
 
     def _claimed(self, epochs: dict[str, int]) -> None:
         usable = self._wanted.usable

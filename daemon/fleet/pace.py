@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from daemon.clock import Clock
 
+_SHARE = 0.2  # of a second's number
+
 
 class Pace:
     """A token bucket, with one second's number at once.
@@ -24,6 +26,11 @@ class Pace:
         self._left = min(self._limit, self._left + (now - self._at_ns) * self._per_s / 1e9)
         self._at_ns = now
         return int(self._left)
+
+    def room_for(self, wanted: int) -> int:
+        """How many of these connections may begin now. Many begin a few at a time: each change costs as much."""
+        room = self.room
+        return min(room, wanted) if room >= min(wanted, self._limit * _SHARE) else 0
 
     def spend(self, connections: int) -> None:
         self._left -= connections

@@ -94,7 +94,7 @@ def _refused(folder: Path) -> None:
     assert not (folder / "none" / "resnet50.int8.onnx").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_page_over_a_stand_in_of_tensorrt(folder: Path, tmp_path: Path) -> None:
     """INT8 by calibration on that backend, without labels; then the page's engines."""
     environment = stubs.environment(tmp_path)

@@ -261,6 +261,18 @@ def test_a_pace_allows_a_seconds_number_at_once() -> None:
     assert slow.room == 1
 
 
+def test_many_connections_begin_a_few_at_a_time() -> None:
+    clock = ManualClock()
+    pace = Pace(50.0, clock)
+    assert pace.room_for(64) == 50
+    pace.spend(50)
+    clock.advance(0.1)
+    assert pace.room_for(64) == 0
+    assert pace.room_for(5) == 5
+    clock.advance(0.1)
+    assert pace.room_for(64) == 10
+
+
 def test_members_tell_their_public_key(tmp_path: Path) -> None:
     public, secret = new_pair(tmp_path, "lookout")
     curve = CurveConfig(secret_key_file=secret)

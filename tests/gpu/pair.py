@@ -58,7 +58,7 @@ def main() -> int:
             for daemon in daemons
         ]
         _wait(lambda: _is_steady(coordinator.view()), "sources are owned, or wait with a reason")
-        sleep(10)  # connections
+        _wait_for_pictures(readers)
         _show("two members", coordinator.view(), _figures(readers, args.seconds))
         before = coordinator.view()
         daemons[1].process.kill()
@@ -71,7 +71,7 @@ def main() -> int:
         stayed = sum(before.owned[id] == row for id, row in after.owned.items() if id in before.owned)
         _say(f"killed: its lease ended after {gone_s:.2f} s, {moved} taken over after {monotonic() - begun:.2f} s, ")
         _say(f"{stayed} stayed, {len(after.sources) - len(after.owned)} wait")
-        sleep(10)
+        _wait_for_pictures(readers[:1])
         _show("one member", coordinator.view(), _figures(readers[:1], args.seconds / 2))
     return 0
 
@@ -115,6 +115,16 @@ def _member(stack: ExitStack, args: argparse.Namespace, etcd: EtcdServer, gpu: i
 def _is_steady(view: FleetView) -> bool:
     waiting = {id for id, want in view.wants.items() if want.member is None}
     return len(view.wants) == len(view.sources) and {*view.owned} | waiting == {*view.sources}
+
+
+def _wait_for_pictures(readers: list[Subscriber]) -> None:
+    """Until all sources are up for some seconds: on a GPU, 240 decoders take half a minute."""
+
+    def are_up() -> bool:
+        rows = [row for reader in readers for row in _last(reader).sources.values()]
+        return all(row.published > 100 for row in rows)
+
+    _wait(are_up, "each source has pictures")
 
 
 def _figures(readers: list[Subscriber], seconds: float) -> list[str]:

@@ -121,7 +121,7 @@ def test_check_prints_a_label_as_it_is(tmp_path: Path) -> None:
 class _Liar:
     """A subscriber to a publisher that is not ours."""
 
-    received, lost = 1, dict[str, int]()
+    received, lost, fenced, failure = 1, dict[str, int](), dict[str, int](), None
 
     def __init__(self, message: Detections) -> None:
         self._message = message

@@ -100,6 +100,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--fps", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", default=[cause.__name__ for cause in _CAUSES])
     args = parser.parse_args()
     sizes = {"members": args.members, "sources": args.sources, "servers": args.servers}
     with World(Path(tempfile.mkdtemp(prefix="fleet-")), fps=args.fps, ttl_s=args.ttl, **sizes) as world:
@@ -111,7 +112,7 @@ def main() -> int:
         )
         others = 0
         for cause in _CAUSES:
-            if cause is leader_lost and args.servers == 1:
+            if cause.__name__ not in args.only or (cause is leader_lost and args.servers == 1):
                 continue
             times = Times()
             for _ in range(args.rounds):
@@ -131,6 +132,7 @@ def _measure(world: World, cause: Cause, times: Times) -> None:
     steps, begun, turns = cause(world, host), monotonic(), len(world.order.turns)
     next(steps)
     world.wait(lambda: _is_taken_over(world, mine, name), f"the sources of {name} are heard from others")
+    world.wait(lambda: mine <= _claimed(world, turns, name), f"the claims of the sources of {name} are known")
     rows = world.order.turns[turns:]
     times.others += len({row.source for row in rows} - mine)
     claims = {row.source: row.at for row in rows if row.member not in (None, name)}
@@ -145,6 +147,10 @@ def _measure(world: World, cause: Cause, times: Times) -> None:
     world.wait(lambda: name in (world.coordinator.view().members), f"{name} is back")
     world.coordinator.move(sorted(mine), name)
     world.wait(lambda: _is_back(world, mine, name), f"the sources of {name} are back")
+
+
+def _claimed(world: World, turns: int, former: str) -> set[str]:
+    return {row.source for row in world.order.turns[turns:] if row.member not in (None, former)}
 
 
 def _is_taken_over(world: World, sources: set[str], former: str) -> bool:
