@@ -62,12 +62,12 @@ class OwnersInOrder(threading.Thread):
         self.join(30)
 
     def run(self) -> None:
-        while not self._ending.is_set:
-            try:
-                with closing(EtcdClient(self._settings)) as client:
+        with closing(EtcdClient(self._settings)) as client:  # it remembers the endpoint that answers
+            while not self._ending.is_set:
+                try:
                     self._read(client)
-            except EtcdAwayError:
-                self._ending.wait(_TURN_S)
+                except EtcdAwayError:
+                    self._ending.wait(_TURN_S)
 
     def _read(self, client: EtcdClient) -> None:
         with closing(open_watch(client, self._prefix, self._revision)) as watch:
