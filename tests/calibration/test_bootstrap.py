@@ -141,7 +141,7 @@ def test_photos_without_objects_have_no_ap(tmp_path: Path) -> None:
     assert np.isnan(matches.ap(np.eye(12, dtype=np.int64)[empty]))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("loss", [0.0, 0.08])
 def test_the_interval_covers_the_true_drop(loss: float) -> None:
     """A 95 % interval covers in 92 % or more of 200 draws of 32 photos. The truth is measured on 30,000 photos."""

@@ -266,7 +266,7 @@ def _planted(folder: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
     return folder / "planted.onnx"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_loss_is_refused_and_leaves_no_file(
     few_streets: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

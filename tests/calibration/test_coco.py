@@ -34,7 +34,9 @@ EXPECTED = {"yolox_nano": 0.3722, "yolov5n": 0.3361, "yolov8n": 0.4490}
 
 @pytest.mark.needs("data")
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["yolox_nano", "yolov5n", pytest.param("yolov8n", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "model", ["yolox_nano", *(pytest.param(name, marks=pytest.mark.long) for name in ("yolov5n", "yolov8n"))]
+)
 def test_real_models_reach_their_accuracy(model: str, data: Path, tmp_path: Path) -> None:
     """Within 0.005 of independent measurements on the same photos."""
     out = tmp_path / "out.json"

@@ -16,11 +16,13 @@ pytestmark = [
     pytest.mark.slow(20),
     pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
 ]
+# The bindings of the one between are compared with the code in CI as well: test_tensorrt_api.py.
+_VERSIONS = [stubs.VERSIONS[0], pytest.param(stubs.VERSIONS[1], marks=pytest.mark.long), stubs.VERSIONS[2]]
 _OTHERWISE = ["tests/trt/test_lane.py", "tests/trt/test_comparing.py"]
 _CONTRACTS = ["tests/contract/test_detector.py", "tests/contract/test_cutter.py"]
 
 
-@pytest.mark.parametrize("version", stubs.VERSIONS)
+@pytest.mark.parametrize("version", _VERSIONS)
 def test_over_stand_ins(version: str, tmp_path: Path) -> None:
     """All tests and the contracts over the oldest TensorRT; over the others, those of the differences."""
     files = [*_CONTRACTS, "tests/trt"] if version == stubs.VERSIONS[0] else _OTHERWISE

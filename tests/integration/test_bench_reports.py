@@ -24,7 +24,7 @@ from tests.support.daemon import PATIENCE_S
 from tests.support.streets import labelled_streets
 
 # The reports are made once.
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 _LOAD = ["--lanes", "1", "--max-batch", "4", "--seconds", "1", "--warm-up", "0", "--backend", "cpu"]
 _GRID = ["--sources", "2", "--paced", *_LOAD, "--over", "batch=1,4", "--repeats", "1"]
 _MOST = ["--most", "sources", "--sources", "2", *_LOAD, "--max-p99", "0.001", "--step", "2", "--confirm", "0"]

@@ -161,7 +161,7 @@ class Client(threading.Thread):
         self.seen.append(answer.text)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_clients_and_a_daemon_that_is_killed(tmp_path: Path) -> None:
     """LOOKOUT_API_SECONDS=60 for a minute."""
     daemon, stop = Daemon(tmp_path), threading.Event()
