@@ -1,4 +1,4 @@
-"""Random histories of a fleet, and that their witnesses find a planted defect. `python -m tests.fleet.trials` tries more."""
+"""Random histories of a fleet; their witnesses find a planted defect. `python -m tests.fleet.trials` tries more."""
 
 from __future__ import annotations
 
