@@ -233,14 +233,19 @@ class App:
             partial(self._reload_secrets, access),
             self._runtime,
         )
-        if self._grants:
-            self.member = self._make_member(self._grants, admission)
-            undo.callback(self.member.stop, 0.0)
-            self.placer = PlacerThread(Placer(self._clock, config.fleet.ttl_s), self._runtime)
-            self.member.listeners.append(self.placer.notify)
+        self._make_fleet_parts(undo, admission)
         if self._http and access:
             self._serve_http(self._http, access)
         self.changes.start()
+
+    def _make_fleet_parts(self, undo: ExitStack, admission: Admission) -> None:
+        """The member and the placer of a fleet, if the configuration has one."""
+        if self._grants is None:
+            return
+        self.member = self._make_member(self._grants, admission)
+        undo.callback(self.member.stop, 0.0)
+        self.placer = PlacerThread(Placer(self._clock, self._config.fleet.ttl_s), self._runtime)
+        self.member.listeners.append(self.placer.notify)
 
     def _open_publishers(self, undo: ExitStack, instance: str) -> None:
         """The threads and sockets of messages, and of packets of video."""

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from daemon.clock import boottime_ns
-from daemon.fleet.lease_page import LeasePage, LeaseState
+from daemon.fleet.lease_page import MARGIN_S, LeasePage, LeaseState
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, LeaseLostError, Renewal
 from daemon.system.signals import ignore_stop_signals
 from daemon.system.stop import Stop
@@ -29,7 +29,6 @@ from daemon.system.stop import Stop
 _TURN_S = 0.2
 _RETRY_S = 0.25
 _PAUSE_NS = 1_000_000_000  # after so long without a turn, what was known before does not count
-_MARGIN_S = 0.25  # before the lease's end: between the fence and the network, and for clocks of different speed
 _LENGTH = 4  # bytes before the renewal
 _DAEMON = 0  # standard input
 
@@ -67,7 +66,7 @@ class Keeper:
         else:
             with self._lock:
                 self._asked, self._answered = 0, asked
-                self._page.set_renewed(asked + round((seconds - _MARGIN_S) * 1e9), self._now())
+                self._page.set_renewed(asked + round((seconds - MARGIN_S) * 1e9), self._now())
             return max(0.0, self._ttl_s / 3 - (self._now() - asked) / 1e9)
         return _RETRY_S
 

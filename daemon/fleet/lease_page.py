@@ -11,6 +11,7 @@ from typing import Literal
 LeaseState = Literal["renewed", "refused", "away", "lost"]
 """By the last try: `renewed`; `refused`, by a coordinator that answers; `away`, without an answer; `lost` for good."""
 
+MARGIN_S = 0.25  # before the lease's end: between the fence and the network, and for clocks of different speed
 SIZE = 4096
 STATES: tuple[LeaseState, ...] = ("renewed", "refused", "away", "lost")
 # Words of the keeper, and the beat, which is the daemon's. A new page is all zeros: nothing is sure.

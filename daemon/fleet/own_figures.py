@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.clock import boottime_ns
 from daemon.fleet.figures import FleetParts, OwnFigures
 from daemon.fleet.grants import GrantedSources
-from daemon.fleet.lease import MARGIN_S
+from daemon.fleet.lease_page import MARGIN_S
 from daemon.fleet.member import Member
 from daemon.fleet.placer import Placer
 from daemon.fleet_config import FleetConfig

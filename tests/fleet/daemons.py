@@ -10,13 +10,13 @@ from typing import Any
 
 from daemon.app import App
 from daemon.clock import SystemClock
-from daemon.fleet.lease import LeaseThread
 from daemon.fleet.member import Doors, Member
 from daemon.fleet.port import Coordinator
 from daemon.fleet.records import Owned, SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from detectors.fake.detector import FakeDetector
 from tests.fleet.held_coordinator import HeldCoordinator
+from tests.fleet.lease_thread import LeaseThread
 from tests.fleet.memory_coordinator import Lease, MemoryEngine
 from tests.lifetimes.cameras import make
 from tests.lifetimes.rig import LIMITS, wait_until

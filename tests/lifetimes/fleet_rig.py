@@ -10,12 +10,12 @@ import msgspec
 
 from daemon.clock import SystemClock
 from daemon.config import SourceConfig
-from daemon.fleet.lease import LeaseThread
 from daemon.fleet.member import Doors
 from daemon.fleet.records import SourceRecord, Want
 from daemon.fleet_config import FleetConfig
 from daemon.redact import written_of
 from tests.fleet.held_coordinator import HeldCoordinator
+from tests.fleet.lease_thread import LeaseThread
 from tests.fleet.memory_coordinator import Lease, MemoryEngine
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.rig import Rig, wait_until

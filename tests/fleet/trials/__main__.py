@@ -88,8 +88,19 @@ class Histories:
                 f"{name}: {sum(count for _, count in late)} messages of former owners, over {seconds:.1f} s, "
                 "while no process was paused"
             )
-        elif late and self._strict and late[-1][0] - late[0][0] > len(late) * _LATE_S:
-            self.faults.append(f"{name}: messages of a paused owner go on for {late[-1][0] - late[0][0]:.1f} s")
+        elif self._strict and (longest := _longest_burst(late)) > _LATE_S:
+            self.faults.append(f"{name}: messages of a paused owner go on for {longest:.1f} s")
+
+
+def _longest_burst(late: Sequence[tuple[float, int]]) -> float:
+    """Seconds of the longest run of arrivals that follow each other within `_LATE_S`."""
+    longest = begun = 0.0
+    for before, after in pairwise(at for at, _ in late):
+        begun = begun or before
+        if after - before > _LATE_S:
+            begun = after
+        longest = max(longest, after - begun)
+    return longest
 
 
 def main() -> int:

@@ -32,6 +32,7 @@ class Times:
         silent: between the last message of the old and the first of the new owner.
         taken: one for each round.
         others: sources of other members that moved.
+        lost: sources of the member, one for each round.
     """
 
     claimed: list[float] = field(default_factory=list)
@@ -39,6 +40,7 @@ class Times:
     silent: list[float] = field(default_factory=list)
     taken: list[float] = field(default_factory=list)
     others: int = 0
+    lost: list[int] = field(default_factory=list)
 
 
 def killed(_: World, host: Host) -> Iterator[None]:
@@ -99,16 +101,18 @@ def main() -> int:
     parser.add_argument("--members", type=int, default=3)
     parser.add_argument("--servers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--fps", type=float, default=2.0)
+    parser.add_argument("--connects-per-s", type=float, default=50.0, help="of each member, as in its configuration")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", default=[cause.__name__ for cause in _CAUSES])
     args = parser.parse_args()
     sizes = {"members": args.members, "sources": args.sources, "servers": args.servers}
-    with World(Path(tempfile.mkdtemp(prefix="fleet-")), fps=args.fps, ttl_s=args.ttl, **sizes) as world:
+    rates = {"fps": args.fps, "ttl_s": args.ttl, "connects_per_s": args.connects_per_s}
+    with World(Path(tempfile.mkdtemp(prefix="fleet-")), **rates, **sizes) as world:
         world.start()
         sys.stdout.write(
             f"{args.sources} sources of {args.fps:g} frames/s, {args.members} members, TTL {args.ttl:g} s\n"
             f"{'cause':12} {'claimed: median':>16} {'worst':>7} {'heard: median':>14} {'worst':>7}"
-            f" {'silent: median':>15} {'worst':>7} {'taken over':>11} {'others moved':>13}\n"
+            f" {'silent: median':>15} {'worst':>7} {'taken over':>11} {'others moved':>13} {'sources':>8}\n"
         )
         others = 0
         for cause in _CAUSES:
@@ -129,6 +133,7 @@ def _measure(world: World, cause: Cause, times: Times) -> None:
     shares = {name: [id for id, owned in view.owned.items() if owned.member == name] for name in world.hosts}
     name = max(shares, key=lambda name: len(shares[name]))
     mine, host = {*shares[name]}, world.hosts[name]
+    times.lost.append(len(mine))
     steps, begun, turns = cause(world, host), monotonic(), len(world.order.turns)
     next(steps)
     world.wait(lambda: _is_taken_over(world, mine, name), f"the sources of {name} are heard from others")
@@ -165,7 +170,7 @@ def _row(name: str, times: Times) -> str:
     return (
         f"{name:12} {median(times.claimed):14.2f} s {max(times.claimed):5.2f} s {median(times.heard):12.2f} s"
         f" {max(times.heard):5.2f} s {median(times.silent):13.2f} s {max(times.silent):5.2f} s"
-        f" {max(times.taken):9.2f} s {times.others:13}\n"
+        f" {max(times.taken):9.2f} s {times.others:13} {max(times.lost):8}\n"
     )
 
 

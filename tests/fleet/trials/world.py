@@ -113,7 +113,8 @@ class Host:
                 os.kill(process.pid, number)
 
     def step_clock(self, seconds: int) -> None:
-        self._clock.write_bytes(struct.pack("q", seconds))
+        with self._clock.open("r+b") as file:  # never empty: the processes have it in their memory
+            file.write(struct.pack("q", seconds))
 
     def swallow(self, *, silent: bool) -> None:
         for proxy in self.proxies:
@@ -154,12 +155,17 @@ class World:
         ttl_s: float = 2.0,
         on_loss: OnCoordinatorLoss = "stop",
         servers: int = 1,
+        connects_per_s: float = 1000.0,
         seed: int = 0,
     ) -> None:
         self.folder, self.chance = folder, random.Random(seed)
         self.sources = [f"cam-{number:03}" for number in range(sources)]
         self._fps, self._servers = fps, servers
-        self._fleet: dict[str, object] = {"ttl_s": ttl_s, "on_coordinator_loss": on_loss, "connects_per_s": 1000.0}
+        self._fleet: dict[str, object] = {
+            "ttl_s": ttl_s,
+            "on_coordinator_loss": on_loss,
+            "connects_per_s": connects_per_s,
+        }
         self._stack = ExitStack()
         self.hosts: dict[str, Host] = {}
         self._names = [f"host{number}/gpu0" for number in range(members)]
