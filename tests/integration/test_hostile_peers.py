@@ -164,17 +164,18 @@ def _processor_time(lookout: Lookout, friend: Subscriber) -> tuple[float, float]
 
 
 @contextmanager
-def _connected(lookout: Lookout, keys: Path, who: str) -> Iterator[zmq.Socket[bytes]]:
-    """Whose key is known by now; it has subscribed to nothing."""
+def _connected(lookout: Lookout, keys: Path, who: str) -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+    """A peer whose key is known by now and that has subscribed to nothing, and what tells of its disconnection."""
     with zmq.Context() as context, context.socket(zmq.SUB) as socket:
         socket.curve_publickey, secret = zmq.auth.load_certificate(keys / f"{who}.key_secret")
         socket.curve_secretkey = secret or b""
         socket.curve_serverkey = zmq.auth.load_certificate(keys / "lookout.key")[0]
-        with socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED) as monitor:
+        with socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED) as monitor:
             socket.connect(lookout.endpoint)
             assert monitor.poll(round(PATIENCE_S * 1000))
+            monitor.recv_multipart()
+            yield socket, monitor
             socket.disable_monitor()
-        yield socket
 
 
 def test_a_key_that_is_taken_away_lets_nobody_in_after_a_reload(keys: Path, tmp_path: Path) -> None:
@@ -192,7 +193,7 @@ def test_a_key_that_is_taken_away_lets_nobody_in_after_a_reload(keys: Path, tmp_
         Lookout(tmp_path, config) as lookout,
         _subscribe(lookout, keys, "friend") as friend,
         _subscribe(lookout, keys, "stranger") as other,
-        _connected(lookout, keys, "stranger") as silent,
+        _connected(lookout, keys, "stranger") as (silent, events_of_silent),
     ):
         receive_until(other, lambda message: isinstance(message, Detections))
         (clients / "stranger.key").unlink()
@@ -200,7 +201,10 @@ def test_a_key_that_is_taken_away_lets_nobody_in_after_a_reload(keys: Path, tmp_
         wait_until(lambda: "subscribers were cut off" in lookout.log(), "the connection is cut off")
         while other.receive(0):
             pass  # what it had
-        silent.subscribe(b"")  # by a connection that was there before, and had not subscribed
+        assert events_of_silent.poll(
+            round(PATIENCE_S * 1000)
+        )  # it is cut off, too: nobody knows the key of one that has not subscribed
+        silent.subscribe(b"")
         receive_until(friend, has_seen(20, "street"))
         with _subscribe(lookout, keys, "stranger") as again:
             receive_until(friend, has_seen(20, "street"))
