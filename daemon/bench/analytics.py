@@ -1,7 +1,6 @@
 """`lookout bench part analytics`: the cost of tracking a frame, by the number of objects in it.
 
-Objects move on known paths, and their boxes are as detectors give them: a few are missing, weak, false, and all are a
-little off. Every batch has a frame of each source. The cost is CPU time of the thread, on any machine without a GPU.
+Every batch has a frame of each source. The cost is CPU time of the thread, on any machine without a GPU.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from time import thread_time_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from daemon.analytics import numpy_step
 from daemon.analytics.track_stage import Tracker, TrackerStage, fastest_step
 from daemon.analytics.track_step import Step
+from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
 from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
 from daemon.messages import FrameClock
@@ -31,7 +30,6 @@ from daemon.system import memory
 from detectors.detections import Detections
 
 _FPS = 30
-_WIDTH, _HEIGHT = 1920, 1080
 _WARMUP = 10  # frames of each source, in which tracks are confirmed
 _LABELS = ("object",)
 _PEER_FRAMES = 40
@@ -137,48 +135,14 @@ def _sources(count: int) -> list[str]:
 def _batches(objects: int, options: AnalyticsOptions) -> list[Batch]:
     """Consecutive batches, each with one frame of every source."""
     sources = _sources(options.sources)
-    paths = [_Paths(np.random.default_rng((options.seed, number)), objects) for number in range(options.sources)]
+    paths = [MovingObjects(np.random.default_rng((options.seed, number)), objects) for number in range(options.sources)]
     batches = []
     for number in range(_WARMUP + options.frames):
         ns = number * 1_000_000_000 // _FPS
         clock = FrameClock("file", 0)
-        frames = [FrameInfo(source, "bench", number, ns, ns, ns, clock, 0, _WIDTH, _HEIGHT) for source in sources]
+        frames = [FrameInfo(source, "bench", number, ns, ns, ns, clock, 0, WIDTH, HEIGHT) for source in sources]
         batches.append((frames, [path.boxes(number / _FPS) for path in paths]))
     return batches
-
-
-class _Paths:
-    """Objects that go to and fro across the picture."""
-
-    def __init__(self, random: np.random.Generator, objects: int) -> None:
-        self._random = random
-        self._size = random.uniform((30, 60), (70, 140), (objects, 2))
-        self._room = np.array([_WIDTH, _HEIGHT]) - self._size
-        self._start = random.uniform(0, 2, (objects, 2))
-        self._speed = random.uniform(-250, 250, (objects, 2)) / self._room
-
-    def boxes(self, seconds: float) -> Detections:
-        """The boxes of a picture, the strongest first."""
-        random, count = self._random, len(self._size)
-        corner = (0.5 - 0.5 * np.cos(np.pi * (self._start + self._speed * seconds))) * self._room
-        boxes = np.hstack((corner, corner + self._size))
-        boxes += random.normal(0, 0.02, boxes.shape) * np.tile(self._size, 2)
-        confidence = np.where(
-            random.random(count) < 0.15, random.uniform(0.11, 0.24, count), random.uniform(0.5, 0.95, count)
-        )
-        seen = random.random(count) >= 0.05
-        false = random.binomial(count, 0.02)
-        place = random.uniform((0, 0), (_WIDTH - 80, _HEIGHT - 80), (false, 2))
-        boxes = np.vstack((boxes[seen], np.hstack((place, place + 80))))
-        confidence = np.concatenate((confidence[seen], random.uniform(0.26, 0.5, false)))
-        order = np.argsort(-confidence, kind="stable")
-        return Detections(
-            _float32(boxes[order]), _float32(confidence[order]), np.zeros(len(order), np.int32), checked=True
-        )
-
-
-def _float32(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    return values.astype(np.float32)
 
 
 # --- the peer -------------------------------------------------------------------------------------------------------

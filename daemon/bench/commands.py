@@ -202,6 +202,7 @@ def engine(json_file: Path | None, **values: Any) -> int:
 @click.option("--sources", default=150, show_default=True, type=click.IntRange(1), help="Without CLIP.")
 @click.option("--lanes", default=2, show_default=True, type=options.LANES, help="Without CLIP.")
 @click.option("--boxes", default=10, show_default=True, type=click.IntRange(0), help="Per frame, without CLIP.")
+@click.option("--analytics", is_flag=True, help="The boxes move, with tracks and four rules a source, without CLIP.")
 @options.ENCODING
 @options.MODEL
 @options.LABELS
@@ -222,7 +223,9 @@ def python(clip: Path | None, max_batch: int | None, frames: int | None, json_fi
     if clip is None:
         found = overhead(
             OverheadOptions(
-                frames=frames or 150_000, max_batch=max_batch or 32, **some("sources", "lanes", "boxes", "encoding")
+                frames=frames or 150_000,
+                max_batch=max_batch or 32,
+                **some("sources", "lanes", "boxes", "encoding", "analytics"),
             )
         )
         show(tables.overhead(found))

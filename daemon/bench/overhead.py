@@ -1,8 +1,8 @@
 """`lookout bench part python`: the cost of a frame in Python, without decoding and inference.
 
 Capture threads, board, lanes, outbox, publisher and socket are real, with a subscriber in a process of its own.
-Pictures are constant, and the detector returns ten constant boxes. The rest is Lookout's own cost, which bounds the
-rate of a process on any GPU.
+Pictures are constant, and so are the detector's boxes, unless they are tracked: then they move. The rest is Lookout's
+own cost, which bounds the rate of a process on any GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ import numpy as np
 
 from daemon.app import App
 from daemon.bench.listener import MESSAGES, listening
-from daemon.config import BoardConfig, Config, LogConfig, ModelConfig, MonitorConfig, PublisherConfig, SyntheticConfig
+from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
+from daemon.bench.rules_cost import four_rules
+from daemon.config import (
+    BoardConfig,
+    Config,
+    LogConfig,
+    ModelConfig,
+    MonitorConfig,
+    PublisherConfig,
+    SourceConfig,
+    SyntheticConfig,
+    TrackingConfig,
+)
 from daemon.log import logging
 from daemon.messages import Encoding, FrameClock, VideoFormat
 from daemon.sources.port import DecodeBudget, Picture
@@ -24,6 +36,7 @@ from detectors.detections import Detections
 from detectors.port import Fetch, HostImage, Image, ModelInfo, Options, StageTimes, fetched
 
 _LABELS = tuple(f"label_{number}" for number in range(80))
+_SCENES, _SCENE_FRAMES, _FPS = 16, 600, 30
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,7 @@ class OverheadOptions:
     max_batch: int = 32
     boxes: int = 10
     encoding: Encoding = "json"
+    analytics: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,9 +74,14 @@ class Overhead:
 def overhead(options: OverheadOptions) -> Overhead:
     """Run and measure."""
     each = options.frames // options.sources
+    rules = four_rules() if options.analytics else []
     config = Config(
         model=ModelConfig(path=Path("none"), backend="fake", max_batch=options.max_batch),
-        sources=[SyntheticConfig(id=f"cam-{number}", frames=each, pace="fast") for number in range(options.sources)],
+        sources=[
+            SyntheticConfig(id=f"cam-{number}", frames=each, pace="fast", rules=rules)
+            for number in range(options.sources)
+        ],
+        tracking=TrackingConfig(enabled=options.analytics),
         lanes=options.lanes,
         board=BoardConfig(mode="lossless", depth=16),
         publisher=PublisherConfig(
@@ -76,8 +95,8 @@ def overhead(options: OverheadOptions) -> Overhead:
     with logging(LogConfig(level="error", format="console")):
         app = App(
             config,
-            open_detector=lambda _, detector_options: _Detector(detector_options, options.boxes),
-            make_source=lambda source, _: _Source(source.frames if isinstance(source, SyntheticConfig) else None),
+            open_detector=lambda _, detector_options: _Detector(detector_options, _boxes(options, each)),
+            make_source=lambda source, _: _Source(source),
         )
         with listening(app.endpoint) as listener:
             began, cpu = monotonic(), process_time()
@@ -97,51 +116,83 @@ def overhead(options: OverheadOptions) -> Overhead:
     )
 
 
+def _boxes(options: OverheadOptions, frames: int) -> list[list[Detections]]:
+    """The boxes of each scene by frame; one scene with one frame where they do not move."""
+    if options.analytics:
+        scenes = [MovingObjects(np.random.default_rng(seed), options.boxes) for seed in range(_SCENES)]
+        return [[scene.boxes(number / _FPS) for number in range(min(frames, _SCENE_FRAMES))] for scene in scenes]
+    corners = np.linspace(0.5, 60, options.boxes * 4, dtype=np.float32).reshape(-1, 4)
+    confidence, classes = (
+        np.linspace(0.9, 0.3, options.boxes, dtype=np.float32),
+        np.arange(options.boxes, dtype=np.int32),
+    )
+    return [[Detections(corners, confidence, classes, checked=True)]]  # as the GPU's detector gives them
+
+
+@dataclass(frozen=True, slots=True)
+class _NumberedImage(HostImage):
+    """A picture without content, of a frame of a scene."""
+
+    scene: int
+    number: int
+
+    @property
+    def width(self) -> int:
+        return WIDTH
+
+    @property
+    def height(self) -> int:
+        return HEIGHT
+
+
 class _Source:
-    """A recording of one repeated picture, free to read."""
+    """A recording that is free to read."""
 
     plays_once, live, realtime, has_next, clock = True, False, False, False, FrameClock("file", 0)
 
-    def __init__(self, frames: int | None) -> None:
-        self._frames = frames or 0
+    def __init__(self, config: SourceConfig) -> None:
+        self._frames = (config.frames if isinstance(config, SyntheticConfig) else None) or 0
+        self._scene = int(config.id.rpartition("-")[2]) % _SCENES
 
     def open(self, budget: DecodeBudget | None = None) -> _Reader:  # noqa: ARG002
-        return _Reader(self._frames)
+        return _Reader(self._frames, self._scene)
 
 
 class _Reader:
-    format = VideoFormat("none", 64, 36, 30.0, "none")
+    format = VideoFormat("none", WIDTH, HEIGHT, float(_FPS), "none")
 
-    def __init__(self, frames: int) -> None:
-        self._left = frames
-        self._image = HostImage(np.zeros((36, 64, 3), np.uint8))
+    def __init__(self, frames: int, scene: int) -> None:
+        self._frames, self._scene, self._next = frames, scene, 0
+        self._bgr = np.zeros((1, 1, 3), np.uint8)
 
     def read(self) -> Picture | None:
-        self._left -= 1
-        return Picture(self._left * 33_333_333, 0, self._load) if self._left >= 0 else None
+        number, self._next = self._next, self._next + 1
+        if number >= self._frames:
+            return None
+        return Picture(number * 1_000_000_000 // _FPS, 0, lambda: _NumberedImage(self._bgr, self._scene, number))
 
     def close(self) -> None:
         """Holds nothing."""
 
-    def _load(self) -> Image:
-        return self._image
-
 
 class _Detector:
-    """Returns the same boxes for every picture."""
+    """Returns the boxes of each picture's scene."""
 
-    def __init__(self, options: Options, boxes: int) -> None:
+    def __init__(self, options: Options, scenes: Sequence[Sequence[Detections]]) -> None:
         batch, lanes = options.max_batch, options.lanes
         self.info = ModelInfo("none", "0" * 12, "none", "none", "none", (1, 1), _LABELS, batch, lanes=lanes)
-        corners = np.linspace(0.5, 60, boxes * 4, dtype=np.float32).reshape(-1, 4)
-        confidence, classes = np.linspace(0.9, 0.3, boxes, dtype=np.float32), np.arange(boxes, dtype=np.int32)
-        self._found = Detections(corners, confidence, classes, checked=True)  # as the GPU's detector gives them
+        self._scenes = scenes
 
     def lane(self) -> _Detector:
         return self
 
     def detect(self, images: Sequence[Image]) -> tuple[list[Detections], StageTimes]:
-        return [self._found] * len(images), StageTimes(0, 0, 0)
+        return [self._found(image) for image in images], StageTimes(0, 0, 0)
+
+    def _found(self, image: Image) -> Detections:
+        scene, number = (image.scene, image.number) if isinstance(image, _NumberedImage) else (0, 0)
+        frames = self._scenes[scene % len(self._scenes)]
+        return frames[number % len(frames)]
 
     def fetch(self, image: Image) -> Fetch:
         return fetched(image)
