@@ -15,13 +15,14 @@ Point = tuple[float, float]
 Edge = tuple[float, float, float, float]  # from (x, y) to (x, y)
 
 # The relative error of the determinant in double precision, as Shewchuk's orient2d bounds it.
-_ERROR = 3.3306690738754716e-16
+ROUNDING = 3.3306690738754716e-16
+REACH, REACH_MIN = 1.0001, 1e-6  # of a path's square length, and square pixels
 
 
 def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
     """1 if c lies on the right of the line from a to b, -1 on the left, 0 on the line."""
     one, other = (bx - ax) * (cy - ay), (by - ay) * (cx - ax)
-    value, bound = one - other, _ERROR * (abs(one) + abs(other))
+    value, bound = one - other, ROUNDING * (abs(one) + abs(other))
     if value > bound:
         return 1
     if value < -bound:
@@ -63,7 +64,7 @@ def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
 def reach_of(px: float, py: float, qx: float, qy: float) -> float:
     """The path from p to q crosses no edge whose square distance to q is more than this."""
     dx, dy = qx - px, qy - py
-    return 1.0001 * (dx * dx + dy * dy) + 1e-6
+    return REACH * (dx * dx + dy * dy) + REACH_MIN
 
 
 def _side_on_edge(edge: Edge) -> int:

@@ -1,7 +1,8 @@
 """The tracker's step as plain loops, which numba compiles: the results of `numpy_step`, to the last bit.
 
 Each number is computed by the same operations in the same order. Numba does not reorder them, and does not fuse a
-multiplication with an addition, unless `fastmath` is asked for. This is the only module that imports numba.
+multiplication with an addition, unless `fastmath` is asked for. This module and `compiled_broad_phase` alone import
+numba.
 """
 
 from __future__ import annotations

@@ -25,6 +25,10 @@ class _GateState(State):
         self.pending: tuple[int, int, Moment] | None = None
         self.counted = -NEVER
 
+    @property
+    def is_free(self) -> bool:
+        return self.sides[0].is_free and self.sides[1].is_free
+
 
 class GateEvaluator(PlacedEvaluator[GateConfig]):
     """Implements `Evaluator`. It does not matter in which direction each line is drawn, only which is the first."""

@@ -35,6 +35,11 @@ class Side:
         self.distance = self.band = 0.0
 
     @property
+    def is_free(self) -> bool:
+        """Whether nothing but a crossing changes anything."""
+        return self.settled and not self.net
+
+    @property
     def clearance(self) -> float:
         """While the anchor moves less than this, nothing changes; negative if any move may change something."""
         if not self.settled:
@@ -79,6 +84,10 @@ class _LineState(State):
     def __init__(self, moment: Moment) -> None:
         super().__init__()
         self.side, self.counted = Side(moment), -NEVER
+
+    @property
+    def is_free(self) -> bool:
+        return self.side.is_free
 
 
 class LineEvaluator(PlacedEvaluator[LineConfig]):

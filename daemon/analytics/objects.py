@@ -23,11 +23,15 @@ class _ObjectState(State):
         self.began, self.moment = began, moment
         self.label: str | None = None
 
+    @property
+    def is_free(self) -> bool:
+        return self.label is not None
+
 
 class ObjectEvaluator:
     """Implements `Evaluator` for all of the picture."""
 
-    weight = 1.0
+    weight, edges = 1.0, ()
 
     def __init__(self, config: ObjectConfig) -> None:
         self.config = config

@@ -35,5 +35,9 @@ class PlacedEvaluator(Generic[R]):
         self.weight = weight_of(config.anchor)
         self.outlines: list[tuple[Edge, ...]] = []
 
+    @property
+    def edges(self) -> list[Edge]:
+        return [edge for edges in self.outlines for edge in edges]
+
     def fit(self, width: int, height: int) -> None:
         self.outlines = [edges_of(points, closed=self.closed) for points in self.config.scaled(width, height)]

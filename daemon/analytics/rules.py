@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from daemon.analytics.broad_phase import Search
 from daemon.analytics.scene import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
 from daemon.messages import State
@@ -90,11 +91,13 @@ class RuleBook:
         """The rules of a source; None if it has none."""
         return self._sources.get(source)
 
-    def observe(self, frame: FrameInfo, found: Detections, labels: tuple[str, ...]) -> None:
+    def observe(
+        self, frame: FrameInfo, found: Detections, labels: tuple[str, ...], search: Search | None = None
+    ) -> None:
         """The next frame of a source."""
         there = self._sources.get(frame.source)
         if there is not None and found.tracks is not None:
-            there.observe(frame, found.tracks, labels)
+            there.observe(frame, found.tracks, labels, search)
 
 
 class RulesStage:
@@ -102,14 +105,18 @@ class RulesStage:
 
     Args:
         labels: of the model.
+        search: gives the search of the broad phase, or None while it is not compiled.
     """
 
-    def __init__(self, book: RuleBook, labels: tuple[str, ...]) -> None:
-        self._book, self._labels = book, labels
+    def __init__(
+        self, book: RuleBook, labels: tuple[str, ...], search: Callable[[], Search | None] = lambda: None
+    ) -> None:
+        self._book, self._labels, self._search = book, labels, search
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
         if not self._book.has_rules:
             return found
+        search = self._search()
         for frame, seen in zip(frames, found):
-            self._book.observe(frame, seen, self._labels)
+            self._book.observe(frame, seen, self._labels, search)
         return found

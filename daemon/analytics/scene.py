@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from daemon.analytics.event import EndReason, Event, Kind, Phase
 from daemon.analytics.timeline import Moment, Timeline
 from daemon.analytics.track import Track
+from daemon.geometry import Edge
 from daemon.rule_config import RuleBase
 
 OnEvent = Callable[[Event], None]
@@ -31,6 +32,11 @@ class State:
         self.x = self.y = 0.0
         self.clearance = -1.0
         self.due = NEVER
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing changes for the rule before `due`, unless the anchor crosses one of its edges."""
+        raise NotImplementedError
 
 
 class Scene:
@@ -119,6 +125,10 @@ class Evaluator(Protocol):
     def config(self) -> RuleBase: ...
     @property
     def weight(self) -> float: ...
+    @property
+    def edges(self) -> Sequence[Edge]:
+        """All edges, in pixels."""
+        ...
 
     def fit(self, width: int, height: int) -> None:
         """Place the rule in a picture of this size."""

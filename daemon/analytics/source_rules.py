@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from daemon.analytics.broad_phase import BroadPhase, Search
 from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
@@ -19,7 +20,7 @@ from daemon.analytics.objects import ObjectEvaluator
 from daemon.analytics.placed import weight_of
 from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
 from daemon.analytics.timeline import Timeline
-from daemon.analytics.track import Box, Track
+from daemon.analytics.track import MARGIN, Box, Track
 from daemon.analytics.zones import ZoneEvaluator
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import GateConfig, LineConfig, PlacedRule, RuleConfig, ZoneConfig
@@ -82,6 +83,7 @@ class SourceRules:
         self._tracks: dict[int, Track] = {}
         self._next_loss = NEVER
         self._scene: Scene | None = None  # from the first frame on
+        self._phase: BroadPhase | None = None  # while a search is given
 
     @property
     def tracks(self) -> int:
@@ -96,6 +98,7 @@ class SourceRules:
         with self._lock:
             if rules == self._rules:
                 return
+            self._leave_phase()
             self._rules = rules
             self.lost_after_ns = rules.lost_after_ns
             self._next_loss = 0
@@ -132,13 +135,18 @@ class SourceRules:
         """
         with self._lock:
             self._closed = self._closed or close
+            self._leave_phase()
             for number in range(len(self._evaluators)):
                 self._end_rule(number, reason)
             self._tracks.clear()
             self._next_loss = NEVER
 
-    def observe(self, frame: FrameInfo, tracks: Tracks, labels: tuple[str, ...]) -> None:
-        """The next frame of the source, and its confirmed tracks."""
+    def observe(self, frame: FrameInfo, tracks: Tracks, labels: tuple[str, ...], search: Search | None = None) -> None:
+        """The next frame of the source, and its confirmed tracks.
+
+        Args:
+            search: of the broad phase; None if it is not compiled.
+        """
         with self._lock:
             if self._closed or not self._evaluators:
                 return
@@ -148,7 +156,10 @@ class SourceRules:
             scene.labels = labels
             if self._has_schedules:
                 self._look_at_clock(frame.captured_at)
-            if len(tracks.id):
+            if search is not None:
+                self._follow_found(tracks, scene, search)
+            else:
+                self._leave_phase()
                 self._follow(tracks, scene)
             now = scene.now
             if now > self._next_loss:
@@ -178,6 +189,7 @@ class SourceRules:
                 "the pictures have another aspect ratio: look whether the rules still fit",
                 source=self._source, before=f"{scene.width}x{scene.height}", now=f"{frame.width}x{frame.height}",
             )  # fmt: skip
+        self._leave_phase()
         scene.width, scene.height = frame.width, frame.height
         for evaluator in self._evaluators:
             evaluator.fit(frame.width, frame.height)
@@ -191,6 +203,8 @@ class SourceRules:
         stamp, known = scene.timeline.stamp, self._tracks
         now, low = stamp.at, self._weight
         high = 1.0 - low
+        left, top = scene.width * MARGIN, scene.height * MARGIN
+        right, bottom = scene.width - left, scene.height - top
         for id, class_id, box in zip(tracks.id.tolist(), tracks.class_id.tolist(), tracks.xyxy.tolist()):
             track = known.get(id)
             if track is None:
@@ -199,8 +213,9 @@ class SourceRules:
                 continue
             x2 = box[0] + box[2] - track.x2
             y = high * box[1] + low * box[3] - track.y
-            is_near = 0.25 * x2 * x2 + y * y < track.square_radius
-            if is_near and now < track.due:
+            is_near = 0.25 * x2 * x2 + y * y < track.square_radius and now < track.due
+            is_whole = left < box[0] and top < box[1] and box[2] < right and box[3] < bottom
+            if is_near and is_whole and box[3] - box[1] >= track.least_height:
                 track.box, track.stamp = box, stamp
                 continue
             track.class_id = class_id
@@ -213,6 +228,31 @@ class SourceRules:
             else:
                 self._step(track, before, scene)
             track.stamp = stamp
+
+    def _follow_found(self, tracks: Tracks, scene: Scene, search: Search) -> None:
+        """Let the rules look at those tracks that the broad phase finds."""
+        phase, stamp, known = self._phase, scene.timeline.stamp, self._tracks
+        if phase is None:
+            phase = self._phase = BroadPhase(self._evaluators)
+        for place in phase.search(search, tracks, stamp, scene.width, scene.height):
+            id, class_id, box = int(tracks.id[place]), int(tracks.class_id[place]), tracks.xyxy[place].tolist()
+            track = known.get(id)
+            if track is None:
+                self._add(id, class_id, box, scene)
+                track = known[id]
+            else:
+                phase.load(track)
+                track.class_id = class_id
+                before, track.box = track.box, track.completed(box, scene.width, scene.height, scene.now)
+                self._step(track, before, scene)
+                track.stamp = stamp
+            phase.store(track)
+
+    def _leave_phase(self) -> None:
+        """Bring all tracks up to date, because something else than their next frames changes them."""
+        if self._phase:
+            self._phase.load_all(self._tracks)
+            self._phase = None
 
     def _add(self, id: int, class_id: int, box: Box, scene: Scene) -> None:
         track = self._tracks[id] = Track(id, len(self._evaluators))
@@ -264,9 +304,13 @@ class SourceRules:
     def _end_lost(self, now: int, scene: Scene) -> None:
         """End the tracks that were not seen for too long."""
         first = NEVER
+        if self._phase:
+            self._phase.load_stamps(self._tracks)
         for track in list(self._tracks.values()):
             last = track.stamp.at
             if now - last > self.lost_after_ns:
+                if self._phase:
+                    self._phase.load(track)
                 del self._tracks[track.id]
                 reason: EndReason = "left" if track.is_at_edge(scene.width, scene.height) else "lost"
                 for evaluator, state in zip(self._evaluators, track.states):
@@ -275,10 +319,13 @@ class SourceRules:
             else:
                 first = min(first, last)
         self._next_loss = first + self.lost_after_ns
+        if self._phase:
+            self._phase.keep(self._tracks)
 
     def _look_at_clock(self, utc_ns: int) -> None:
         for number, active in enumerate(self._active):
             if active.turns(utc_ns):
+                self._leave_phase()
                 if not active.value:
                     self._end_rule(number, "inactive")
                 for track in self._tracks.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from daemon.analytics.broad_phase import Search
 from daemon.analytics.events import EventPublisher
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
@@ -50,7 +51,11 @@ class AnalyticsStages:
         return [TrackerStage(self.tracker, labels)]
 
     def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        return [RulesStage(self.rules, labels)]
+        return [RulesStage(self.rules, labels, self._search)]
+
+    def _search(self) -> Search | None:
+        loops = self.tracker.loops
+        return loops.search if loops else None
 
 
 def _rule_sets(config: Config) -> dict[str, RuleSet]:

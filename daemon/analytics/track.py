@@ -9,14 +9,14 @@ from daemon.analytics.timeline import Stamp
 
 Box = Sequence[float]  # x0, y0, x1, y1
 
-_REFRESH_NS = 1_000_000_000
+REFRESH_NS = 1_000_000_000
 _MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
-_HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
+HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
 _AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
 _FAR_TOP = 0.5  # of the loss in height, for the upper edge
-_BLEND = 0.5
+BLEND = 0.5
 _AT_EDGE = 0.5  # of the box's smaller side
-_MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
+MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
 
 
 class Track:
@@ -57,6 +57,20 @@ class Track:
     def height(self) -> float:
         return self.box[3] - self.box[1]
 
+    @property
+    def least_height(self) -> float:
+        """A plain box of this height, or a higher one, shows the whole object."""
+        return HIDDEN * self._steady_height
+
+    @property
+    def steady(self) -> list[float]:
+        """Width, height and upper edge of the whole object's box."""
+        return [self._steady_width, self._steady_height, self._steady_top]
+
+    @steady.setter
+    def steady(self, size: Sequence[float]) -> None:
+        self._steady_width, self._steady_height, self._steady_top = size
+
     def is_at_edge(self, width: int, height: int) -> bool:
         """Whether the picture's edge is within half of the box's smaller side: such a track leaves the picture."""
         x0, y0, x1, y1 = self.box
@@ -79,9 +93,9 @@ class Track:
         does not. The picture's edges cut boxes in the same way.
         """
         x0, y0, x1, y1 = box
-        across, down = width * _MARGIN, height * _MARGIN
+        across, down = width * MARGIN, height * MARGIN
         is_inside = x0 > across and y0 > down and x1 < width - across and y1 < height - down
-        if is_inside and self.is_plain and now < self.refresh_due and y1 - y0 >= _HIDDEN * self._steady_height:
+        if is_inside and self.is_plain and now < self.refresh_due and y1 - y0 >= self.least_height:
             return box
         left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
         self.is_cut = not is_inside
@@ -97,7 +111,7 @@ class Track:
         if self._is_hidden(x1 - x0, y0, y1 - y0, now):
             return x0, y0, x1, max(y1, y0 + self._steady_height)
         if now >= self.refresh_due or not self.is_plain:
-            self._refresh(box, now, _BLEND if self.is_plain else 1.0)
+            self._refresh(box, now, BLEND if self.is_plain else 1.0)
         return box
 
     def _is_hidden(self, width: float, top: float, height: float, now: int) -> bool:
@@ -107,7 +121,7 @@ class Track:
                 return now - self._hidden_since < _MAX_HIDDEN_NS
             return False
         lost = self._steady_height - height
-        is_flat = share < _HIDDEN and width > _AS_WIDE * self._steady_width
+        is_flat = share < HIDDEN and width > _AS_WIDE * self._steady_width
         if is_flat and abs(top - self._steady_top) < _FAR_TOP * lost:
             self.is_plain, self._hidden_since = False, max(1, now)
             return True
@@ -118,4 +132,4 @@ class Track:
         self._steady_width += share * (x1 - x0 - self._steady_width)
         self._steady_height += share * (y1 - y0 - self._steady_height)
         self._steady_top = y0
-        self.refresh_due, self._hidden_since, self.is_plain = now + _REFRESH_NS, 0, True
+        self.refresh_due, self._hidden_since, self.is_plain = now + REFRESH_NS, 0, True

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from time import monotonic
 
 import structlog
 
-from daemon.analytics import numpy_step
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.track_step import MAX_TRACKS, Step
+from daemon.analytics.loops import PYTHON, fastest_loops
+from daemon.analytics.track_step import MAX_TRACKS
 from daemon.analytics.tracker import SourceTracks, TrackSettings, track
 from daemon.config import Config
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from detectors.detections import Detections
-from detectors.port import cache_folder
 
 log = structlog.get_logger(__name__)
 _MAX_REMOVED = 1000  # removed sources whose last id is kept
@@ -33,15 +30,15 @@ class Tracker:
     Lanes use it for different sources at once. The thread of changes changes its settings meanwhile.
 
     Attributes:
-        step: the compiled one where numba is installed, and the one in numpy until it is ready. Results are the same.
-            None before a source is tracked.
+        loops: the compiled ones where numba is installed, and those in Python until they are ready. Results are the
+            same. None before a source is tracked.
     """
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
         self._states: dict[str, SourceTracks] = {}
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
-        self.step = fastest_step(config.model.cache) if settings_of(config) else None
+        self.loops = fastest_loops(config.model.cache) if settings_of(config) else None
         self.configure(config)
 
     def configure(self, config: Config) -> None:
@@ -50,8 +47,8 @@ class Tracker:
         Where the first source is tracked from now on, neither frames nor a stop wait until the tracker is compiled.
         """
         settings = settings_of(config)
-        if settings and self.step is None:
-            self.step = numpy_step.step
+        if settings and self.loops is None:
+            self.loops = PYTHON
             arguments = (config.model.cache,)
             threading.Thread(target=self._compile, args=arguments, name="compile-tracker", daemon=True).start()
         self.current: tuple[Mapping[str, TrackSettings], _Groups] = settings, _groups_of(config)
@@ -60,7 +57,7 @@ class Tracker:
                 self._forget(source)
 
     def _compile(self, cache: Path | None) -> None:
-        self.step = fastest_step(cache)
+        self.loops = fastest_loops(cache)
 
     def _forget(self, source: str) -> None:
         """End the tracks of a source. If it comes back its ids go on, while this is remembered."""
@@ -92,15 +89,15 @@ class TrackerStage:
         self._tracker, self._labels = tracker, labels
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        (settings, groups), step = self._tracker.current, self._tracker.step
-        if not settings or step is None:
+        (settings, groups), loops = self._tracker.current, self._tracker.loops
+        if not settings or loops is None:
             return found
         grouping = _grouping(self._labels, groups)
         result = list(found)
         for places in _turns(frames, settings):
             now = [frames[place] for place in places]
             tracks, left_out = track(
-                step,
+                loops.step,
                 now,
                 [found[place] for place in places],
                 [self._tracker.state(frame.source) for frame in now],
@@ -112,33 +109,6 @@ class TrackerStage:
             if left_out:
                 self._tracker.add_untracked(left_out)
         return result
-
-
-def fastest_step(cache: Path | None) -> Step:
-    """The compiled step, ready to run; the one in numpy where numba is absent or does not work. The log says which.
-
-    The first time on a machine it takes ten seconds, and later half a second.
-
-    Args:
-        cache: where the compiled code is kept, beside engines; None for the usual folder.
-    """
-    began = monotonic()
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder(cache) / "numba"))
-    try:
-        from daemon.analytics import compiled_step
-
-        compiled_step.compile_now()
-    except ImportError as error:
-        log.info(
-            "tracking runs in numpy; with numba (pip install 'lookoutd[fast]') it costs a third", reason=str(error)
-        )
-        return numpy_step.step
-    except Exception as error:  # noqa: BLE001 - numba and LLVM raise many kinds
-        reason = str(error).strip().partition("\n")[0]
-        log.warning("numba cannot compile the tracker, so it runs in numpy", reason=reason)
-        return numpy_step.step
-    log.info("tracking is compiled", seconds=round(monotonic() - began, 1))
-    return compiled_step.step
 
 
 def _turns(frames: Sequence[FrameInfo], settings: Mapping[str, TrackSettings]) -> list[list[int]]:

@@ -47,6 +47,10 @@ class _ZoneState(State):
         self.within = any(flags)
         self.visit: _Visit | None = None
 
+    @property
+    def is_free(self) -> bool:
+        return self.clearance >= 0
+
 
 class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     """Implements `Evaluator` with the exact times at which the anchor's path crosses the zone's edges."""
@@ -58,12 +62,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._enter_ns, self._exit_ns = ns_of(config.enter_s), ns_of(config.exit_s)
         self._dwells = [ns_of(seconds) for seconds in config.dwell_s]
         self._visits = 0
-        self._edges: list[tuple[int, Edge]] = []  # of all polygons, with the polygon's number
+        self._numbered: list[tuple[int, Edge]] = []  # of all polygons, with the polygon's number
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
 
     def fit(self, width: int, height: int) -> None:
         super().fit(width, height)
-        self._edges = [(number, edge) for number, edges in enumerate(self.outlines) for edge in edges]
+        self._numbered = [(number, edge) for number, edges in enumerate(self.outlines) for edge in edges]
 
     def start(self, x: float, y: float, scene: Scene) -> State:
         return _ZoneState(self._flags(x, y), scene.now, scene.timeline.moment())
@@ -110,7 +114,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     def _measure(self, state: _ZoneState, px: float, py: float, x: float, y: float) -> list[tuple[float, int]]:
         """Set the anchor and its clearance; returns the crossings of polygons on the path to it, in order."""
         crossings, nearest, reach = [], _FAR, reach_of(px, py, x, y)
-        for number, edge in self._edges:
+        for number, edge in self._numbered:
             ax, ay, bx, by = edge
             dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
             along, length = rx * dx + ry * dy, dx * dx + dy * dy

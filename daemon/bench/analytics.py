@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from daemon.analytics import numpy_step
-from daemon.analytics.track_stage import Tracker, TrackerStage, fastest_step
-from daemon.analytics.track_step import Step
+from daemon.analytics.broad_phase import Search
+from daemon.analytics.loops import PYTHON, Loops, fastest_loops
+from daemon.analytics.track_stage import Tracker, TrackerStage
 from daemon.bench.moving import HEIGHT, WIDTH, MovingObjects
 from daemon.bench.rules_cost import rules_cost
 from daemon.config import Config, ModelConfig, SyntheticConfig, TrackingConfig
@@ -49,20 +49,22 @@ class AnalyticsOptions:
 
 @dataclass(frozen=True)
 class TrackingCost:
-    """CPU time to track one frame, us.
+    """CPU time of one frame, us, medians over batches.
 
     Attributes:
         objects: in the picture.
-        compiled: median over batches; None without numba.
+        compiled: of the tracker; None without numba.
         numpy: likewise.
-        peer: median of the peer, one frame a call; None if it is not installed.
-        rules: median of four rules a source, beside the tracker.
+        peer: one frame a call; None if it is not installed.
+        compiled_rules: of four rules a source, beside the tracker; None without numba.
+        rules: likewise, where each rule looks for itself.
     """
 
     objects: int
     compiled: float | None
     numpy: float
     peer: float | None
+    compiled_rules: float | None
     rules: float
 
 
@@ -84,28 +86,35 @@ def analytics(options: AnalyticsOptions) -> AnalyticsCost:
     """Run and measure."""
     memory.configure_malloc()  # as in the daemon
     peer, name = _open_peer()
-    rows = []
-    for objects in options.objects:
-        batches = _batches(objects, options)
-        rules = round(rules_cost(objects, sources=options.sources, frames=options.frames).frame_us, 1)
-        is_compiled = (fastest := fastest_step(None)) is not numpy_step.step
-        compiled = _tracking_cost(fastest, batches, options) if is_compiled else None
-        rows.append(
-            TrackingCost(
-                objects, compiled, _tracking_cost(numpy_step.step, batches, options), _peer_cost(peer, batches), rules
-            )
-        )
-    return AnalyticsCost(options.sources, name, rows)
+    loops = fastest_loops(None)
+    compiled = None if loops is PYTHON else loops
+    return AnalyticsCost(options.sources, name, [_row(objects, options, compiled, peer) for objects in options.objects])
 
 
-def _tracking_cost(step: Step, batches: Sequence[Batch], options: AnalyticsOptions) -> float:
+def _row(objects: int, options: AnalyticsOptions, compiled: Loops | None, peer: MakeUpdate | None) -> TrackingCost:
+    batches = _batches(objects, options)
+    return TrackingCost(
+        objects,
+        compiled=_tracking_cost(compiled, batches, options) if compiled else None,
+        numpy=_tracking_cost(PYTHON, batches, options),
+        peer=_peer_cost(peer, batches),
+        compiled_rules=_rules_cost(objects, options, compiled.search) if compiled else None,
+        rules=_rules_cost(objects, options, None),
+    )
+
+
+def _rules_cost(objects: int, options: AnalyticsOptions, search: Search | None) -> float:
+    return round(rules_cost(objects, search, sources=options.sources, frames=options.frames).frame_us, 1)
+
+
+def _tracking_cost(loops: Loops, batches: Sequence[Batch], options: AnalyticsOptions) -> float:
     config = Config(
         model=ModelConfig(path=Path("none")),
         sources=[SyntheticConfig(id=source) for source in _sources(options.sources)],
         tracking=TrackingConfig(enabled=True),
     )
     tracker = Tracker(config, Ledger())
-    tracker.step = step
+    tracker.loops = loops
     costs = _costs(partial(_call, TrackerStage(tracker, _LABELS)), batches)
     return _us(median(cost / options.sources for cost in costs[_WARMUP:]))
 

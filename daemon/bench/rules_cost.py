@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from daemon.analytics.broad_phase import Search
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
@@ -47,14 +48,26 @@ class RulesCost:
     events: float
 
 
-def rules_cost(objects: int, *, sources: int = 32, frames: int = 500, fps: float = 25.0, seed: int = 1) -> RulesCost:
-    """Measure four rules a source: objects walk at 2 to 15 percent of the picture's height a second, and turn."""
+def rules_cost(
+    objects: int,
+    search: Search | None = None,
+    *,
+    sources: int = 32,
+    frames: int = 500,
+    fps: float = 25.0,
+    seed: int = 1,
+) -> RulesCost:
+    """Measure four rules a source: objects walk at 2 to 15 percent of the picture's height a second, and turn.
+
+    Args:
+        search: of the broad phase.
+    """
     events: list[Event] = []
     book = RuleBook(events.append)
     rules = four_rules()
     names = [f"camera-{number}" for number in range(sources)]
     book.update({name: RuleSet(rules, 1_000_000_000) for name in names})
-    stage = RulesStage(book, _LABELS)
+    stage = RulesStage(book, _LABELS, lambda: search)
     walks = [_walks(objects, frames, fps, (seed, number)) for number in range(sources)]
     times = []
     for seq, seen in enumerate(zip(*walks)):

@@ -85,8 +85,11 @@ def overhead(found: Overhead) -> Table:
 
 def analytics(found: AnalyticsCost) -> Table:
     """Result of `lookout bench part analytics`."""
-    head = ("objects", "tracking, compiled", "tracking, numpy", "four rules", "the peer's tracking")
-    rows = [(str(row.objects), *map(number, (row.compiled, row.numpy, row.rules, row.peer))) for row in found.tracking]
+    head = ("objects", "tracking, compiled", "in numpy", "four rules, compiled", "in Python", "the peer's tracking")
+    rows = [
+        (str(row.objects), *map(number, (row.compiled, row.numpy, row.compiled_rules, row.rules, row.peer)))
+        for row in found.tracking
+    ]
     title = f"CPU, us a frame. A batch has a frame of each of {found.sources} sources. Peer: {found.peer}"
     return Table(title, head, rows)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
+from daemon.analytics.broad_phase import Search
 from daemon.analytics.event import Event
 from daemon.analytics.rules import RuleBook, RulesStage
 from daemon.analytics.source_rules import RuleSet
@@ -47,8 +48,17 @@ def standing_at(x: float, y: float, height: float = 100.0, width: float = 40.0) 
     return (x - width / 2, y - height, x + width / 2, y)
 
 
+def search_of(loops: str) -> Search | None:
+    """The search of the broad phase, if the loops are compiled."""
+    from daemon.analytics import compiled_broad_phase
+
+    return compiled_broad_phase.search if loops == "compiled" else None
+
+
 class Feed:
     """Gives one source's frames to its rules, and keeps the events."""
+
+    search: Search | None = None
 
     def __init__(
         self, rules: Sequence[RuleConfig], size: tuple[int, int] = (1000, 1000), lost_after_s: float = 1.0
@@ -56,7 +66,7 @@ class Feed:
         self.events: list[Event] = []
         self.book = RuleBook(self.events.append)
         self.size, self.utc = size, 0.0
-        self._stage = RulesStage(self.book, LABELS)
+        self._stage = RulesStage(self.book, LABELS, lambda: self.search)
         self._lost_after_ns = round(lost_after_s * SECOND)
         self.seq = -1
         self.set_rules(rules)

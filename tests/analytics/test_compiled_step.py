@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from daemon.analytics import compiled_step, numpy_step
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.track_stage import fastest_step
+from daemon.analytics.loops import PYTHON, fastest_loops
 from daemon.analytics.track_step import MAX_TRACKS, StepInput, StepOutput
 from daemon.analytics.tracker import SourceTracks, TrackSettings, track
 from detectors.detections import Detections
@@ -120,12 +120,12 @@ def test_one_signature_serves_all(labels: tuple[str, ...]) -> None:
 
 
 def test_without_numba_it_is_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert fastest_step(tmp_path) is compiled_step.step
+    assert fastest_loops(tmp_path).step is compiled_step.step
     monkeypatch.delattr("daemon.analytics.compiled_step")
     monkeypatch.delitem(sys.modules, "daemon.analytics.compiled_step")
     monkeypatch.setitem(sys.modules, "numba", None)
     with logged() as logs:
-        assert fastest_step(tmp_path) is numpy_step.step
+        assert fastest_loops(tmp_path) is PYTHON
     assert ["pip install 'lookoutd[fast]'" in line["event"] for line in logs] == [True]
 
 
@@ -135,7 +135,7 @@ def test_what_does_not_compile_runs_in_numpy(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(compiled_step, "compile_now", fail)
     with logged() as logs:
-        assert fastest_step(tmp_path) is numpy_step.step
+        assert fastest_loops(tmp_path) is PYTHON
     assert [(line["log_level"], line["reason"]) for line in logs] == [
         ("warning", "cannot cache function: no locator available")
     ]

@@ -33,6 +33,7 @@ LINE: dict[str, Any] = {"type": "line", "name": "line", "points": [[0.5, 0.2], [
 GATE: dict[str, Any] = {"type": "gate", "name": "gate", "lines": [[[0.4, 0.2], [0.4, 0.8]], [[0.6, 0.2], [0.6, 0.8]]]}
 OBJECT: dict[str, Any] = {"type": "object", "name": "object"}
 INSIDE, OUTSIDE = (500.0, 500.0), (200.0, 500.0)
+pytestmark = pytest.mark.usefixtures("loops")
 
 
 def feed_of(*rules: dict[str, Any], **options: Any) -> Feed:

@@ -13,6 +13,7 @@ from tests.analytics import oracle
 from tests.analytics.feed import Box, Feed, rules_of, short
 from tests.analytics.oracle import Answer, Floats, agreed, moved
 
+pytestmark = pytest.mark.usefixtures("loops")
 SEEDS = 200
 _SECONDS = 8.0
 _OBJECTS = 4

@@ -1,0 +1,169 @@
+"""The broad phase of a source's rules: the tracks that some rule must look at in a frame.
+
+Most tracks are far from every edge in most frames. A compiled search compares all tracks of a frame with a table, and
+leaves the others alone. Rules see the same crossings, because the search is cautious: it leaves out a track only if no
+edge is within the reach of its path, and no time is over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from daemon.analytics.scene import Evaluator
+from daemon.analytics.timeline import Stamp
+from daemon.analytics.track import Track
+from daemon.geometry import Edge
+from detectors.detections import Tracks
+
+ID, NUMBER, SEEN, REFRESH, PLAIN, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
+BOX, STEADY, FLOATS = 0, 4, 7  # columns; then x, y and clearance of each rule
+ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
+_ROOM = 16  # tracks, at first
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class Search(Protocol):
+    """Finds the tracks that a rule must look at, and notes the boxes of all others in the table.
+
+    Args:
+        ids: (n,) of the frame's boxes; 0 for a box without a track.
+        xyxy: (n, 4) float32.
+        integers, floats: the table, sorted by id.
+        count: number of its rows.
+        edges: (e, 4) of all rules, pixels; those of rule k end at `ends[k]`.
+        weights: (r,) of the lower edge in each rule's anchor.
+        now: ns of source time.
+        number: of the frame.
+        found: (n,) or larger, filled with places in `ids`.
+
+    Returns:
+        The number of tracks found.
+    """
+
+    def __call__(
+        self,
+        ids: Integers,
+        xyxy: npt.NDArray[np.float32],
+        integers: Integers,
+        floats: Floats,
+        count: int,
+        edges: Floats,
+        ends: Integers,
+        weights: Floats,
+        now: int,
+        number: int,
+        width: int,
+        height: int,
+        found: Integers,
+    ) -> int: ...
+
+
+class BroadPhase:
+    """A table with a row for each track that the search may leave alone.
+
+    A track's own box and stamp are those of when a rule last looked; `load` brings them up to date.
+
+    Args:
+        evaluators: placed in pictures of the present size.
+    """
+
+    def __init__(self, evaluators: Sequence[Evaluator]) -> None:
+        self._rules = len(evaluators)
+        edges: list[Edge] = []
+        ends = []
+        for evaluator in evaluators:
+            edges += evaluator.edges
+            ends.append(len(edges))
+        self._edges, self._ends = np.array(edges, np.float64).reshape(-1, 4), np.array(ends, np.int64)
+        self._weights = np.array([evaluator.weight for evaluator in evaluators], np.float64)
+        self._ids: list[int] = []
+        self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
+        self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
+        self._found = np.zeros(_ROOM, np.int64)
+        self._number = 0
+        self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
+
+    def search(self, search: Search, tracks: Tracks, stamp: Stamp, width: int, height: int) -> list[int]:
+        """The places of tracks that a rule must look at."""
+        count = len(self._ids)
+        if not count:
+            self._stamps.clear()
+        self._number += 1
+        self._stamps[self._number] = stamp
+        if len(tracks.id) > len(self._found):
+            self._found = np.zeros(2 * len(tracks.id), np.int64)
+        found = search(
+            tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._weights,
+            stamp.at, self._number, width, height, self._found,
+        )  # fmt: skip
+        places: list[int] = self._found[:found].tolist()
+        return places
+
+    def load(self, track: Track) -> None:
+        """Give a track the box and the stamp of the frame in which it was last seen, and its states their clearance."""
+        row, is_there = self._place_of(track.id)
+        if not is_there:
+            return
+        floats = self._floats[row].tolist()
+        track.steady, track.refresh_due = floats[STEADY:FLOATS], int(self._integers[row, REFRESH])
+        track.box = floats[:STEADY]
+        track.stamp = self._stamps[int(self._integers[row, NUMBER])]
+        for at, state in enumerate(track.states):
+            if state is not None:
+                state.x, state.y, state.clearance = floats[FLOATS + 3 * at : FLOATS + 3 * at + 3]
+
+    def load_stamps(self, tracks: dict[int, Track]) -> None:
+        """Give all tracks the stamp of the frame in which they were last seen."""
+        for id, number in zip(self._ids, self._integers[: len(self._ids), NUMBER].tolist()):
+            tracks[id].stamp = self._stamps[number]
+
+    def load_all(self, tracks: dict[int, Track]) -> None:
+        for id in self._ids:
+            self.load(tracks[id])
+
+    def store(self, track: Track) -> None:
+        """Note a track that the rules have looked at in the newest frame."""
+        row, is_there = self._place_of(track.id)
+        if not is_there:
+            self._insert(row, track.id)
+        floats: list[float] = [*track.box, *track.steady]
+        integers = [track.id, self._number, track.stamp.at, track.refresh_due, track.is_plain]
+        for state in track.states:
+            if state is None:
+                floats += (0.0, 0.0, 0.0)
+                integers += (0, ABSENT)
+            else:
+                floats += (state.x, state.y, state.clearance)
+                integers += (state.due, FREE if state.is_free else BOUND)
+        self._floats[row], self._integers[row] = floats, integers
+
+    def keep(self, tracks: dict[int, Track]) -> None:
+        """Remove the rows of tracks that have ended."""
+        rows = [row for row, id in enumerate(self._ids) if id in tracks]
+        count = len(rows)
+        if count < len(self._ids):
+            self._floats[:count], self._integers[:count] = self._floats[rows], self._integers[rows]
+            self._ids = [self._ids[row] for row in rows]
+        numbers: list[Any] = self._integers[:count, NUMBER].tolist()
+        self._stamps = {number: self._stamps[number] for number in (*numbers, self._number)}
+
+    def _place_of(self, id: int) -> tuple[int, bool]:
+        """The row of a track, or the one at which it belongs, and whether it is there."""
+        row = bisect_left(self._ids, id)
+        return row, row < len(self._ids) and self._ids[row] == id
+
+    def _insert(self, row: int, id: int) -> None:
+        count = len(self._ids)
+        if count == len(self._floats):
+            self._floats = np.concatenate((self._floats, np.zeros_like(self._floats)))
+            self._integers = np.concatenate((self._integers, np.zeros_like(self._integers)))
+        self._floats[row + 1 : count + 1] = self._floats[row:count].copy()
+        self._integers[row + 1 : count + 1] = self._integers[row:count].copy()
+        self._ids.insert(row, id)

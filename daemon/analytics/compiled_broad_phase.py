@@ -1,0 +1,134 @@
+"""The search of the broad phase as plain loops, which numba compiles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from daemon.analytics.broad_phase import ABSENT, FLOATS, FREE, INTEGERS, NUMBER, PLAIN, REFRESH, SEEN, STEADY
+from daemon.analytics.track import BLEND, HIDDEN, MARGIN, REFRESH_NS
+from daemon.geometry import REACH, REACH_MIN, ROUNDING
+
+_FAR = 1e18
+_compiled = njit(cache=True, error_model="numpy")
+
+
+@_compiled
+def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number, width, height, found):
+    """Implements `Search`."""
+    across, down = width * MARGIN, height * MARGIN
+    number_found = 0
+    for place in range(len(ids)):
+        if ids[place] <= 0:
+            continue
+        row = _row_of(ids[place], integers, count)
+        x0, y0 = np.float64(xyxy[place, 0]), np.float64(xyxy[place, 1])
+        x1, y1 = np.float64(xyxy[place, 2]), np.float64(xyxy[place, 3])
+        is_inside = x0 > across and y0 > down and x1 < width - across and y1 < height - down
+        if (
+            row >= 0
+            and is_inside
+            and integers[row, PLAIN]
+            and y1 - y0 >= HIDDEN * floats[row, STEADY + 1]
+            and _is_left_alone(x0, y0, x1, y1, integers[row], floats[row], edges, ends, weights, now)
+        ):
+            floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = x0, y0, x1, y1
+            if now >= integers[row, REFRESH]:
+                floats[row, STEADY] += BLEND * (x1 - x0 - floats[row, STEADY])
+                floats[row, STEADY + 1] += BLEND * (y1 - y0 - floats[row, STEADY + 1])
+                floats[row, STEADY + 2] = y0
+                integers[row, REFRESH] = now + REFRESH_NS
+            integers[row, NUMBER], integers[row, SEEN] = number, now
+        else:
+            found[number_found] = place
+            number_found += 1
+    return number_found
+
+
+@_compiled
+def _row_of(id, integers, count):
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if integers[middle, 0] < id:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < count and integers[low, 0] == id else -1
+
+
+@_compiled
+def _is_left_alone(x0, y0, x1, y1, integers, floats, edges, ends, weights, now):
+    """Whether no rule must look at a track. The clearance of rules that it comes nearer to is measured anew."""
+    x = 0.5 * (x0 + x1)
+    begin = 0
+    for rule in range(len(ends)):
+        first, begin = begin, ends[rule]
+        kind = integers[INTEGERS + 2 * rule + 1]
+        if kind == ABSENT:
+            continue
+        if now >= integers[INTEGERS + 2 * rule]:
+            return False
+        at = FLOATS + 3 * rule
+        y = y0 + (y1 - y0) * weights[rule]
+        dx, dy, room = x - floats[at], y - floats[at + 1], floats[at + 2]
+        if room > 0 and dx * dx + dy * dy < room * room:
+            continue
+        if kind != FREE:
+            return False
+        px, py = 0.5 * (floats[0] + floats[2]), floats[1] + (floats[3] - floats[1]) * weights[rule]
+        nearest = _nearest(px, py, x, y, edges[first:begin])
+        if nearest < 0:
+            return False
+        floats[at], floats[at + 1], floats[at + 2] = x, y, math.sqrt(nearest)
+    return True
+
+
+@_compiled
+def _nearest(px, py, x, y, edges):
+    """The square of the distance of (x, y) to the nearest edge; -1 if the path from (px, py) may cross an edge."""
+    nearest, reach = _FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    for number in range(len(edges)):
+        ax, ay = edges[number, 0], edges[number, 1]
+        dx, dy, rx, ry = edges[number, 2] - ax, edges[number, 3] - ay, x - ax, y - ay
+        along, length = rx * dx + ry * dy, dx * dx + dy * dy
+        if along <= 0:
+            square = rx * rx + ry * ry
+        elif along >= length:
+            rx, ry = rx - dx, ry - dy
+            square = rx * rx + ry * ry
+        else:
+            cross = rx * dy - ry * dx
+            square = cross * cross / length
+        if square <= reach and not (
+            _is_beside(px, py, x, y, edges[number])
+            or _is_beside(ax, ay, edges[number, 2], edges[number, 3], (px, py, x, y))
+        ):
+            return -1.0
+        nearest = min(nearest, square)
+    return nearest
+
+
+@_compiled
+def _is_beside(ax, ay, bx, by, line):
+    """Whether both points surely lie on one side of a line, in spite of rounding."""
+    cx, cy, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
+    a, a_error = dx * (ay - cy) - dy * (ax - cx), abs(dx * (ay - cy)) + abs(dy * (ax - cx))
+    b, b_error = dx * (by - cy) - dy * (bx - cx), abs(dx * (by - cy)) + abs(dy * (bx - cx))
+    a_error, b_error = ROUNDING * a_error, ROUNDING * b_error
+    return (a > a_error and b > b_error) or (a < -a_error and b < -b_error)
+
+
+def compile_now() -> None:
+    """Compile, or load what another process has compiled."""
+    search(
+        np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
+        0, np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0), 0, 0, 1, 1, np.zeros(1, np.int64),
+    )  # fmt: skip
+
+
+def signatures() -> int:
+    """For how many combinations of types the search is compiled."""
+    return len(search.signatures)
