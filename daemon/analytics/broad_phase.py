@@ -20,9 +20,10 @@ from daemon.analytics.track import Track
 from daemon.geometry import Edge
 from detectors.detections import Tracks
 
-ID, NUMBER, SEEN, REFRESH, PLAIN, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
+ID, NUMBER, SEEN, REFRESH, VIEW, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 BOX, STEADY, FLOATS = 0, 4, 7  # columns; then x, y and clearance of each rule
 ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
+UNSURE, WHOLE, CUT = range(3)  # views of an object: rules look at it; all of it; the picture's edge cuts it
 _ROOM = 16  # tracks, at first
 
 Integers = npt.NDArray[np.int64]
@@ -113,6 +114,8 @@ class BroadPhase:
             return
         floats = self._floats[row].tolist()
         track.steady, track.refresh_due = floats[STEADY:FLOATS], int(self._integers[row, REFRESH])
+        view = self._integers[row, VIEW]
+        track.is_cut, track.is_plain = bool(view == CUT), bool(view == WHOLE)
         track.box = floats[:STEADY]
         track.stamp = self._stamps[int(self._integers[row, NUMBER])]
         for at, state in enumerate(track.states):
@@ -134,7 +137,7 @@ class BroadPhase:
         if not is_there:
             self._insert(row, track.id)
         floats: list[float] = [*track.box, *track.steady]
-        integers = [track.id, self._number, track.stamp.at, track.refresh_due, track.is_plain]
+        integers = [track.id, self._number, track.stamp.at, track.refresh_due, _view_of(track)]
         for state in track.states:
             if state is None:
                 floats += (0.0, 0.0, 0.0)
@@ -167,3 +170,9 @@ class BroadPhase:
         self._floats[row + 1 : count + 1] = self._floats[row:count].copy()
         self._integers[row + 1 : count + 1] = self._integers[row:count].copy()
         self._ids.insert(row, id)
+
+
+def _view_of(track: Track) -> int:
+    if track.is_plain:
+        return WHOLE
+    return CUT if track.is_cut and not track.is_hidden else UNSURE

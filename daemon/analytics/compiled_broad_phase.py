@@ -7,8 +7,21 @@ import math
 import numpy as np
 from numba import njit
 
-from daemon.analytics.broad_phase import ABSENT, FLOATS, FREE, INTEGERS, NUMBER, PLAIN, REFRESH, SEEN, STEADY
-from daemon.analytics.track import BLEND, HIDDEN, MARGIN, REFRESH_NS
+from daemon.analytics.broad_phase import (
+    ABSENT,
+    CUT,
+    FLOATS,
+    FREE,
+    INTEGERS,
+    NUMBER,
+    UNSURE,
+    WHOLE,
+    REFRESH,
+    SEEN,
+    STEADY,
+    VIEW,
+)
+from daemon.analytics.track import AS_WIDE, BLEND, FAR_TOP, HIDDEN, MARGIN, REFRESH_NS
 from daemon.geometry import REACH, REACH_MIN, ROUNDING
 
 _FAR = 1e18
@@ -18,33 +31,53 @@ _compiled = njit(cache=True, error_model="numpy")
 @_compiled
 def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number, width, height, found):
     """Implements `Search`."""
-    across, down = width * MARGIN, height * MARGIN
-    number_found = 0
+    number_found, box, steady = 0, np.empty(4), np.empty(3)
     for place in range(len(ids)):
         if ids[place] <= 0:
             continue
         row = _row_of(ids[place], integers, count)
-        x0, y0 = np.float64(xyxy[place, 0]), np.float64(xyxy[place, 1])
-        x1, y1 = np.float64(xyxy[place, 2]), np.float64(xyxy[place, 3])
-        is_inside = x0 > across and y0 > down and x1 < width - across and y1 < height - down
-        if (
-            row >= 0
-            and is_inside
-            and integers[row, PLAIN]
-            and y1 - y0 >= HIDDEN * floats[row, STEADY + 1]
-            and _is_left_alone(x0, y0, x1, y1, integers[row], floats[row], edges, ends, weights, now)
-        ):
-            floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = x0, y0, x1, y1
-            if now >= integers[row, REFRESH]:
-                floats[row, STEADY] += BLEND * (x1 - x0 - floats[row, STEADY])
-                floats[row, STEADY + 1] += BLEND * (y1 - y0 - floats[row, STEADY + 1])
-                floats[row, STEADY + 2] = y0
+        box[:] = xyxy[place]
+        view = UNSURE
+        if row >= 0 and integers[row, VIEW] != UNSURE:
+            steady[:] = floats[row, STEADY:FLOATS]
+            view = _completed(box, steady, integers[row], now, width, height)
+        if view != UNSURE and _is_left_alone(box, integers[row], floats[row], edges, ends, weights, now):
+            if view == WHOLE and (now >= integers[row, REFRESH] or integers[row, VIEW] == CUT):
                 integers[row, REFRESH] = now + REFRESH_NS
-            integers[row, NUMBER], integers[row, SEEN] = number, now
+            floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
+            integers[row, NUMBER], integers[row, SEEN], integers[row, VIEW] = number, now, view
         else:
             found[number_found] = place
             number_found += 1
     return number_found
+
+
+@_compiled
+def _completed(box, steady, integers, now, width, height):
+    """As `Track.completed`, for an object that was not behind another one: completes the box, and returns the view."""
+    if steady[1] == 0.0:  # no height is known
+        return UNSURE
+    across, down = width * MARGIN, height * MARGIN
+    x0, y0, x1, y1 = box
+    left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
+    if left or right or bottom or y0 <= down:
+        if left and not right:
+            box[0] = min(x0, x1 - steady[0])
+        if right and not left:
+            box[2] = max(x1, x0 + steady[0])
+        if bottom:
+            box[3] = max(y1, y0 + steady[1])
+        return CUT
+    wide, tall = x1 - x0, y1 - y0
+    is_flat = tall / steady[1] < HIDDEN and wide > AS_WIDE * steady[0]
+    if is_flat and abs(y0 - steady[2]) < FAR_TOP * (steady[1] - tall):
+        return UNSURE
+    if now >= integers[REFRESH] or integers[VIEW] == CUT:
+        share = 1.0 if integers[VIEW] == CUT else BLEND
+        steady[0] += share * (wide - steady[0])
+        steady[1] += share * (tall - steady[1])
+        steady[2] = y0
+    return WHOLE
 
 
 @_compiled
@@ -60,10 +93,10 @@ def _row_of(id, integers, count):
 
 
 @_compiled
-def _is_left_alone(x0, y0, x1, y1, integers, floats, edges, ends, weights, now):
+def _is_left_alone(box, integers, floats, edges, ends, weights, now):
     """Whether no rule must look at a track. The clearance of rules that it comes nearer to is measured anew."""
-    x = 0.5 * (x0 + x1)
-    begin = 0
+    x0, y0, x1, y1 = box
+    x, begin = 0.5 * (x0 + x1), 0
     for rule in range(len(ends)):
         first, begin = begin, ends[rule]
         kind = integers[INTEGERS + 2 * rule + 1]

@@ -12,8 +12,8 @@ Box = Sequence[float]  # x0, y0, x1, y1
 REFRESH_NS = 1_000_000_000
 _MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
 HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
-_AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
-_FAR_TOP = 0.5  # of the loss in height, for the upper edge
+AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
+FAR_TOP = 0.5  # of the loss in height, for the upper edge
 BLEND = 0.5
 _AT_EDGE = 0.5  # of the box's smaller side
 MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
@@ -56,6 +56,11 @@ class Track:
     @property
     def height(self) -> float:
         return self.box[3] - self.box[1]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether its lower part was behind another object when it was last seen whole."""
+        return self._hidden_since > 0
 
     @property
     def least_height(self) -> float:
@@ -117,12 +122,12 @@ class Track:
     def _is_hidden(self, width: float, top: float, height: float, now: int) -> bool:
         share = height / self._steady_height
         if self._hidden_since:
-            if share < _NOT_HIDDEN and width > _AS_WIDE * self._steady_width:
+            if share < _NOT_HIDDEN and width > AS_WIDE * self._steady_width:
                 return now - self._hidden_since < _MAX_HIDDEN_NS
             return False
         lost = self._steady_height - height
-        is_flat = share < HIDDEN and width > _AS_WIDE * self._steady_width
-        if is_flat and abs(top - self._steady_top) < _FAR_TOP * lost:
+        is_flat = share < HIDDEN and width > AS_WIDE * self._steady_width
+        if is_flat and abs(top - self._steady_top) < FAR_TOP * lost:
             self.is_plain, self._hidden_since = False, max(1, now)
             return True
         return False
