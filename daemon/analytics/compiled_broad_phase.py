@@ -14,12 +14,12 @@ from daemon.analytics.broad_phase import (
     FREE,
     INTEGERS,
     NUMBER,
-    UNSURE,
-    WHOLE,
     REFRESH,
     SEEN,
     STEADY,
+    UNSURE,
     VIEW,
+    WHOLE,
 )
 from daemon.analytics.track import AS_WIDE, BLEND, FAR_TOP, HIDDEN, MARGIN, REFRESH_NS
 from daemon.geometry import REACH, REACH_MIN, ROUNDING

@@ -58,7 +58,7 @@ def _events(seed: int, loops: str) -> list[Event]:
     for number in range(_FRAMES):
         chance = random.random()
         if chance < 0.01:
-            feed.set_rules(rules_of(*random.permutation([*_RULES, _NIGHT])[:5]))
+            feed.set_rules(rules_of(*([*_RULES, _NIGHT][place] for place in random.permutation(7)[:5])))
         elif chance < 0.015:
             size = feed.size = (1280, 720) if size == (640, 360) else (640, 360)
         elif chance < 0.02:
