@@ -10,10 +10,9 @@ import pytest
 
 from daemon.rule_config import RuleConfig
 from tests.analytics import oracle
-from tests.analytics.feed import Box, Feed, rules_of, short
+from tests.analytics.feed import Box, Feed, rules_of, search_of, short
 from tests.analytics.oracle import Answer, Floats, agreed, moved
 
-pytestmark = pytest.mark.usefixtures("loops")
 SEEDS = 200
 _SECONDS = 8.0
 _OBJECTS = 4
@@ -81,7 +80,9 @@ def _sampled(random: np.random.Generator, fps: float) -> Floats:
 
 
 def _run(scene: Scene, times: Floats, noise: Floats, size: tuple[int, int], fps: float) -> Feed:
-    feed = Feed(scene.rules, size)
+    """The events of a scene, the same with the broad phase and without."""
+    feed, compiled = Feed(scene.rules, size), Feed(scene.rules, size)
+    compiled.search = search_of("compiled")
     width, height = size
     rows = zip(scene.x, scene.y, scene.heights)
     paths = [(np.interp(times, _TIMES, x), np.interp(times, _TIMES, y), tall) for x, y, tall in rows]
@@ -93,9 +94,12 @@ def _run(scene: Scene, times: Floats, noise: Floats, size: tuple[int, int], fps:
             boxes[id] = _box(feet, tall, width, height)
         lost = round(at * fps) - seq
         feed.show(float(at), boxes, lost=lost)
+        compiled.show(float(at), boxes, lost=lost)
         seq = round(at * fps) + 1
     for number in range(20):
         feed.show(_SECONDS + (number + 1) * 0.1, {})
+        compiled.show(_SECONDS + (number + 1) * 0.1, {})
+    assert compiled.events == feed.events
     return feed
 
 
