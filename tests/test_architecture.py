@@ -22,6 +22,7 @@ GPU_FILES = (
     "daemon/system/gpus.py",
     "daemon/system/mps.py",
     "daemon/monitoring/probes.py",
+    "daemon/bench/peers/",  # other engines are called by their names
     "calibration/portable.py",  # the rules of three versions
     "calibration/quantize.py",
     "calibration/fp8.py",
@@ -148,6 +149,7 @@ def test_backends_are_known_to_the_factory_alone(path: Path) -> None:
     if name.startswith(("detectors/cpu/", "detectors/fake/", "detectors/trt/")) or name in (
         "detectors/factory.py",
         "daemon/bench/efficiency.py",
+        "daemon/bench/peers/compare.py",
     ):
         return
     backends = ("detectors.cpu", "detectors.fake", "detectors.trt")

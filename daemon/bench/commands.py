@@ -181,17 +181,38 @@ def decode(json_file: Path | None, **values: Any) -> int:
 @click.option("--max-batch", default=32, show_default=True, type=options.BATCHES)
 @click.option("--seconds", default=3.0, show_default=True, type=options.SECONDS, help="In steady state.")
 @options.DEVICE
+@options.takes_peers
 @JSON_FILE
-def engine(json_file: Path | None, **values: Any) -> int:
-    """The GPU's engine: images per second of the engine alone."""
+def engine(
+    peers: tuple[str, ...],
+    pythons: tuple[tuple[str, Path], ...],
+    timeout_s: float,
+    server: str | None,
+    threads: int,
+    json_file: Path | None,
+    **values: Any,
+) -> int:
+    """The GPU's engine: images per second of the engine alone, and of others beside it (--peer)."""
+    from daemon.bench import tables
     from daemon.bench.engine import EngineOptions
     from daemon.bench.engine import engine as run_engine
-    from daemon.bench.tables import engine as table
-    from daemon.commands.report.tables import show, write_json
+    from daemon.bench.peers.compare import peer_rates
+    from daemon.commands.report.tables import print_line, show, write_json
 
-    result = run_engine(EngineOptions(**values))
-    show(table(result))
-    write_json(json_file, result)
+    wanted = EngineOptions(**values)
+    beside = options.peer_options(wanted, peers, pythons, server, threads=threads, timeout_s=timeout_s)
+    if beside is None:
+        result = run_engine(wanted)
+        show(tables.engine(result))
+        write_json(json_file, result)
+        return 0
+    with _progress("engines", len(beside.peers) + 1) as advance:
+        found = peer_rates(beside, lambda row: advance(f"{row.engine}: {row.images_per_s or 'not run'}"))
+    show(tables.peers(found))
+    for row in found.engines:
+        if row.note:
+            print_line(f"{row.engine}: {row.note}")
+    write_json(json_file, found)
     return 0
 
 

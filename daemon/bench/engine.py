@@ -64,18 +64,9 @@ def engine(options: EngineOptions) -> EngineRate:
         LookoutError: the backend has no engine to run alone.
         DetectorError: the model cannot be used.
     """
-    detector_options = Options(
-        options.model,
-        labels=options.labels,
-        precision=options.precision,
-        builder_level=options.builder_level,
-        cache=options.cache,
-        max_batch=options.max_batch,
-        device=options.device,
-    )
     with (
         logging(LogConfig(level="error", format="console")),
-        closing(open_detector("trt", detector_options)) as detector,
+        closing(open_detector("trt", detector_options(options))) as detector,
     ):
         info = detector.info
         with closing(detector.lane()) as lane:
@@ -90,6 +81,19 @@ def engine(options: EngineOptions) -> EngineRate:
         round(median(rates), 1),
         round(min(rates), 1),
         round(max(rates), 1),
+    )
+
+
+def detector_options(options: EngineOptions) -> Options:
+    """How the model is opened."""
+    return Options(
+        options.model,
+        labels=options.labels,
+        precision=options.precision,
+        builder_level=options.builder_level,
+        cache=options.cache,
+        max_batch=options.max_batch,
+        device=options.device,
     )
 
 

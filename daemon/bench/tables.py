@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from daemon.bench.engine import EngineRate
     from daemon.bench.fleet import FleetCost
     from daemon.bench.overhead import Overhead
+    from daemon.bench.peers.compare import PeerRates
 
 
 def changes(changes: Sequence[Change]) -> Table:
@@ -70,6 +71,18 @@ def engine(found: EngineRate) -> Table:
     row = (f"{found.model}, {found.precision}", str(found.batch))
     figures = (number(found.images_per_s), number(found.least), number(found.most))
     return Table("The engine alone", ("model", "batch", "images/s", "lowest", "highest"), [(*row, *figures)])
+
+
+def peers(found: PeerRates) -> Table:
+    """Result of `lookout bench part engine --peer`."""
+    head = ("engine", "precision", "images/s", "lowest", "highest", "ms/batch", "differs by")
+    rows = []
+    for row in found.engines:
+        rate = number(row.images_per_s) or "not run"
+        figures = (rate, *map(number, (row.lowest, row.highest, row.batch_ms)))
+        differs = "" if row.difference is None else f"{row.difference:.2g} ({row.relative:.2%})"
+        rows.append((f"{row.engine} {row.version}".strip(), row.precision, *figures, differs))
+    return Table(f"{found.model} ({found.precision}), batches of {found.batch}", head, rows)
 
 
 def overhead(found: Overhead) -> Table:

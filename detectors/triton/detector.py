@@ -104,7 +104,7 @@ class TritonDetector:
         self.head: Head = recognise(facts, options.head, options.fit)
         self.shapes: Shapes = {name: tuple(array.shape[1:]) for name, array in probe.items()}
         labels, notes = resolve(options.labels, model.metadata, self.head.classes)
-        trial.check(self._raw, self.head, "the server's precision")
+        trial.check(self.raw, self.head, "the server's precision")
         self.is_shared, refusal = self._transport(link)
         self.info = ModelInfo(
             name=self.address.name,
@@ -161,8 +161,8 @@ class TritonDetector:
             one.send(link, 0, len(batch))
             return one.receive(link, 0, len(batch))
 
-    def _raw(self, picture: HostImage) -> Outputs:
-        """Raw outputs of one picture, over HTTP."""
+    def raw(self, picture: HostImage) -> Outputs:
+        """Raw outputs of one picture, without the batch dimension, over HTTP."""
         count = self.model.fixed or 1
         constants = dict(self.head.constants)
         with (
@@ -186,7 +186,7 @@ class TritonDetector:
     def _try_again(self) -> None:
         """See `Server`."""
         self._probe_again()
-        self._raw(self.sample(8, 8))
+        self.raw(self.sample(8, 8))
 
     def _transport(self, link: Connection) -> tuple[bool, tuple[str, ...]]:
         """Whether tensors go through shared memory, and a note if the server refuses that.
@@ -249,6 +249,10 @@ class TritonLane:
         results = head.batch_detections(outputs, source.boxes[: len(images)], wanted)
         infer = inferred - started - preprocess
         return results, StageTimes(preprocess, infer, perf_counter_ns() - inferred)
+
+    def raw(self, image: Image) -> Outputs:
+        """See `TritonDetector.raw`."""
+        return self._detector.raw(on_host(image))
 
     def fetch(self, image: Image) -> Fetch:
         return fetched(image)

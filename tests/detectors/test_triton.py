@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from daemon.cli import invoke
 from daemon.sources.scene import Scene
 from detectors.factory import open_detector
 from detectors.port import (
@@ -265,3 +267,16 @@ def test_addresses() -> None:
 def test_an_address_is_for_triton_alone() -> None:
     with pytest.raises(DetectorError, match=r"is an address: set model\.backend: triton, or give a file"):
         open_detector("auto", Options(Path("http://host/m")))
+
+
+def test_a_server_is_measured_beside_other_engines(server: TritonServer, tmp_path: Path) -> None:
+    """`lookout bench part engine --peer triton`: through Lookout's connection, and with its raw outputs."""
+    file = tmp_path / "rates.json"
+    command = ["bench", "part", "engine", str(DEMO_MODEL), "--peer", "triton", "--server", server.address("floats")]
+    assert invoke([*command, "--max-batch", "2", "--seconds", "0.1", "--json", str(file)]) == 0
+    _, row = json.loads(file.read_text())["engines"]
+    assert (row["engine"], row["precision"]) == ("Triton server", "server")
+    assert row["note"].startswith("shared memory, FP32")
+    assert row["images_per_s"] > 0
+    assert row["relative"] < 1e-5
+    assert server.regions() == "[]"

@@ -78,6 +78,7 @@ def _parts(args: argparse.Namespace) -> dict[str, list[str]]:
         "swap": module("swap", *built, *labels, yolov8n, str(models / "yolov5n.onnx"), str(clips[0])),
         "precisions": module("precisions", *built, *photos, *out, "--resnet50", "--jobs", "2", *every),
         "resnet": module("resnet", *built, *out),
+        "peers": module("peers", *built, *labels, yolov8n),
         "placement": module("placement", *built, *labels, *out, yolov8n, str(calibration)),
     }
 
