@@ -23,7 +23,7 @@ _TURNS = 5
 
 
 @runtime_checkable
-class _Replays(Protocol):
+class Replays(Protocol):
     """A lane whose backend can run the engine alone."""
 
     def replay(self, size: int, times: int) -> float: ...
@@ -70,7 +70,7 @@ def engine(options: EngineOptions) -> EngineRate:
     ):
         info = detector.info
         with closing(detector.lane()) as lane:
-            if not isinstance(lane, _Replays):
+            if not isinstance(lane, Replays):
                 raise LookoutError(f"the {info.backend} backend has no engine to run alone")
             lane.replay(info.max_batch, _BATCHES_PER_CHECK)
             rates = [_rate(lane, info.max_batch, options.seconds / _TURNS) for _ in range(_TURNS)]
@@ -97,7 +97,7 @@ def detector_options(options: EngineOptions) -> Options:
     )
 
 
-def _rate(lane: _Replays, size: int, seconds: float) -> float:
+def _rate(lane: Replays, size: int, seconds: float) -> float:
     done, taken, until = 0, 0.0, monotonic() + seconds
     while monotonic() < until:
         taken += lane.replay(size, _BATCHES_PER_CHECK)

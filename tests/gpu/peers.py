@@ -6,7 +6,7 @@
 It runs `lookout bench part engine MODEL --peer all`. onnxruntime-gpu 1.31 loads TensorRT 10 and torch-tensorrt 2.14
 loads TensorRT 11, so each has an environment of its own:
 
-    python3 -m venv ort && ort/bin/pip install onnxruntime-gpu 'tensorrt-cu13<11' 'nvidia-cudnn-cu13' 'nvidia-cublas'
+    python3 -m venv ort && ort/bin/pip install 'onnxruntime-gpu[cuda,cudnn]' 'tensorrt-cu13<11'
     python3 -m venv torch && torch/bin/pip install torch torch-tensorrt onnx2torch
 
 It fails if Lookout's engine does not run, or if the outputs of an engine that runs are further than 5 % of the largest

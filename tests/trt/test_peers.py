@@ -21,7 +21,7 @@ def test_the_engine_alone_is_timed_and_its_outputs_are_those_of_the_cpu(toy: Pat
     subject = subject_of(options)
     pictures = [HostImage(np.ascontiguousarray(picture)) for picture in subject.pictures]
     with closing(OwnEngine(TrtDetector(options), pictures)) as engine:
-        found = measured(engine, engine.batch, 0.05)
+        found = measured(engine, 0.05)
         assert (found["version"], found["precision"], engine.batch) == (tensorrt.__version__, "fp16", 4)
         assert 0 < found["lowest"] <= found["images_per_s"] <= found["highest"]
         _, share, fault = differences(subject.expected, engine.outputs(subject.rows))

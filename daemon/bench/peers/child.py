@@ -14,20 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from daemon.bench.peers.program import Arrays, load
 from daemon.errors import LookoutError
 from daemon.redact import printable
 from daemon.system.children import reap
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 _OURS = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 _REAP_TIMEOUT_S = 5.0
 _MAX_TEXT = 300
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_REASONS = [re.compile(text) for text in (r"Failed to .*", r"\w*(?:Error|Exception): .*", r".*not found.*")]
+_REASONS = [
+    re.compile(text) for text in (r"Failed to .*", r"\w*(?:Error|Exception): .*", r".*not found.*", r"\[error *\].*")
+]
 
 
 @dataclass(frozen=True)
@@ -57,8 +55,7 @@ def run(command: Sequence[str], folder: Path, job: dict[str, Any], timeout_s: fl
         raise LookoutError(f"its process {_ending(code)}{_reason(folder)}") from error
     if "refused" in figures:
         raise LookoutError(printable(f"{figures['refused']}{_reason(folder)}"))
-    with np.load(folder / "outputs.npz") as file:
-        return Measured(figures, {name: file[name] for name in file.files})
+    return Measured(figures, load(folder / "outputs.npz"))
 
 
 def _wait(command: Sequence[str], folder: Path, timeout_s: float) -> int | None:

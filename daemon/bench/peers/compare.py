@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from daemon.bench.engine import EngineOptions, detector_options
 from daemon.bench.peers import program
-from daemon.bench.peers.child import Arrays, Measured, run
+from daemon.bench.peers.child import Measured, run
 from daemon.bench.peers.names import ON_CPU, OWN, PEERS, SERVED
+from daemon.bench.peers.program import Arrays
 from daemon.config import LogConfig
 from daemon.errors import LookoutError
 from daemon.log import logging
@@ -195,7 +196,7 @@ class _Comparison:
                     key: array.astype(np.float16) if array.dtype == np.float32 else array
                     for key, array in inputs.items()
                 }
-            np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type]
+            program.save(folder / "inputs.npz", inputs)
             command = [str(self._options.pythons.get(name) or sys.executable), program.__file__]
             more = {
                 "model": str(model),
@@ -210,7 +211,7 @@ class _Comparison:
 
     def _by_lookout(self, name: str, model: Path | str, folder: Path) -> Measured:
         """Run a backend of Lookout."""
-        np.savez(folder / "pictures.npz", pictures=self._subject.pictures)
+        program.save(folder / "pictures.npz", {"pictures": self._subject.pictures})
         options = self._options.engine
         served = name == SERVED
         values = {

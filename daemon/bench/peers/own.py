@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 
+from daemon.bench.engine import Replays
 from daemon.bench.peers.names import OWN
-from daemon.bench.peers.program import Arrays, Engine, NotRunError, answer
+from daemon.bench.peers.program import Arrays, Engine, NotRunError, answer, load
 from daemon.config import LogConfig
 from daemon.log import logging
 from detectors.factory import Backend, availability, open_detector
@@ -22,14 +23,6 @@ from detectors.heads.layout import Outputs
 from detectors.port import Detector, DetectorError, HostImage, Image, Options
 
 
-@runtime_checkable
-class _Replays(Protocol):
-    """A lane whose backend can run the engine alone."""
-
-    def replay(self, size: int, times: int) -> float: ...
-
-
-@runtime_checkable
 class _HasRaw(Protocol):
     """A lane that gives raw outputs of a picture."""
 
@@ -52,15 +45,15 @@ class OwnEngine:
         self.note = info.transport or ""
         if self.batch < len(pictures):
             self.note = f"batches of {self.batch}: {'; '.join(info.notes)}"
-        replays = isinstance(lane, _Replays)
+        replays = isinstance(lane, Replays)
         self.seconds: Callable[[int], float] = self._replayed if replays else self._inferred
 
     def _replayed(self, times: int) -> float:
-        return cast("_Replays", self._lane).replay(self.batch, times)
+        return cast("Replays", self._lane).replay(self.batch, times)
 
     def _inferred(self, times: int) -> float:
         """Without the time to prepare pictures and to decode outputs."""
-        return sum(self._lane.detect(self._pictures)[1].infer for _ in range(times)) / 1e9
+        return sum(self._lane.detect(self._pictures[: self.batch])[1].infer for _ in range(times)) / 1e9
 
     def outputs(self, rows: Sequence[int]) -> Arrays:
         lane = cast("_HasRaw", self._lane)
@@ -73,8 +66,7 @@ class OwnEngine:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    with np.load(folder / "pictures.npz") as file:
-        pictures = [HostImage(np.ascontiguousarray(picture)) for picture in file["pictures"]]
+    pictures = [HostImage(np.ascontiguousarray(picture)) for picture in load(folder / "pictures.npz")["pictures"]]
 
     def make(job: dict[str, Any]) -> Engine:
         backend = cast("Backend", "trt" if job["peer"] == OWN else job["peer"])

@@ -34,6 +34,7 @@ _PROFILED = 2  # runs
 _MAX_NAMES = 4
 _OPSET = 17  # the newest whose operators onnx2torch 1.5 knows
 _MAX_TEXT = 300
+_PREFIX = "array-"  # no name of an argument of numpy's
 _CPU = "CPUExecutionProvider"
 _CUDA = "CUDAExecutionProvider"
 _TENSORRT = "TensorrtExecutionProvider"
@@ -50,11 +51,13 @@ class Engine(Protocol):
     Attributes:
         version: of the engine's library.
         precision: of the arithmetic.
+        batch: pictures.
         note: a remark on how it runs; may be empty.
     """
 
     version: str
     precision: str
+    batch: int
     note: str
 
     def seconds(self, times: int) -> float:
@@ -67,11 +70,10 @@ class Engine(Protocol):
         """Release what outlives the process."""
 
 
-def measured(engine: Engine, batch: int, seconds: float) -> dict[str, Any]:
+def measured(engine: Engine, seconds: float) -> dict[str, Any]:
     """Rate and latency in steady state.
 
     Args:
-        batch: pictures.
         seconds: of the measurement of the rate.
     """
     engine.seconds(1)  # allocates
@@ -79,7 +81,7 @@ def measured(engine: Engine, batch: int, seconds: float) -> dict[str, Any]:
     while monotonic() < until:
         one = engine.seconds(1)
     times = max(1, min(_MAX_TIMES, round(seconds / _TURNS / _MAX_TIMES / one)))
-    rates = [_rate(engine, batch, times, seconds / _TURNS) for _ in range(_TURNS)]
+    rates = [_rate(engine, times, seconds / _TURNS) for _ in range(_TURNS)]
     singles = max(_MIN_SINGLES, min(_MAX_SINGLES, round(seconds / _TURNS / one)))
     return {
         "version": engine.version,
@@ -92,11 +94,11 @@ def measured(engine: Engine, batch: int, seconds: float) -> dict[str, Any]:
     }
 
 
-def _rate(engine: Engine, batch: int, times: int, seconds: float) -> float:
+def _rate(engine: Engine, times: int, seconds: float) -> float:
     done, taken, until = 0, 0.0, monotonic() + seconds
     while not done or monotonic() < until:
         taken += engine.seconds(times)
-        done += batch * times
+        done += engine.batch * times
     return done / taken
 
 
@@ -108,7 +110,7 @@ class OnnxRuntime:
         where = "cpu" if provider == _CPU else "cuda"
         package = "onnxruntime" if provider == _CPU else "onnxruntime-gpu"
         ort = _library("onnxruntime", package)
-        self.version, self.precision = str(ort.__version__), str(job["precision"])
+        self.version, self.precision, self.batch = str(ort.__version__), job["precision"], job["batch"]
         if provider not in ort.get_available_providers():
             raise NotRunError(
                 f"onnxruntime {self.version} has no {provider}: pip install {package}, into an environment without "
@@ -227,7 +229,7 @@ class TorchTensorRt:
         if not torch.cuda.is_available():
             raise NotRunError(f"torch {torch.__version__} finds no GPU")
         compiler = _library("torch_tensorrt", "torch-tensorrt")
-        self.version, self.precision = str(compiler.__version__), str(job["precision"])
+        self.version, self.precision, self.batch = str(compiler.__version__), job["precision"], job["batch"]
         torch.cuda.set_device(job["device"])
         program, self._inputs, self._names = exported(torch, job["model"], inputs, f"cuda:{job['device']}")
         settings = compiler_settings(compiler.dynamo.compile, torch, job)
@@ -343,6 +345,17 @@ def _line(error: BaseException) -> str:
     return text[:_MAX_TEXT]
 
 
+def save(path: Path, arrays: Arrays) -> None:
+    """Write arrays of any names."""
+    np.savez(path, **{f"{_PREFIX}{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
+
+
+def load(path: Path) -> Arrays:
+    """The arrays that `save` wrote."""
+    with np.load(path) as file:
+        return {name.removeprefix(_PREFIX): file[name] for name in file.files}
+
+
 def answer(folder: Path, make: Callable[[dict[str, Any]], Engine]) -> None:
     """Measure the engine of a job, and write its result or why there is none into the folder.
 
@@ -353,8 +366,8 @@ def answer(folder: Path, make: Callable[[dict[str, Any]], Engine]) -> None:
     engine: Engine | None = None
     try:
         engine = make(job)
-        found = measured(engine, job["batch"], job["seconds"])
-        np.savez(folder / "outputs.npz", **engine.outputs(job["rows"]))  # type: ignore[arg-type]
+        found = measured(engine, job["seconds"])
+        save(folder / "outputs.npz", engine.outputs(job["rows"]))
     except NotRunError as error:
         found = {"refused": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever a library raises is its row's reason
@@ -372,8 +385,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     here = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place).resolve() != here]  # its files are no libraries
-    with np.load(folder / "inputs.npz") as file:
-        inputs = {name: np.ascontiguousarray(file[name]) for name in file.files}
+    inputs = {name: np.ascontiguousarray(array) for name, array in load(folder / "inputs.npz").items()}
 
     def make(job: dict[str, Any]) -> Engine:
         kind = OnnxRuntime if job["peer"] in _PROVIDERS else TorchTensorRt
