@@ -17,9 +17,10 @@ pytestmark = [pytest.mark.needs("etcd-server", "etcd-client", "g++"), pytest.mar
     [
         ("--histories", "20", "--servers", "3"),
         ("--histories", "10", "--on-loss", "keep"),
+        ("--histories", "6", "--only", "added"),
         ("--histories", "2", "--only", "swallowed", "--late"),
     ],
-    ids=["stop", "keep", "a planted defect"],
+    ids=["stop", "keep", "members are added", "a planted defect"],
 )
 def test_histories(arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "tests.fleet.trials", "--sources", "60", "--seed", "3", *arguments]

@@ -22,11 +22,16 @@ from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
 
-from tests.fleet.trials.troubles import PAUSES, TROUBLES, Trouble, Underway
+import psutil
+
+from tests.fleet.trials.observers import Heard
+from tests.fleet.trials.troubles import PAUSES, TROUBLES, Trouble, Underway, added
 from tests.fleet.trials.world import World
 from tests.support.daemon import ROOT
 
 _BY_NAME = {trouble.__name__: trouble for trouble in TROUBLES}
+_MOST = 3  # troubles of a history
+_BYTES, _BYTES_BESIDE = 150 << 20, 1 << 30  # of memory: a daemon's, and those of etcd, the witnesses and others
 _TURN_S = 0.02
 _LATE_S = 1.0  # a process that goes on after a pause may have messages in its sockets
 
@@ -50,7 +55,7 @@ class Histories:
         world = self._world
         world.chance = random.Random(f"{seed}/{number}")
         begun = monotonic()
-        chosen = world.chance.choices(self._troubles, k=world.chance.randint(1, 3))
+        chosen = world.chance.choices(self._troubles, k=world.chance.randint(1, _MOST))
         hosts = [world.chance.choice([*world.hosts.values()]) for _ in chosen]
         rows = [
             Underway(trouble.__name__, host, trouble(world, host, self._ttl_s), begun + world.chance.uniform(0, 2))
@@ -63,6 +68,8 @@ class Histories:
         for host in world.hosts.values():
             host.resume()
             host.start()
+        for guest in world.guests.values():  # another trouble may have started one again
+            guest.stop()
         self.settled.append(world.settle())
         self._judge(f"history {number} ({names})", paused=any(pauses))
         return names
@@ -118,10 +125,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(_BY_NAME), default=list(_BY_NAME))
     args = parser.parse_args()
     troubles = [_BY_NAME[name] for name in args.only]
+    guests = _MOST if added in troubles else 0
+    _check_memory(args.members + guests)
     folder = Path(tempfile.mkdtemp(prefix="fleet-"))
     world = World(
         folder,
         members=args.members,
+        guests=guests,
         sources=args.sources,
         fps=args.fps,
         ttl_s=args.ttl,
@@ -154,18 +164,35 @@ def _late_members(folder: Path) -> str:
     return os.pathsep.join((str(place), str(ROOT)))
 
 
+def _check_memory(members: int) -> None:
+    """End in one line where the machine has no room."""
+    free = psutil.virtual_memory().available
+    if free < (wanted := _BYTES_BESIDE + members * _BYTES):
+        sys.exit(f"{members} daemons want {wanted >> 20} MiB, of which {free >> 20} are free: ask for fewer --members")
+
+
 def _report(world: World, histories: Histories, seconds: float) -> None:
-    silent = [after.first - before.last for rows in [*world.reader.heard.values()] for before, after in pairwise(rows)]
+    changes = [pair for rows in [*world.reader.heard.values()] for pair in pairwise(rows)]
     out = sys.stdout.write
     out(f"\n{len(histories.settled)} histories in {seconds:.0f} s: {dict(histories.count)}\n")
-    out(f"{len(world.order.turns)} changes of owners, {len(silent)} heard, {sum(n for _, n in world.reader.late)} ")
-    out(f"messages left out, {sum(world.reader.lost.values())} lost\n")
-    if silent:
-        out(f"silence at a change of owners: median {median(silent):.2f} s, longest {max(silent):.2f} s\n")
+    out(f"{sum(turn.member is not None for turn in world.order.turns)} changes of owners, {len(changes)} heard, ")
+    out(f"{sum(n for _, n in world.reader.late)} messages left out, {sum(world.reader.lost.values())} lost\n")
+    out(_silence("a change of owners", changes))
+    if world.lives:
+        out(f"lives of added members: {dict(world.lives)}\n")
+        out(_silence("a change to an added member", [pair for pair in changes if pair[1].member in world.guests]))
+        out(_silence("a change from an added member", [pair for pair in changes if pair[0].member in world.guests]))
     if histories.settled:
         out(f"heard again after the last trouble: median {median(histories.settled):.1f} s, ")
         out(f"longest {max(histories.settled):.1f} s\n")
     out("\n".join(["", *histories.faults, ""]) if histories.faults else "no promise was broken\n")
+
+
+def _silence(where: str, changes: Sequence[tuple[Heard, Heard]]) -> str:
+    silent = [after.first - before.last for before, after in changes]
+    if not silent:
+        return ""
+    return f"silence at {where}: median {median(silent):.2f} s, longest {max(silent):.2f} s, of {len(silent)}\n"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 
 import psutil
 
 from daemon.errors import LookoutError
+from daemon.fleet import operations
+from daemon.fleet.records import FleetView
 from tests.fleet.trials.world import Host, World
 
 Trouble = Callable[[World, Host, float], Iterator[float]]
@@ -87,7 +90,7 @@ def clock_stepped(world: World, host: Host, ttl_s: float) -> Iterator[float]:
 
 def placer_killed(world: World, host: Host, ttl_s: float) -> Iterator[float]:
     view = world.view()
-    placer = world.hosts.get(view.placer or "") if view else None
+    placer = world.everyone.get(view.placer or "") if view else None
     yield from killed(world, placer or host, ttl_s)
 
 
@@ -110,11 +113,76 @@ def drained(world: World, host: Host, ttl_s: float) -> Iterator[float]:
     with suppress(LookoutError):
         world.coordinator.drain(host.name, "a trial")
     yield world.chance.uniform(0.5, 2) * ttl_s
+    yield from _undrain(world, host)
+
+
+def _undrain(world: World, host: Host) -> Iterator[float]:
     while True:
         with suppress(LookoutError):
             world.coordinator.undrain(host.name)
             return
         yield 0.2
+
+
+def added(world: World, _: Host, ttl_s: float) -> Iterator[float]:
+    """A member more joins, gets sources and leaves, up to three times. A name that comes back is the same member."""
+    guest = world.take_guest()
+    for _life in range(world.chance.randint(1, 3)):
+        if world.chance.random() < 0.5:
+            world.give_back(guest)
+            guest = world.take_guest()
+        guest.start()
+        world.lives["begun"] += 1
+        if world.chance.random() < 0.2:  # so that it leaves in the middle of joining
+            yield world.chance.uniform(0, 2 * ttl_s)
+        else:
+            yield from _invite(world, guest, ttl_s)
+        yield from _part(world, guest, ttl_s)
+        yield world.chance.uniform(0, ttl_s)
+    world.give_back(guest)
+
+
+def _invite(world: World, guest: Host, ttl_s: float) -> Iterator[float]:
+    """A new member gets what waits. An operator may give it more."""
+    joined = yield from _until(world, lambda view: guest.name in view.members, 10 * ttl_s)
+    world.lives["joined"] += joined
+    with suppress(LookoutError):
+        match world.chance.choice(("rebalance", "move", "nothing")):
+            case "rebalance":
+                operations.rebalanced(world.coordinator, dry_run=False)
+            case "move":
+                some = world.chance.sample(world.sources, max(1, len(world.sources) // 5))
+                world.coordinator.move(some, guest.name, pinned=world.chance.random() < 0.5)
+    yield world.chance.uniform(0.2, 2) * ttl_s
+
+
+def _part(world: World, guest: Host, ttl_s: float) -> Iterator[float]:
+    way = world.chance.choice(("stopped", "killed", "power lost", "drained"))
+    world.lives[way] += 1
+    if way == "drained":
+        with suppress(LookoutError):
+            world.coordinator.drain(guest.name, "it leaves")
+        yield from _until(world, lambda view: guest.name not in _owners(view), 5 * ttl_s)
+    if way in ("stopped", "drained"):
+        guest.stop()
+    else:
+        guest.kill(whole=way == "power lost")
+    if way == "drained":
+        yield from _undrain(world, guest)
+
+
+def _owners(view: FleetView) -> set[str]:
+    return {owned.member for owned in view.owned.values()}
+
+
+def _until(world: World, condition: Callable[[FleetView], bool], limit_s: float) -> Generator[float, None, bool]:
+    """Returns whether the condition came to hold in time."""
+    until = monotonic() + limit_s
+    while not ((view := world.view()) and condition(view)):
+        if monotonic() > until:
+            return False
+        yield 0.2
+    return True
 
 
 def moved(world: World, host: Host, ttl_s: float) -> Iterator[float]:
@@ -156,6 +224,7 @@ TROUBLES: tuple[Trouble, ...] = (
     stopped,
     flapping,
     drained,
+    added,
     moved,
     etcd_restarted,
     leader_changed,

@@ -7,6 +7,7 @@ import random
 import signal
 import struct
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -141,8 +142,9 @@ class Host:
 
 class World:
     """Attributes:
-    hosts: by name.
+    hosts, guests: members that stay, and members that are added in the middle of a history; by name.
     chance: decides everything that is random.
+    lives: what became of guests.
     """
 
     def __init__(
@@ -150,6 +152,7 @@ class World:
         folder: Path,
         *,
         members: int = 3,
+        guests: int = 0,
         sources: int = 300,
         fps: float = 1.0,
         ttl_s: float = 2.0,
@@ -168,7 +171,11 @@ class World:
         }
         self._stack = ExitStack()
         self.hosts: dict[str, Host] = {}
+        self.guests: dict[str, Host] = {}
+        self.lives: Counter[str] = Counter()
         self._names = [f"host{number}/gpu0" for number in range(members)]
+        self._guest_names = [f"guest{number}/gpu0" for number in range(guests)]
+        self._free_guests = [*self._guest_names]
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> World:
@@ -198,11 +205,13 @@ class World:
         subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", str(preload), str(_CLOCK)], check=True)
         self.environment |= {"LD_PRELOAD": str(preload)}
         for name in self._names:
-            self.add_host(name)
+            self.hosts[name] = self._host(name)
+        for name in self._guest_names:
+            self.guests[name] = self._host(name)
         self.order = OwnersInOrder(settings, FLEET)
         self._stack.callback(self.order.close)
         self.order.start()
-        endpoints = [host.endpoint for host in self.hosts.values()]
+        endpoints = [host.endpoint for host in self.everyone.values()]
         self.reader = Reader(Subscriber(endpoints, kinds=("detections",), high_water_mark=1_000_000))
         self._stack.callback(self.reader.close)
         self.reader.start()
@@ -216,12 +225,24 @@ class World:
             for number, source in enumerate(self.sources)
         }
 
-    def add_host(self, name: str) -> Host:
+    def _host(self, name: str) -> Host:
         host = Host(self.folder / name.replace("/", "-"), name, self.servers, self._fleet)
         host.environment = self.environment
         self._stack.callback(host.close)
-        self.hosts[name] = host
         return host
+
+    @property
+    def everyone(self) -> dict[str, Host]:
+        return {**self.hosts, **self.guests}
+
+    def take_guest(self) -> Host:
+        """One that does not run, for one trouble alone."""
+        name = self.chance.choice(self._free_guests)
+        self._free_guests.remove(name)
+        return self.guests[name]
+
+    def give_back(self, guest: Host) -> None:
+        self._free_guests.append(guest.name)
 
     def start(self) -> None:
         for host in self.hosts.values():
@@ -243,7 +264,7 @@ class World:
         view = self.view()
         if view is None:
             return False
-        running = {name for name, host in self.hosts.items() if host.is_running}
+        running = {name for name, host in self.everyone.items() if host.is_running}
         owners = {source: owned.member for source, owned in view.owned.items()}
         if {*owners} != {*self.sources} or not {*owners.values()} <= running:
             return False
