@@ -676,7 +676,8 @@ class App:
         fleet = self._config.fleet
         if fleet.coordinator is None:
             return None
-        return GrantedSources(fleet.member_name(self._config.gpu.device), fleet.on_coordinator_loss, self._clock)
+        name = fleet.member_name(self._config.gpu.device)
+        return GrantedSources(name, fleet.name, fleet.on_coordinator_loss, self._clock)
 
     def _make_member(self, grants: GrantedSources, admission: Admission) -> Member:
         parts = FleetParts(

@@ -122,7 +122,8 @@ class Subscriber:
         ]
         self._secret_key, self._high_water_mark = secret_key, high_water_mark
         self._connections: dict[str, Connection] = {}
-        self._owners: dict[str, tuple[Owner, Connection]] = {}  # of each source, and where its messages come from
+        # The owner of each source of each fleet, and where its messages come from.
+        self._owners: dict[tuple[str, str], tuple[Owner, Connection]] = {}
         self._takeover: _Takeover | None = None
         self._members: MemberEndpoints | None = None
         self._context, self._poller = zmq.Context(), zmq.Poller()
@@ -200,7 +201,7 @@ class Subscriber:
         self._count(name, message)
         if isinstance(message, (Metrics, Packets)) or message.owner is None:
             return message
-        known = self._owners.get(message.source)
+        known = self._owners.get((message.owner.fleet, message.source))
         if known is not None and known[0].epoch < message.owner.epoch and known[1] is not connection:
             self._takeover = _Takeover(message, connection, known[1], self._high_water_mark)
             return None
@@ -226,7 +227,7 @@ class Subscriber:
         source: str = message.source  # type: ignore[union-attr]
         if not self._epochs.admits(source, owner):
             return None
-        self._owners[source] = owner, connection
+        self._owners[owner.fleet, source] = owner, connection
         return message
 
     def _count(self, name: bytes, message: Message) -> None:

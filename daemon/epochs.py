@@ -9,8 +9,8 @@ from daemon.messages import Owner
 
 
 class Epochs:
-    """The highest epoch of each source. It is sure even against a daemon that was paused between its own check and the
-    network: what such a daemon sends late has a lower epoch. Any thread may ask.
+    """The highest epoch of each source of each fleet. It is sure even against a daemon that was paused between its own
+    check and the network: what such a daemon sends late has a lower epoch. Any thread may ask.
 
     Attributes:
         fenced: messages that were left out, by source.
@@ -18,17 +18,18 @@ class Epochs:
 
     def __init__(self) -> None:
         self.fenced: Counter[str] = Counter()
-        self._highest: dict[str, int] = {}
+        self._highest: dict[tuple[str, str], int] = {}  # by fleet and source
         self._lock = threading.Lock()
 
     def admits(self, source: str, owner: Owner | None) -> bool:
         """Whether a message is of the newest owner that is known. Messages without an owner are."""
         if owner is None:
             return True
+        key = owner.fleet, source
         with self._lock:
-            highest = self._highest.get(source, owner.epoch)
+            highest = self._highest.get(key, owner.epoch)
             if owner.epoch < highest:
                 self.fenced[source] += 1
                 return False
-            self._highest[source] = owner.epoch
+            self._highest[key] = owner.epoch
             return True

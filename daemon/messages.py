@@ -28,10 +28,12 @@ class Owner(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         epoch: higher for each new owner of the source; readers drop messages with a lower one.
+        fleet: name of the fleet; epochs of two fleets say nothing about each other.
     """
 
     node: str
     epoch: Annotated[int, msgspec.Meta(ge=0)]
+    fleet: str = ""
 
 
 class RunLengths(msgspec.Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ class GrantedSources:
     """Implements `daemon.publish.fence.Fence`.
 
     Args:
+        fleet: its name, for messages.
         on_loss: `keep` also sends while the coordinator is away, as long as the keeper of the lease says so.
         now: as in `Lease`.
 
@@ -28,9 +29,10 @@ class GrantedSources:
     """
 
     def __init__(
-        self, member: str, on_loss: OnCoordinatorLoss, clock: Clock, now: Callable[[], int] = boottime_ns
+        self, member: str, fleet: str, on_loss: OnCoordinatorLoss, clock: Clock, now: Callable[[], int] = boottime_ns
     ) -> None:
-        self.member, self._keeps, self._clock, self._now = member, on_loss == "keep", clock, now
+        self.member, self._fleet, self._keeps = member, fleet, on_loss == "keep"
+        self._clock, self._now = clock, now
         self._lease: Lease | None = None
         self._grants: dict[str, Grant] = {}  # replaced as a whole
         self._lock = threading.Lock()  # for those who replace it
@@ -59,7 +61,7 @@ class GrantedSources:
     def add(self, epochs: Mapping[str, int]) -> None:
         """Sources that were claimed, with their epochs; before their first message is made."""
         since = self._clock.monotonic_ns()
-        rows = {source: Grant(Owner(self.member, epoch), since) for source, epoch in epochs.items()}
+        rows = {source: Grant(Owner(self.member, epoch, self._fleet), since) for source, epoch in epochs.items()}
         with self._lock:
             self._grants = {**self._grants, **rows}
 

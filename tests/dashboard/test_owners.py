@@ -27,14 +27,14 @@ def test_lower_epochs_are_left_out(encoding: Encoding) -> None:
 
 
 async def _show(encoding: Encoding) -> None:
-    hub = Hub([DaemonAddress(name, None, None) for name in ("old", "new")], SystemClock())
+    hub = Hub([DaemonAddress(name, None, None) for name in ("old", "new", "other")], SystemClock())
     viewer = Viewer()
     hub.join(viewer)
-    hub.select(viewer, Selection(sources=[("old", "cam1"), ("new", "cam1")]))
+    hub.select(viewer, Selection(sources=[("old", "cam1"), ("new", "cam1"), ("other", "cam1")]))
     await viewer.next()
 
-    def show(daemon: str, epoch: int | None) -> None:
-        owner = None if epoch is None else Owner(daemon, epoch)
+    def show(daemon: str, epoch: int | None, fleet: str = "north") -> None:
+        owner = None if epoch is None else Owner(daemon, epoch, fleet)
         status = Status(instance=daemon, source="cam1", session=None, index=0, at=0, state="up", owner=owner)
         for message in (msgspec.structs.replace(MESSAGE, owner=owner, instance=daemon), status):
             hub._on_message(hub.daemons[daemon], _arrived(message, encoding))
@@ -43,11 +43,13 @@ async def _show(encoding: Encoding) -> None:
     show("new", 6)
     show("old", 5)
     show("old", None)  # a daemon without a fleet
+    show("other", 4, "south")  # a fleet that has a source of the same id
     shown = msgspec.json.decode(await viewer.next())
     told = [(row["daemon"], row["message"]["owner"]) for row in shown if row["kind"] in ("detections", "status")]
     assert [(daemon, owner and owner["epoch"]) for daemon, owner in told] == [
         *[("old", 5)] * 2,
         *[("new", 6)] * 2,
         *[("old", None)] * 2,
+        *[("other", 4)] * 2,
     ]
-    assert (hub.daemons["old"].entry()["fenced"], hub.daemons["new"].entry()["fenced"]) == (2, 0)
+    assert [daemon.entry()["fenced"] for daemon in hub.daemons.values()] == [2, 0, 0]

@@ -45,20 +45,20 @@ class Timed:
     lease: LeaseAt = field(default_factory=LeaseAt)
 
     def __post_init__(self) -> None:
-        self.fence = GrantedSources("hall/gpu0", self.on_loss, ManualClock(), lambda: self.now)
+        self.fence = GrantedSources("hall/gpu0", "north", self.on_loss, ManualClock(), lambda: self.now)
         self.fence.add({"cam": 7})
         self.fence.set_lease(self.lease)
 
 
 def test_what_is_claimed_may_be_sent_while_the_lease_holds() -> None:
     timed = Timed()
-    assert timed.fence.grants()["cam"].owner == Owner("hall/gpu0", 7)
+    assert timed.fence.grants()["cam"].owner == Owner("hall/gpu0", 7, "north")
     timed.now = 10 * S - 1
     assert timed.fence.is_open
     timed.now = 10 * S
     assert not timed.fence.is_open
     assert timed.fence.grants() == {}
-    assert timed.fence.owner("cam") == Owner("hall/gpu0", 7)  # messages are still made, and then dropped
+    assert timed.fence.owner("cam") == Owner("hall/gpu0", 7, "north")  # messages are still made, and then dropped
 
 
 @pytest.mark.parametrize(("on_loss", "is_open"), [("keep", True), ("stop", False)])
@@ -86,7 +86,7 @@ class Shared(Bench):
     def __init__(self, config: PublisherConfig) -> None:
         super().__init__(config)
         self.lease = LeaseAt(valid_until=1 << 62)
-        self.fence = GrantedSources("hall/gpu0", "keep", SystemClock())
+        self.fence = GrantedSources("hall/gpu0", "north", "keep", SystemClock())
         self.fence.set_lease(self.lease)
         self.fence.add({"cam": 7})
         self.publisher.fence = self.fence
@@ -113,7 +113,7 @@ def test_messages_name_their_owner(shared: Shared) -> None:
         shared.outbox.put([shared.result(0)])
         told = receive_until(subscriber, lambda message: isinstance(message, Detections))
     assert [message.owner for message in told if isinstance(message, (Status, Detections))] == [
-        Owner("hall/gpu0", 7)
+        Owner("hall/gpu0", 7, "north")
     ] * 2
 
 
@@ -136,7 +136,7 @@ def test_what_may_not_be_sent_is_counted_and_not_numbered(shared: Shared) -> Non
         shared.outbox.put([shared.result(3)])
         message = subscriber.receive(30)
         assert isinstance(message, Detections)
-        assert (message.seq, message.index, message.owner) == (3, 0, Owner("hall/gpu0", 9))
+        assert (message.seq, message.index, message.owner) == (3, 0, Owner("hall/gpu0", 9, "north"))
         assert (message.dropped.fenced, subscriber.lost) == (3, {})
     counts = shared.ledger.counts()
     assert [(row.captured, row.published, row.dropped.fenced, row.in_flight) for row in counts.values()] == [
@@ -157,7 +157,7 @@ def test_a_status_that_was_held_back_follows(shared: Shared) -> None:
         shared.lease.state = "renewed"
         message = subscriber.receive(30)
         assert isinstance(message, Status)
-        assert (message.state, message.owner) == ("down", Owner("hall/gpu0", 7))
+        assert (message.state, message.owner) == ("down", Owner("hall/gpu0", 7, "north"))
         shared.lease.state = "lost"
         shared.publisher.announce("cam", "s", "up")
         _settled(shared)
@@ -167,7 +167,7 @@ def test_a_status_that_was_held_back_follows(shared: Shared) -> None:
         shared.publisher.announce("cam", "t", "connecting")
         message = subscriber.receive(30)
     assert isinstance(message, Status)
-    assert (message.state, message.owner) == ("connecting", Owner("hall/gpu0", 9))
+    assert (message.state, message.owner) == ("connecting", Owner("hall/gpu0", 9, "north"))
 
 
 def test_a_late_subscriber_is_told_of_own_sources_alone(shared: Shared) -> None:
@@ -195,7 +195,9 @@ def test_epochs_are_of_each_source() -> None:
     assert epochs.admits("a", Owner("two", 6))
     assert not epochs.admits("a", Owner("one", 5))
     assert epochs.admits("b", Owner("one", 3))
-    assert epochs.fenced == {"a": 1}
+    assert epochs.admits("a", Owner("one", 2, "south"))  # of another fleet, which has a source of this name
+    assert not epochs.admits("a", Owner("two", 1, "south"))
+    assert epochs.fenced == {"a": 2}
 
 
 def test_a_subscriber_leaves_out_lower_epochs_of_all_kinds(shared: Shared) -> None:
@@ -211,7 +213,7 @@ def test_a_subscriber_leaves_out_lower_epochs_of_all_kinds(shared: Shared) -> No
             shared.outbox.report(Report(topic("status", "cam"), message))
         (found,) = receive_until(subscriber, lambda message: isinstance(message, Status))
     assert isinstance(found, Status)
-    assert found.owner == Owner("x", 8)
+    assert found.owner == Owner("x", 8, "north")
     assert subscriber.fenced == {"cam": 2}
     assert subscriber.lost == {}
 
@@ -220,14 +222,16 @@ class _Open(GrantedSources):
     """Lets everything through, as a daemon does that is paused between its check and the network."""
 
     def __init__(self) -> None:
-        super().__init__("x", "keep", SystemClock())
+        super().__init__("x", "north", "keep", SystemClock())
 
     def grants(self) -> None:  # type: ignore[override]
         return None
 
 
 def _status(source: str, epoch: int) -> Status:
-    return Status(instance="r", source=source, session=None, index=0, at=0, state="up", owner=Owner("x", epoch))
+    return Status(
+        instance="r", source=source, session=None, index=0, at=0, state="up", owner=Owner("x", epoch, "north")
+    )
 
 
 # --- events and counts -----------------------------------------------------------------------------------------------
@@ -239,7 +243,7 @@ def test_a_new_owner_counts_anew(tmp_path: Path) -> None:
     with Rig(path, clock) as alone:
         alone.events.on_event(crossing(3))
         alone.write()
-    owners = {"street": Owner("hall/gpu0", 7)}
+    owners = {"street": Owner("hall/gpu0", 7, "north")}
     with Rig(path, clock, "run-2", owner=owners.get) as rig:
         rig.events.begin("street")
         begun = clock.utc_ns()
@@ -251,13 +255,13 @@ def test_a_new_owner_counts_anew(tmp_path: Path) -> None:
         rig.events.forget("street")
         assert rig.events.counts() == []
         clock.advance(60)
-        owners["street"] = Owner("hall/gpu0", 9)
+        owners["street"] = Owner("hall/gpu0", 9, "north")
         rig.events.begin("street")
         rig.events.on_event(crossing(9))
         rig.write()
         (counts,) = rig.events.counts()
         assert (counts.since, [row.count for row in counts.totals]) == (clock.utc_ns(), [1])
-        assert counts.owner == Owner("hall/gpu0", 9)
+        assert counts.owner == Owner("hall/gpu0", 9, "north")
     with Rig(path, clock, "run-3") as alone:
         (counts,) = alone.events.counts()
         assert [row.count for row in counts.totals] == [1]  # those of a fleet are not in it

@@ -57,9 +57,9 @@ def test_messages_have_the_epoch_of_the_claim(fleet: Fleet) -> None:
         fleet.want("one", "a")
         again = receive_until(subscriber, lambda message: isinstance(message, Detections))
     owners = {message.owner for message in told if isinstance(message, (Detections, Status))}
-    assert owners == {Owner("one", epoch)}
+    assert owners == {Owner("one", epoch, "lookout")}
     assert {message.owner for message in again if isinstance(message, (Detections, Status))} == {
-        Owner("one", fleet.owned["a"].epoch)
+        Owner("one", fleet.owned["a"].epoch, "lookout")
     }
     assert fleet.owned["a"].epoch > epoch
     assert app.ledger.counts_of("a").dropped.fenced == 0  # the last message is sent before the claim is released

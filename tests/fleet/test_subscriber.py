@@ -81,10 +81,9 @@ def test_it_goes_on_while_the_coordinator_is_away(fleet: Fleet) -> None:
         wait_until(lambda: subscriber.receive(0.05) and subscriber.failure is None, "it is back")
 
 
-def _status(source: str, node: str, epoch: int, reason: str) -> Report:
-    status = Status(
-        instance=node, source=source, session=None, index=0, at=0, state="up", reason=reason, owner=Owner(node, epoch)
-    )
+def _status(source: str, node: str, epoch: int, reason: str, fleet: str = "north") -> Report:
+    owner = Owner(node, epoch, fleet)
+    status = Status(instance=node, source=source, session=None, index=0, at=0, state="up", reason=reason, owner=owner)
     return Report(topic("status", source), status)
 
 
@@ -113,6 +112,24 @@ def test_a_reader_that_is_late_hears_the_former_owner_first() -> None:
         receive_until(subscriber, lambda row: isinstance(row, Status) and row.reason == "fifth")
         wait_until(lambda: subscriber.receive(0.05) is None and subscriber.fenced, "the late one is left out")
         assert (subscriber.fenced, subscriber.lost) == ({"cam": 1}, {})
+
+
+def test_fleets_with_sources_of_the_same_id_do_not_disturb_each_other() -> None:
+    with ExitStack() as stack:
+        north, south = benches = [Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*")) for _ in range(2)]
+        for bench in benches:
+            bench.publisher.start()
+            stack.callback(bench.publisher.stop, 5.0)
+        endpoints = [bench.sink.endpoint for bench in benches]
+        subscriber = stack.enter_context(Subscriber(endpoints, kinds=("status",)))
+        for bench in benches:
+            assert bench.publisher.has_subscribers.wait(30)
+        for turn in range(3):  # the fleets were born at different times, so their epochs are far apart
+            north.outbox.report(_status("gate", "n", 2000, f"north {turn}", "north"))
+            south.outbox.report(_status("gate", "s", 1000, f"south {turn}", "south"))
+            told = [receive_until(subscriber, lambda row: isinstance(row, Status))[-1] for _ in benches]
+            assert {row.reason for row in told if isinstance(row, Status)} == {f"north {turn}", f"south {turn}"}
+        assert (subscriber.fenced, subscriber.lost) == ({}, {})
 
 
 @pytest.mark.parametrize("address", ["etcd://192.0.2.1:2379", "http://192.0.2.1/x", "etcd://192.0.2.1/x", "lookout"])
