@@ -12,6 +12,11 @@ from daemon.fleet.demand import RESOURCES, USABLE, Indices
 DISABLED = "enabled: false"
 _EPSILON = 1e-9
 _MAX_NAMES = 3
+_FULL = {name: f"{name} is full" for name in RESOURCES} | {
+    "the GPU's decoder sessions": "the GPU's decoder sessions are used up",
+    "decoding on the CPU": "the CPU can decode no more",
+}
+_DECODING = [RESOURCES.index(name) for name in ("the GPU's decoder", "decoding on the CPU")]
 
 
 def why_not_there(arrangement: Arrangement, row: int, column: int) -> str:
@@ -53,10 +58,11 @@ class WaitingReasons:
         affinity = tuple(sorted(view.sources[self._all.sources[row]].affinity.items()))
         suitable = [column for column, name in enumerate(members) if self._all.has_labels(name, affinity)]
         if not suitable:
-            return f"no member has the labels {', '.join(f'{key}={value}' for key, value in affinity)}"
+            labels = ", ".join(f"{key}={value}" for key, value in affinity)
+            return f"no member has the label{'s' if len(affinity) > 1 else ''} {labels}"
         ready = [column for column in suitable if self._all.is_open[column]]
         if not ready:
-            return f"{self._names(suitable)}: drained, or not ready"
+            return f"{self._names(suitable)} {'are' if len(suitable) > 1 else 'is'} drained, or not ready"
         allowed = np.array([column for column in ready if self._all.allowed[row, column]], np.intp)
         if not len(allowed):
             refused = view.refused[self._all.sources[row]]
@@ -66,15 +72,19 @@ class WaitingReasons:
 
     def _no_room(self, row: int, columns: Indices) -> str:
         share, _ = self._all.options(row)
-        if np.isinf(share[columns]).any(axis=1).all():
-            codec = self._all.demands.codecs[int(self._all.demands.codec[row])]
-            return f"no member that may have it can decode {codec} as its configuration asks"
+        cannot = np.isinf(share[columns][:, _DECODING]).any(axis=1)
+        as_asked = f"decode {self._all.demands.codecs[int(self._all.demands.codec[row])]} as its configuration asks"
+        if cannot.all():
+            return f"no member that may have it can {as_asked}"
+        strangers, columns = int(cannot.sum()), columns[~cannot]
         short = self._all.load[columns] + share[columns] > USABLE + _EPSILON
         # A member is counted once, by the resource that is shortest.
         over = np.where(short, self._all.load[columns] + share[columns] - USABLE, -np.inf).argmax(axis=1)
         counts = np.bincount(over, minlength=len(RESOURCES))
-        words = [f"{RESOURCES[number]} is full on {_members(int(counts[number]))}"
+        words = [f"{_FULL[RESOURCES[number]]} on {_members(int(counts[number]))}"
                  for number in np.argsort(-counts, kind="stable").tolist() if counts[number]]  # fmt: skip
+        if strangers:
+            words.append(f"{_members(strangers)} cannot {as_asked}")
         return "no room: " + ", ".join(words)
 
     def _names(self, columns: Sequence[int]) -> str:

@@ -60,7 +60,7 @@ def test_an_operator_drains_a_member(daemons: Daemons, page: Page) -> None:
     page.get_by_role("link", name="Fleet").click()
     page.get_by_role("heading", name="yard").wait_for()
     expect(page.get_by_text("5 sources, 4 owned, 1 unplaced.")).to_be_visible()
-    expect(page.get_by_role("row", name="moon")).to_contain_text("no member has the labels site=moon")
+    expect(page.get_by_role("row", name="moon")).to_contain_text("no member has the label site=moon")
     page.get_by_label("Search sources and members").fill("street-2")
     expect(page.get_by_role("row", name="street-2")).to_contain_text("Owned")
     found = {}

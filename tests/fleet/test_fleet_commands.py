@@ -58,7 +58,7 @@ def test_status_shows_members_and_what_waits(site: Site) -> None:
     text = printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=False))
     assert "31 sources, 20 owned, 11 unplaced" in text
     assert "no room: the GPU's decoder is full on 2 members" in text
-    assert "no member has the labels site=moon\ufffd[2J" in text
+    assert "no member has the label site=moon\ufffd[2J" in text
     assert "camera-3 " in printed(lambda console: show_status(fleets.status(opened(site)), console, every_source=True))
 
 

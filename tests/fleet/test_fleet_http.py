@@ -141,7 +141,7 @@ def test_mistakes_have_one_line(api: Api) -> None:
             (
                 post(client, "move", sources=["x"], member="a/gpu0"),
                 409,
-                "x cannot be moved to a/gpu0: no member has the labels",
+                "x cannot be moved to a/gpu0: no member has the label",
             ),
             (post(client, "drain", name="a/gpu0"), 422, "the request: Object"),
             (post(client, "destroy"), 404, "no such command of a fleet: there are drain, undrain, move, rebalance"),

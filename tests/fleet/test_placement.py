@@ -95,7 +95,9 @@ def test_a_member_that_starts_gets_nothing_and_keeps_what_it_has() -> None:
     starting = member(100, state="starting")
     fleet = view({"a": starting}, cameras(3), wants={"camera-0": Want(member="a")})
     assert {name: want.member for name, want in place(fleet).items()} == {"camera-1": None, "camera-2": None}
-    assert place(fleet)["camera-1"].reason == "a: drained, or not ready"
+    assert place(fleet)["camera-1"].reason == "a is drained, or not ready"
+    pair = view({"a": starting, "b": member(100)}, cameras(1), drained={"b": ""})
+    assert place(pair)["camera-0"].reason == "a, b are drained, or not ready"
 
 
 def test_labels_and_refusals_are_kept() -> None:
@@ -107,7 +109,9 @@ def test_labels_and_refusals_are_kept() -> None:
     }
     fleet = after_placing(view(members, sources))
     assert placed(fleet) == {"1": "n", "2": "s", "3": None}
-    assert fleet.wants["3"].reason == "no member has the labels site=east"
+    assert fleet.wants["3"].reason == "no member has the label site=east"
+    both = camera("1", affinity={"site": "north", "floor": "2"})
+    assert place(view(members, {"1": both}))["1"].reason == "no member has the labels floor=2, site=north"
     refused = place(replace(fleet, refused={"1": {"n": "sources: unknown key `fps`"}}))
     assert refused["1"] == Want(member=None, reason="refused by n: sources: unknown key `fps`")
 
@@ -196,12 +200,31 @@ def test_demand_follows_the_configuration_and_the_video() -> None:
 
 def test_memory_and_sessions_of_the_gpu_count() -> None:
     sessions = member(msgspec.structs.replace(capacity_for(100), sessions=3))
-    assert sum(where is None for where in placed(after_placing(view({"a": sessions}, cameras(5)))).values()) == 2
+    assert (
+        _waiting(view({"a": sessions}, cameras(5)))
+        == ["no room: the GPU's decoder sessions are used up on 1 member"] * 2
+    )
     memory = member(msgspec.structs.replace(capacity_for(100), memory=1000, source_memory={"h264": 250}))
-    full = after_placing(view({"a": memory}, cameras(5)))
-    assert [want.reason for want in full.wants.values() if want.member is None] == [
-        "no room: the GPU's memory is full on 1 member"
+    assert _waiting(view({"a": memory}, cameras(5))) == ["no room: the GPU's memory is full on 1 member"]
+
+
+def test_the_reason_names_what_is_short_on_each_member() -> None:
+    one = msgspec.structs.replace(capacity_for(9), sessions=1)
+    on_cpu = Capacity(detector=900, cores=1, cpu_decoding=2 * PIXELS_PER_S)
+    members = {"a": member(one), "b": member(one), "c": member(on_cpu)}
+    assert _waiting(view(members, cameras(4))) == [
+        "no room: the GPU's decoder sessions are used up on 2 members, the CPU can decode no more on 1 member"
     ]
+    only_gpu = {name: camera(name, decode="nvdec") for name in ("1", "2", "3")}
+    assert _waiting(view(members, only_gpu)) == [
+        "no room: the GPU's decoder sessions are used up on 2 members, "
+        "1 member cannot decode h264 as its configuration asks"
+    ]
+
+
+def _waiting(fleet: FleetView) -> list[str]:
+    """Reasons of the sources that wait."""
+    return [want.reason for want in after_placing(fleet).wants.values() if want.member is None]
 
 
 def test_videos_that_differ_a_little_move_nothing() -> None:
