@@ -54,8 +54,12 @@ class EtcdMembership:
 
     def release(self, sources: Sequence[str]) -> None:
         for batch in batches(list(sources), BATCH):
-            keys = [self._keys.of("own", source) for source in batch]
-            self._write([requests.nested([self._is_mine(key)], [requests.delete(key)]) for key in keys])
+            gets = [requests.get(self._keys.of("own", source), keys_only=True) for source in batch]
+            with coordinator_errors():
+                answer = self._client.txn([], gets)
+            mine = [row for found in answer.responses for row in found.kvs if row.lease == self._lease.id]
+            # A request that is repeated elsewhere may also arrive late: it must not end a later claim of this lease.
+            self._write([requests.nested([_is_as(row)], [requests.delete(row.key)]) for row in mine])
 
     def refuse(self, reasons: Mapping[str, str | None]) -> None:
         for batch in batches(list(reasons.items()), BATCH):
@@ -193,11 +197,12 @@ class EtcdMembership:
         ]
         return requests.nested(conditions, [requests.put(key, msgspec.json.encode(want))])
 
-    def _is_mine(self, key: bytes) -> Body:
-        return requests.is_under(key, self._lease.id)
-
     def _is_placer(self) -> list[Body]:
         return [requests.exists(self._keys.placer), requests.is_created_at(self._keys.placer, self._placer_since)]
+
+
+def _is_as(row: KeyValue) -> Body:
+    return requests.is_created_at(row.key, row.create_revision)
 
 
 def base_of(born: KeyValue | None) -> int:

@@ -18,6 +18,7 @@ import structlog
 from daemon.clock import Bell
 from daemon.errors import LookoutError
 from daemon.fleet.calls import Call, Calls
+from daemon.fleet.doubts import Doubts
 from daemon.fleet.following import Following
 from daemon.fleet.grants import GrantedSources
 from daemon.fleet.lease import KeepLease, LeaseKeeper
@@ -119,6 +120,7 @@ class Member(threading.Thread):
         self.counts = MemberCounts()
         self._lease: LeaseKeeper | None = None
         self._wanted, self._reports = WantedSources(seat.name), Reports(runtime.clock)
+        self._doubts = Doubts(seat.name, runtime.clock)
         self._to_release: set[str] = set()
         self._view: FleetView | None = None
         self._pace = Pace(config.connects_per_s, runtime.clock)
@@ -252,6 +254,8 @@ class Member(threading.Thread):
             self._begin(partial(membership.refuse, refused), lambda _: self._reports.note_refusals(refused))
         elif claimable := self._claimable():
             self._begin(partial(membership.claim, claimable), self._claimed)
+        elif doubtful := self._doubtful():
+            self._begin(partial(membership.claim, [*doubtful]), partial(self._asked_again, doubtful))
         elif self._reports.is_new(record := self._record()):
             self._begin(partial(membership.update, record), lambda _: self._reports.note_record(record))
         elif pictures := self._reports.new_pictures(self._pictures()):
@@ -344,6 +348,19 @@ class Member(threading.Thread):
             self._own.start(claimed)
         else:
             self._view_again()
+
+    def _doubtful(self) -> dict[str, int]:
+        """Running sources whose claims the records do not show."""
+        if self._leaving or not self._grants.is_open:
+            return {}
+        return dict([*self._doubts.due(self._own.epochs(), self._view).items()][:_AT_ONCE])
+
+    def _asked_again(self, doubtful: dict[str, int], epochs: dict[str, int]) -> None:
+        """A claim that still holds has its epoch. Otherwise the source ends, and is claimed anew after that."""
+        self._doubts.settle(doubtful)
+        lost = self._own.lose({id: epoch for id, epoch in doubtful.items() if epochs.get(id) != epoch})
+        if lost:
+            log.warning("claims have ended without this member: their sources are stopped", sources=sorted(lost))
 
     def _view_again(self) -> None:
         """Nothing was claimed: the records have changed, and are about to come."""

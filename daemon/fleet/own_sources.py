@@ -109,6 +109,10 @@ class OwnSources:
         """The sources that run, or are about to, and are to go on."""
         return {id: row.config for id, row in self._rows.items() if row.stage in ("starting", "running", "changing")}
 
+    def epochs(self) -> dict[str, int]:
+        """Of the sources that run."""
+        return {id: row.epoch for id, row in self._rows.items() if row.stage == "running"}
+
     def start(self, claimed: Mapping[str, tuple[SourceConfig, int]]) -> None:
         """Start sources that were claimed, with their epochs."""
         self._grants.add({id: epoch for id, (_, epoch) in claimed.items()})
@@ -134,6 +138,13 @@ class OwnSources:
         going = [id for id in sources if self._rows[id].stage not in ("ending", "sending")]
         self._grants.remove([id for id in going if self._rows[id].stage != "running"])
         self._end(going)
+
+    def lose(self, epochs: Mapping[str, int]) -> list[str]:
+        """End sources whose claims of these epochs are no more; nothing more is sent for them. Returns those."""
+        lost = [id for id, epoch in epochs.items() if id in self._rows and self._rows[id].epoch == epoch]
+        self._grants.remove(lost)
+        self.end(lost)
+        return lost
 
     def end_all(self) -> None:
         """End all sources at once, in whatever stage they are; nothing more is sent for them."""

@@ -58,7 +58,8 @@ class Membership(Protocol):
         """Replace the member's record."""
 
     def claim(self, sources: Sequence[str]) -> dict[str, int]:
-        """Claim sources that are wanted here and have no owner; returns the epoch of each one that was claimed."""
+        """Claim sources that are wanted here and have no owner; returns the epoch of each that is this member's now,
+        by an earlier claim as well."""
 
     def release(self, sources: Sequence[str]) -> None:
         """Give up sources; one that is not owned is passed over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -60,6 +61,27 @@ def test_a_lease_that_is_not_renewed_ends(etcd: EtcdServer, opened: Opened) -> N
     with pytest.raises(LeaseLostError):
         member.renewal.renew()
     member.renewal.close()
+
+
+def test_a_release_that_arrives_a_second_time_ends_no_later_claim(proxied: Proxy, opened: Opened) -> None:
+    """It was repeated at another etcd because the first one hung. That one goes on when the source is claimed again."""
+    coordinator = opened(_through(proxied))
+    add(coordinator, "a", "b")
+    member = coordinator.join(A, RECORD, LONG_S)
+    place(coordinator, member, {"a": A, "b": A})
+    member.claim(["a", "b"])
+    proxied.asked = bytearray()
+    member.release(["a"])
+    late = bytes(proxied.asked)
+    epochs = member.claim(["a"])
+    with socket.create_connection(("127.0.0.1", proxied.target)) as connection:
+        connection.sendall(late)
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < late.count(b"POST /"):
+            answers += connection.recv(65536)
+    assert coordinator.view().owned["a"].epoch == epochs["a"]
+    member.release(["a"])
+    assert coordinator.view().owned.keys() == {"b"}
 
 
 def test_a_renewal_goes_to_another_process(etcd: EtcdServer, opened: Opened) -> None:

@@ -12,6 +12,7 @@ from daemon.app import App
 from daemon.client import Subscriber
 from daemon.clock import boottime_ns
 from daemon.errors import LookoutError
+from daemon.fleet import doubts
 from daemon.fleet.port import CoordinatorAwayError, CoordinatorError, NameTakenError
 from daemon.fleet.records import Owned
 from daemon.messages import Detections, Owner, Status
@@ -42,6 +43,26 @@ def test_what_is_wanted_runs_and_what_is_not_wanted_does_not(fleet: Fleet) -> No
     fleet.want("two", "a")
     fleet.wait_owned(None, "a")
     wait_runs(app, "b", "c")
+
+
+def test_a_claim_that_somebody_deletes_is_made_again(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member learns of it from the records that it has no more, and its other sources go on."""
+    monkeypatch.setattr(doubts, "TIMEOUT_NS", 100_000_000)
+    fleet.want("one", "a", "b")
+    app = fleet.start("one")
+    wait_runs(app, "a", "b")
+    before = fleet.owned
+    with fleet.engine.changes:
+        del fleet.engine.content.owned["a"]
+        fleet.engine.touch()
+
+    def is_mended() -> bool:
+        owned, owner = fleet.owned.get("a"), app.publisher.fence.owner("a")
+        return owned is not None and owner is not None and owned.epoch == owner.epoch > before["a"].epoch
+
+    wait_until(is_mended, "it is claimed and granted again")
+    wait_runs(app, "a", "b")
+    assert fleet.owned["b"] == before["b"]
 
 
 def test_messages_have_the_epoch_of_the_claim(fleet: Fleet) -> None:

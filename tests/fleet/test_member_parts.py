@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from daemon.control.plan import planned_processes
 from daemon.control.reload import least_confidence
 from daemon.errors import ConfigError
 from daemon.fleet.description import Machine, capacity_of, endpoints_of
+from daemon.fleet.doubts import TIMEOUT_NS, Doubts
 from daemon.fleet.overload import Overload
 from daemon.fleet.pace import Pace
 from daemon.fleet.records import Capacity, FleetView, Owned, SourceRecord, Want
@@ -23,6 +25,7 @@ from daemon.publish.curve import new_pair
 from daemon.sources.decode import NoHardwareDecoder
 from daemon.sources.nvdec.backend import NvdecBackend
 from detectors.port import ModelInfo
+from tests.fleet.views import view
 from tests.support.clock import ManualClock
 from tests.support.hardware import CAPABILITY
 
@@ -281,3 +284,20 @@ def test_members_tell_their_public_key(tmp_path: Path) -> None:
     assert found.http is None
     assert found.server_key is not None
     assert found.server_key in public.read_text()
+
+
+def test_a_claim_is_doubted_when_the_records_do_not_show_it_for_long() -> None:
+    clock = ManualClock()
+    doubts, patience_s = Doubts("me", clock), TIMEOUT_NS / 1e9
+    shown = replace(view({}, {}), owned={"a": Owned("me", 5), "b": Owned("me", 4), "c": Owned("other", 5)})
+    epochs = dict.fromkeys(("a", "b", "c", "d"), 5)
+    assert doubts.due(epochs, shown) == {}
+    clock.advance(patience_s + 1)
+    assert doubts.due(epochs, shown) == {"b": 5, "c": 5, "d": 5}
+    doubts.settle({"b", "c"})
+    assert doubts.due(epochs, shown) == {"d": 5}
+    later = replace(shown, owned={**shown.owned, "d": Owned("me", 5)})
+    assert doubts.due(epochs, later) == {}
+    clock.advance(patience_s + 1)
+    assert doubts.due({"a": 5, "d": 5}, shown) == {}  # it was shown meanwhile: the time begins anew
+    assert doubts.due({"b": 6}, None) == {}

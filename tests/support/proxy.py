@@ -14,18 +14,20 @@ class Proxy(threading.Thread):
     """Forwards connections to a port; its attributes may be set while it runs.
 
     Attributes:
-        port: the port that it listens on.
+        port, target: the ports that it listens on, and forwards to.
         corrupt: share of the server's chunks that are corrupted.
         delay_s: delay of the server's chunks.
         silent: forward nothing, and keep connections open.
+        asked: what clients have sent since it was set; None to keep nothing.
     """
 
     def __init__(self, target: int) -> None:
         super().__init__(name="proxy", daemon=True)
-        self._target = target
+        self.target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.corrupt, self.delay_s, self.silent = 0.0, 0.0, False
+        self.asked: bytearray | None = None
         # The other end of each connection, and whether this end is the server's.
         self._pairs: dict[socket.socket, tuple[socket.socket, bool]] = {}
         self._waiting: list[tuple[float, socket.socket, bytes]] = []
@@ -66,7 +68,7 @@ class Proxy(threading.Thread):
     def _accept(self) -> None:
         client, _ = self._listener.accept()
         try:
-            server = socket.create_connection(("127.0.0.1", self._target), timeout=2)
+            server = socket.create_connection(("127.0.0.1", self.target), timeout=2)
         except OSError:
             client.close()
             return
@@ -92,6 +94,8 @@ class Proxy(threading.Thread):
             return
         if self.silent:
             return
+        if not from_server and self.asked is not None:
+            self.asked += data
         if from_server and self._chance.random() < self.corrupt:
             broken = bytearray(data)
             for _ in range(1 + len(broken) // 200):
