@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from daemon.clock import Clock
 from daemon.fleet.records import FleetView
@@ -16,11 +16,15 @@ class Doubts:
     def __init__(self, member: str, clock: Clock) -> None:
         self._member, self._clock = member, clock
         self._since: dict[tuple[str, int], int] = {}  # by source and epoch
+        self._next_ns = 0
 
-    def due(self, epochs: Mapping[str, int], view: FleetView | None) -> dict[str, int]:
-        """The claims of `epochs`, by source, that the records have not shown for long."""
+    def due(self, epochs: Callable[[], Mapping[str, int]], view: FleetView | None) -> dict[str, int]:
+        """The claims of `epochs`, by source, that the records have not shown for long. Looks now and then alone."""
         now = self._clock.monotonic_ns()
-        unseen = [row for row in epochs.items() if view is None or not self._shows(view, *row)]
+        if now < self._next_ns:
+            return {}
+        self._next_ns = now + TIMEOUT_NS // 10
+        unseen = [row for row in epochs().items() if view is None or not self._shows(view, *row)]
         self._since = {row: self._since.get(row, now) for row in unseen}
         return {source: epoch for source, epoch in unseen if now - self._since[source, epoch] > TIMEOUT_NS}
 

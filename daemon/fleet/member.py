@@ -353,7 +353,7 @@ class Member(threading.Thread):
         """Running sources whose claims the records do not show."""
         if self._leaving or not self._grants.is_open:
             return {}
-        return dict([*self._doubts.due(self._own.epochs(), self._view).items()][:_AT_ONCE])
+        return dict([*self._doubts.due(self._own.epochs, self._view).items()][:_AT_ONCE])
 
     def _asked_again(self, doubtful: dict[str, int], epochs: dict[str, int]) -> None:
         """A claim that still holds has its epoch. Otherwise the source ends, and is claimed anew after that."""

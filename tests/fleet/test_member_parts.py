@@ -288,16 +288,19 @@ def test_members_tell_their_public_key(tmp_path: Path) -> None:
 
 def test_a_claim_is_doubted_when_the_records_do_not_show_it_for_long() -> None:
     clock = ManualClock()
-    doubts, patience_s = Doubts("me", clock), TIMEOUT_NS / 1e9
+    doubts, timeout_s = Doubts("me", clock), TIMEOUT_NS / 1e9
     shown = replace(view({}, {}), owned={"a": Owned("me", 5), "b": Owned("me", 4), "c": Owned("other", 5)})
-    epochs = dict.fromkeys(("a", "b", "c", "d"), 5)
-    assert doubts.due(epochs, shown) == {}
-    clock.advance(patience_s + 1)
-    assert doubts.due(epochs, shown) == {"b": 5, "c": 5, "d": 5}
-    doubts.settle({"b", "c"})
-    assert doubts.due(epochs, shown) == {"d": 5}
     later = replace(shown, owned={**shown.owned, "d": Owned("me", 5)})
-    assert doubts.due(epochs, later) == {}
-    clock.advance(patience_s + 1)
-    assert doubts.due({"a": 5, "d": 5}, shown) == {}  # it was shown meanwhile: the time begins anew
-    assert doubts.due({"b": 6}, None) == {}
+
+    def due_after(seconds: float, records: FleetView | None, *sources: str) -> list[str]:
+        clock.advance(seconds)
+        return [*doubts.due(lambda: dict.fromkeys(sources, 5), records)]
+
+    assert due_after(0, shown, "a", "b", "c", "d") == []
+    assert due_after(timeout_s + 1, shown, "a", "b", "c", "d") == ["b", "c", "d"]
+    assert due_after(0, shown, "d") == []  # it has just looked
+    doubts.settle({"b", "c"})
+    assert due_after(timeout_s / 2, shown, "a", "b", "c", "d") == ["d"]
+    assert due_after(timeout_s / 2, later, "a", "b", "c", "d") == []
+    assert due_after(timeout_s + 1, shown, "a", "d") == []  # it was shown meanwhile: the time begins anew
+    assert due_after(timeout_s + 1, None, "a", "d") == ["d"]
