@@ -6,6 +6,7 @@ import random
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from time import monotonic
 
@@ -17,7 +18,8 @@ class Proxy(threading.Thread):
         port, target: the ports that it listens on, and forwards to.
         corrupt: share of the server's chunks that are corrupted.
         delay_s: delay of the server's chunks.
-        silent: forward nothing, and keep connections open.
+        silent: forward nothing, and keep connections open. What comes meanwhile is lost.
+        held: forward what comes when this is unset again, in order, as TCP does after a network without packets.
         asked: what clients have sent since it was set; None to keep nothing.
     """
 
@@ -27,6 +29,8 @@ class Proxy(threading.Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.corrupt, self.delay_s, self.silent = 0.0, 0.0, False
+        self.held = False
+        self._kept: list[tuple[socket.socket, bytes]] = []  # with the end that it came from; empty: the end is closed
         self.asked: bytearray | None = None
         # The other end of each connection, and whether this end is the server's.
         self._pairs: dict[socket.socket, tuple[socket.socket, bool]] = {}
@@ -58,12 +62,8 @@ class Proxy(threading.Thread):
                     self._accept()
                 elif isinstance(end, socket.socket):
                     self._forward(end)
-            now = monotonic()
-            due = [row for row in self._waiting if row[0] <= now]
-            self._waiting = [row for row in self._waiting if row[0] > now]
-            for _, end, data in due:
-                with suppress(OSError):
-                    end.sendall(data)
+            self._pass_on()
+            self._send(lambda due, _: due <= monotonic())
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -80,17 +80,27 @@ class Proxy(threading.Thread):
     def _forward(self, end: socket.socket) -> None:
         if end not in self._pairs:  # closed with its other end in this very turn
             return
-        other, from_server = self._pairs[end]
         try:
             data = end.recv(65536)
         except OSError:
             data = b""
         if not data:
-            for one in (end, other):
-                if one in self._pairs:
-                    self._selector.unregister(one)
-                    del self._pairs[one]
-                one.close()
+            self._selector.unregister(end)
+        self._kept.append((end, data))
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self.held:
+            return
+        kept, self._kept = self._kept, []
+        for end, data in kept:
+            if end in self._pairs:
+                self._pass(end, data)
+
+    def _pass(self, end: socket.socket, data: bytes) -> None:
+        other, from_server = self._pairs[end]
+        if not data:
+            self._close(end, other)
             return
         if self.silent:
             return
@@ -102,3 +112,21 @@ class Proxy(threading.Thread):
                 broken[self._chance.randrange(len(broken))] ^= 1 << self._chance.randrange(8)
             data = bytes(broken)
         self._waiting.append((monotonic() + (self.delay_s if from_server else 0.0), other, data))
+
+    def _send(self, is_due: Callable[[float, socket.socket], bool]) -> None:
+        waiting, self._waiting = self._waiting, []
+        for row in waiting:
+            at, end, data = row
+            if not is_due(at, end):
+                self._waiting.append(row)
+                continue
+            with suppress(OSError):
+                end.sendall(data)
+
+    def _close(self, *ends: socket.socket) -> None:
+        self._send(lambda _, end: end in ends)
+        for end in ends:
+            self._pairs.pop(end, None)
+            with suppress(KeyError):  # its own end has come
+                self._selector.unregister(end)
+            end.close()

@@ -62,9 +62,9 @@ def paused(_: World, host: Host) -> Iterator[None]:
 
 
 def cut_off(_: World, host: Host) -> Iterator[None]:
-    host.swallow(silent=True)
+    host.swallow(held=True)
     yield
-    host.swallow(silent=False)
+    host.swallow(held=False)
 
 
 def leader_lost(world: World, host: Host) -> Iterator[None]:

@@ -61,10 +61,10 @@ def frozen(world: World, host: Host, ttl_s: float) -> Iterator[float]:
 
 
 def swallowed(world: World, host: Host, ttl_s: float) -> Iterator[float]:
-    """A network between member and coordinator that takes everything and gives nothing."""
-    host.swallow(silent=True)
+    """A network between member and coordinator that takes everything, and gives it late: TCP loses nothing."""
+    host.swallow(held=True)
     yield world.chance.uniform(0.3, 2) * ttl_s
-    host.swallow(silent=False)
+    host.swallow(held=False)
 
 
 def cut(_: World, host: Host, ttl_s: float) -> Iterator[float]:

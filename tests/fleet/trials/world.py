@@ -117,9 +117,9 @@ class Host:
         with self._clock.open("r+b") as file:  # never empty: the processes have it in their memory
             file.write(struct.pack("q", seconds))
 
-    def swallow(self, *, silent: bool) -> None:
+    def swallow(self, *, held: bool) -> None:
         for proxy in self.proxies:
-            proxy.silent = silent
+            proxy.held = held
 
     def stop(self) -> None:
         """A clean stop."""
