@@ -251,10 +251,11 @@ class EtcdClipStore:
         return requests.nested(conditions, operations, [requests.get(claim)])
 
     def _give_up(self, clips: Sequence[int], *, counts: bool) -> None:
-        """Args:
-        counts: it was an attempt.
+        """Give up claims; a request that arrives a second time, and late, ends no later claim.
+
+        Args:
+            counts: it was an attempt.
         """
-        lease = self._lease.id if self._lease else 0
         mine = [clip for clip in clips if clip in self._mine]
         for start in range(0, len(mine), _AT_ONCE):
             operations = []
@@ -262,7 +263,7 @@ class EtcdClipStore:
                 claim = self._key("claims", clip)
                 before = requests.put(self._key("attempts", clip), str(self._mine[clip].attempt - 1).encode())
                 given_up = [requests.delete(claim), *([] if counts else [before])]
-                operations.append(requests.nested([requests.is_under(claim, lease)], given_up))
+                operations.append(requests.nested([requests.is_created_at(claim, self._mine[clip].revision)], given_up))
             with _store_errors():
                 self._client.txn([], operations)
         for clip in mine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -12,9 +13,11 @@ from daemon.batch.etcd_store import BatchKey, EtcdClipStore
 from daemon.batch.store import ClaimsLostError, Outcome, StoreAwayError
 from daemon.clock import SystemClock
 from daemon.etcd.client import EtcdClient
+from daemon.etcd.settings import Endpoint, EtcdSettings
 from tests.fleet.etcd_server import EtcdServer
 from tests.support.clock import ManualClock
 from tests.support.daemon import wait_until
+from tests.support.proxy import Proxy
 
 pytestmark = pytest.mark.needs("etcd-server", "etcd-client")
 KEY = BatchKey("one", "lease", "digest", 9)
@@ -92,3 +95,19 @@ def test_an_etcd_that_is_away_and_one_that_lost_its_data(etcd_alone: EtcdServer)
     assert store.view().outcomes == {}
     assert store.claim([0, 1]) == {0: 1, 1: 1}
     store.close()
+
+
+def test_what_is_given_up_twice_ends_no_later_claim(etcd_alone: EtcdServer) -> None:
+    """The request was repeated at another etcd because the first one hung, which goes on later."""
+    with closing(Proxy(etcd_alone.port)) as proxy:
+        settings = EtcdSettings((Endpoint("127.0.0.1", proxy.port),))
+        with closing(EtcdClipStore(settings, BatchKey("one", "twice", "digest", 9), 60.0)) as store:
+            store.claim([4])
+            proxy.asked = bytearray()
+            store.release([4])
+            late = bytes(proxy.asked)
+            store.view()
+            assert store.claim([4]) == {4: 1}
+            proxy.ask_again(late)
+            assert store.view().claimed == {4: store.worker}
+            store.finish(4, Outcome(state="done", folder="f", where="here:/out"))

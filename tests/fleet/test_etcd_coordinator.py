@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -74,11 +73,7 @@ def test_a_release_that_arrives_a_second_time_ends_no_later_claim(proxied: Proxy
     member.release(["a"])
     late = bytes(proxied.asked)
     epochs = member.claim(["a"])
-    with socket.create_connection(("127.0.0.1", proxied.target)) as connection:
-        connection.sendall(late)
-        answers = b""
-        while answers.count(b"HTTP/1.1 200") < late.count(b"POST /"):
-            answers += connection.recv(65536)
+    proxied.ask_again(late)
     assert coordinator.view().owned["a"].epoch == epochs["a"]
     member.release(["a"])
     assert coordinator.view().owned.keys() == {"b"}

@@ -47,6 +47,14 @@ class Proxy(threading.Thread):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def ask_again(self, requests: bytes) -> None:
+        """Send requests of an HTTP client, kept in `asked`, a second time, and wait until all are answered."""
+        with socket.create_connection(("127.0.0.1", self.target), timeout=60) as connection:
+            connection.sendall(requests)
+            answers = b""
+            while answers.count(b"HTTP/1.1 200") < requests.count(b"POST /"):
+                answers += connection.recv(65536)
+
     def close(self) -> None:
         self._ending.set()
         self.join(5)
