@@ -1,4 +1,4 @@
-"""Fifty random histories; `python -m tests.lifetimes --count 2000` tries as many."""
+"""Random histories; `python -m tests.lifetimes --count 2000` tries as many."""
 
 from __future__ import annotations
 
