@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from daemon.analytics.track import Track
 from daemon.geometry import Edge
 from detectors.detections import Tracks
 
-ID, NUMBER, SEEN, REFRESH, VIEW, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
+ID, NUMBER, REFRESH, VIEW, INTEGERS = range(5)  # columns; then `due` and the kind of state of each rule
 BOX, STEADY, FLOATS = 0, 4, 7  # columns; then x, y and clearance of each rule
 ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
 UNSURE, WHOLE, CUT = range(3)  # views of an object: rules look at it; all of it; the picture's edge cuts it
@@ -137,7 +137,7 @@ class BroadPhase:
         if not is_there:
             self._insert(row, track.id)
         floats: list[float] = [*track.box, *track.steady]
-        integers = [track.id, self._number, track.stamp.at, track.refresh_due, _view_of(track)]
+        integers = [track.id, self._number, track.refresh_due, _view_of(track)]
         for state in track.states:
             if state is None:
                 floats += (0.0, 0.0, 0.0)
@@ -154,7 +154,7 @@ class BroadPhase:
         if count < len(self._ids):
             self._floats[:count], self._integers[:count] = self._floats[rows], self._integers[rows]
             self._ids = [self._ids[row] for row in rows]
-        numbers: list[Any] = self._integers[:count, NUMBER].tolist()
+        numbers: list[int] = self._integers[:count, NUMBER].tolist()
         self._stamps = {number: self._stamps[number] for number in (*numbers, self._number)}
 
     def _place_of(self, id: int) -> tuple[int, bool]:

@@ -15,7 +15,6 @@ from daemon.analytics.broad_phase import (
     INTEGERS,
     NUMBER,
     REFRESH,
-    SEEN,
     STEADY,
     UNSURE,
     VIEW,
@@ -45,7 +44,7 @@ def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number
             if view == WHOLE and (now >= integers[row, REFRESH] or integers[row, VIEW] == CUT):
                 integers[row, REFRESH] = now + REFRESH_NS
             floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
-            integers[row, NUMBER], integers[row, SEEN], integers[row, VIEW] = number, now, view
+            integers[row, NUMBER], integers[row, VIEW] = number, view
         else:
             found[number_found] = place
             number_found += 1
