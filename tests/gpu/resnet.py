@@ -168,6 +168,11 @@ class _Comparison:
         row.runtime = f"ONNX Runtime {ort.__version__} fp32, {where}"
         row.note = "" if on_gpu else f"no CUDA provider is installed; {len(os.sched_getaffinity(0))} cores"
         session = ort.InferenceSession(str(self._path), providers=[f"{where}ExecutionProvider"])
+        try:
+            require_provider(session, f"{where}ExecutionProvider")
+        except NotRunError as error:
+            row.note = str(error)
+            return
         name, (output,) = session.get_inputs()[0].name, session.get_outputs()
         for size in self._args.batches:
             binding = session.io_binding()
