@@ -37,6 +37,7 @@ import structlog
 from onnx import numpy_helper
 
 from calibration.quantize import load, observe, quantize
+from daemon.bench.peers.program import NotRunError, require_provider
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.port import Detector, HostImage, Options, PostprocessParams, Precision
