@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ _OPTIONS = ("--std=c++17", "--fmad=false")  # no fused multiply-add: the same ar
 
 
 def compile_cubin(source: Path, architecture: str, cache: Path | None = None) -> bytes:
-    """Compile a .cu file with NVRTC for an architecture such as "sm_90"; needs no GPU and no driver.
+    """Compile a .cu file with NVRTC for an architecture such as "sm_90"; needs no GPU and no driver. It may include the
+    other files of its folder.
 
     Args:
         cache: folder of compiled kernels, by hash of source, options, compiler and architecture.
@@ -30,7 +32,7 @@ def compile_cubin(source: Path, architecture: str, cache: Path | None = None) ->
         BackendUnavailableError: NVRTC is missing.
         DetectorError: a compiler error, with its message.
     """
-    text = source.read_bytes()
+    text, headers = source.read_bytes(), _headers(source)
     try:
         version: tuple[int, int] = _checked(nvrtc.nvrtcVersion())
     except RuntimeError as error:  # library not found
@@ -38,18 +40,31 @@ def compile_cubin(source: Path, architecture: str, cache: Path | None = None) ->
             "NVRTC, which compiles the kernels for your GPU, is not installed: pip install 'cuda-toolkit[nvrtc]'"
         ) from error
     options = (f"--gpu-architecture={architecture}", *_OPTIONS)
-    key = hashlib.sha256(repr((text, version, options)).encode()).hexdigest()[:32]
+    key = hashlib.sha256(repr((text, headers, version, options)).encode()).hexdigest()[:32]
     cached = cache / f"{source.stem}-{architecture}-{key}.cubin" if cache else None
     if cached and cached.is_file():
         return cached.read_bytes()
-    cubin = _compile(text, source.name, options)
+    cubin = _compile(text, source.name, headers, options)
     if cached:
         _write_atomically(cached, cubin)
     return cubin
 
 
-def _compile(text: bytes, name: str, options: Sequence[str]) -> bytes:
-    program = _checked(nvrtc.nvrtcCreateProgram(text, name.encode(), 0, [], []))
+def _headers(source: Path) -> dict[str, bytes]:
+    """The files that a file includes, directly or not, by name."""
+    found: dict[str, bytes] = {}
+    names = [source.name]
+    for name in names:
+        text = (source.parent / name).read_text()
+        more = [path for path in re.findall(r'^#include "(.+)"$', text, re.M) if path not in names]
+        names += more
+        found |= {path: (source.parent / path).read_bytes() for path in more}
+    return found
+
+
+def _compile(text: bytes, name: str, headers: Mapping[str, bytes], options: Sequence[str]) -> bytes:
+    names = [header.encode() for header in headers]
+    program = _checked(nvrtc.nvrtcCreateProgram(text, name.encode(), len(names), [*headers.values()], names))
     try:
         try:
             _checked(nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options]))

@@ -17,10 +17,9 @@ from detectors.trt.kernels import FOLDER
 from tests.support.daemon import ROOT
 from tests.support.driver import compiled
 from tests.support.kernels import (
-    HEADS,
+    CASES,
     KERNELS_ON_CPU,
     ONES,
-    WANTED,
     CpuRunner,
     check_bgr,
     check_implausible,
@@ -32,7 +31,7 @@ from tests.support.kernels import (
 )
 
 _LIMIT_S = 120
-_PRE, _POST = "preprocess.cu", "postprocess.cu"
+_PRE, _ROWS, _POST, _QUERIES = "preprocess.cu", "rows.cuh", "postprocess.cu", "queries.cu"
 # Name: the file, what is there, and what takes its place.
 MUTANTS: dict[str, tuple[str, str, str]] = {
     "chroma half a pixel off across": (_PRE, "{uv_x * 0.5f,", "{(uv_x + 0.5f) * 0.5f - 0.5f,"),
@@ -90,62 +89,82 @@ MUTANTS: dict[str, tuple[str, str, str]] = {
     "as many across as down": (_PRE, "place.across, place.down, values", "place.down, place.down, values"),
     "cells that are not turned": (_PRE, "across = lies ? upright.down : upright.across", "across = upright.across"),
     "square cells": (_PRE, "p.cell_x, p.cell_y}", "p.cell_x, p.cell_x}"),
-    "planes in the other order": (_PRE, "(rgb ? colour.red : colour.blue)", "(rgb ? colour.blue : colour.red)"),
+    "planes in the other order": (_PRE, "rgb ? colour.red : colour.blue", "rgb ? colour.blue : colour.red"),
     "the next picture's plane": (_PRE, "blockIdx.z * 3 * plane", "blockIdx.z * 2 * plane"),
     "bytes are cut off": (_PRE, "(unsigned char)(colour.green + 0.5f)", "(unsigned char)colour.green"),
     "rows of four bytes": (_PRE, "rows + 3 * (", "rows + 4 * ("),
-    "beyond capacity": (_POST, "if (slot >= limits.capacity) return;", ""),
-    "no objectness": (_POST, "scores[c * step] * objectness;\n        if (score != score)",
+    "beyond capacity": (_ROWS, "if (slot >= limits.capacity) return;", ""),
+    "no objectness": (_ROWS, "scores[c * step] * objectness;\n        if (score != score)",
                       "scores[c * step];\n        if (score != score)"),
-    "the threshold itself is below": (_POST, "if (score >= limits.confidence) take(c, score);",
+    "the threshold itself is below": (_ROWS, "if (score >= limits.confidence) take(c, score);",
                                       "if (score > limits.confidence) take(c, score);"),
-    "the best must be above": (_POST, "!(most >= limits.confidence)", "!(most > limits.confidence)"),
-    "the last of equal classes": (_POST, "if (score > most) {", "if (score >= most) {"),
-    "what is no number is ignored": (_POST, "if (score != score) return;", "if (score != score) continue;"),
-    "a confidence that is no number": (_POST, "if (!(r[4] >= limits.confidence)) return;\n        const int class_id",
-                                       "if (r[4] < limits.confidence) return;\n        const int class_id"),
-    "a class that is no number": (_POST, "fabsf(r[5]) < 16777216.0f ? (int)r[5] : -1", "(int)r[5]"),
-    "order without the class": (_POST, "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row * "
-                                "(unsigned int)o.classes + (unsigned int)c);",
-                                "take(centred(r[0], r[1], r[2], r[3], score, c), (unsigned int)row);"),
-    "the last of equals first": (_POST, "(0xffffffffu - order)", "order"),
-    "two zeros": (_POST, "__float_as_uint(score + 0.0f)", "__float_as_uint(score)"),
+    "the best must be above": (_ROWS, "!(most >= limits.confidence)", "!(most > limits.confidence)"),
+    "the last of equal classes": (_ROWS, "if (score > most) {", "if (score >= most) {"),
+    "what is no number is ignored": (_ROWS, "if (score != score) return;", "if (score != score) continue;"),
+    "a confidence that is no number": (_POST, "if (!(r[4] >= limits.confidence)) return;\n        take({r[0]",
+                                       "if (r[4] < limits.confidence) return;\n        take({r[0]"),
+    "a class that is no number": (_ROWS, "fabsf(class_id) < 16777216.0f ? (int)class_id : -1", "(int)class_id"),
+    "order without the class": (_POST, "(unsigned int)row * (unsigned int)o.classes + (unsigned int)c",
+                                "(unsigned int)row"),
+    "the last of equals first": (_ROWS, "(0xffffffffu - order)", "order"),
+    "two zeros": (_ROWS, "__float_as_uint(score + 0.0f)", "__float_as_uint(score)"),
     "sizes without exp": (_POST, "expf(r[2]) * stride", "r[2] * stride"),
     "x and y exchanged": (_POST, "x = (row - first) % across, y = (row - first) / across",
                           "y = (row - first) % across, x = (row - first) / across"),
     "the last stride": (_POST, "stride *= 2;", "stride = stride < 32 ? stride * 2 : 32;"),
-    "a corner is a centre": (_POST, "cy + h * 0.5f, score", "cy + h, score"),
-    "overlap is enough": (_POST, "inter > iou * (areas - inter)", "inter >= iou * (areas - inter)"),
-    "the union counts twice": (_POST, "iou * (areas - inter)", "iou * areas"),
-    "classes suppress each other": (_POST, "a.class_id == b.class_id && inter", "inter"),
-    "not clipped": (_POST, "fminf(fmaxf((value - shift) * scale, 0.0f), limit)",
+    "a corner is a centre": (_ROWS, "cy + h * 0.5f, score", "cy + h, score"),
+    "overlap is enough": (_ROWS, "inter > iou * (areas - inter)", "inter >= iou * (areas - inter)"),
+    "the union counts twice": (_ROWS, "iou * (areas - inter)", "iou * areas"),
+    "classes suppress each other": (_ROWS, "a.class_id == b.class_id && inter", "inter"),
+    "not clipped": (_ROWS, "fminf(fmaxf((value - shift) * scale, 0.0f), limit)",
                     "fmaxf((value - shift) * scale, 0.0f)"),
-    "clipped to what it is not": (_POST, "value != value ? value : fminf", "fminf"),
-    "scaled before it is moved": (_POST, "(value - shift) * scale", "value * scale - shift"),
-    "suppresses where it may not": (_POST, "if (!limits.suppress) continue;", ""),
-    "one box more": (_POST, "found < limits.max_detections", "found <= limits.max_detections"),
-    "looks at all": (_POST, "const int most = count < limits.most ? count : limits.most;", "const int most = count;"),
-    "boxes of the first picture": (_POST, "((long long)batch * limits.max_detections + found)", "(long long)found"),
-    "the dead of the last batch": (_POST, "        dead[i] = 0;\n", ""),
-    "keys of the last batch": (_POST, "        if (i >= count) keys[i] = 0;\n", ""),
-    "sorted the other way": (_POST, "const bool falling = (i & size) == 0;", "const bool falling = (i & size) != 0;"),
-    "what is left out is not counted": (_POST, "all > limits.most ? all - limits.most : 0", "0"),
-    "corners the wrong way across": (_POST, "return width >= 0.0f && height", "return height"),
-    "corners the wrong way down": (_POST, "height >= 0.0f && width + height", "width + height"),
-    "a box of no number": (_POST, "width >= 0.0f && height >= 0.0f && width + height <= 3.402823466e38f && ",
+    "clipped to what it is not": (_ROWS, "value != value ? value : fminf", "fminf"),
+    "scaled before it is moved": (_ROWS, "(value - shift) * scale", "value * scale - shift"),
+    "suppresses where it may not": (_ROWS, "if (Head::rotated || !limits.suppress) continue;", ""),
+    "one box more": (_ROWS, "found < limits.max_detections", "found <= limits.max_detections"),
+    "looks at all": (_ROWS, "const int most = count < limits.most ? count : limits.most;", "const int most = count;"),
+    "boxes of the first picture": (_ROWS, "((long long)kept.batch * limits.max_detections + kept.number) * 6",
+                                   "(long long)kept.number * 6"),
+    "the dead of the last batch": (_ROWS, "        dead[i] = 0;\n", ""),
+    "keys of the last batch": (_ROWS, "        if (i >= count) keys[i] = 0;\n", ""),
+    "sorted the other way": (_ROWS, "const bool falling = (i & size) == 0;", "const bool falling = (i & size) != 0;"),
+    "what is left out is not counted": (_ROWS, "all > limits.most ? all - limits.most : 0", "0"),
+    "corners the wrong way across": (_ROWS, "return width >= 0.0f && height", "return height"),
+    "corners the wrong way down": (_ROWS, "height >= 0.0f && width + height", "width + height"),
+    "a box of no number": (_ROWS, "width >= 0.0f && height >= 0.0f && width + height <= 3.402823466e38f && ",
                            "!(width < 0.0f) && !(height < 0.0f) && "),
-    "sure beyond one": (_POST, "score >= 0.0f && score <= 1.0f", "score >= 0.0f"),
-    "a class without a label": (_POST, "class_id >= 0 && class_id < labels", "class_id >= 0"),
-    "a class below the first": (_POST, "class_id >= 0 && class_id < labels", "class_id < labels"),
-    "nothing is marked": (_POST, "results.implausible[batch] = implausible", "results.implausible[batch] = 0"),
-    "the first of too many": (_POST, "if (all > limits.capacity) keep_strongest<Head>(o, limits, batch);",
+    "sure beyond one": (_ROWS, "score >= 0.0f && score <= 1.0f", "score >= 0.0f"),
+    "a class without a label": (_ROWS, "class_id >= 0 && class_id < labels", "class_id >= 0"),
+    "a class below the first": (_ROWS, "class_id >= 0 && class_id < labels", "class_id < labels"),
+    "nothing is marked": (_ROWS, "results.implausible[batch] = implausible", "results.implausible[batch] = 0"),
+    "the first of too many": (_ROWS, "if (all > limits.capacity) keep_strongest<Head>(o, limits, batch);",
                               "if (all > limits.capacity) o.counts[batch] = limits.capacity;"),
-    "one too few of the strongest": (_POST, ">= last) keep(", "> last) keep("),
-    "a histogram of the last byte": (_POST, "histogram[i] = 0;", "histogram[i] += 0;"),
-    "no barrier between rounds": (_POST, "__syncthreads();  // what the last round suppressed is seen by all\n", ""),
-    "no barrier while sorting": (_POST, "            __syncthreads();\n            for (int i = threadIdx.x; i < n;",
+    "one too few of the strongest": (_ROWS, ">= last) keep<", "> last) keep<"),
+    "a histogram of the last byte": (_ROWS, "histogram[i] = 0;", "histogram[i] += 0;"),
+    "no barrier between rounds": (_ROWS, "__syncthreads();  // what the last round suppressed is seen by all\n", ""),
+    "no barrier while sorting": (_ROWS, "            __syncthreads();\n            for (int i = threadIdx.x; i < n;",
                                  "            for (int i = threadIdx.x; i < n;"),
-    "no barrier before counting": (_POST, "histogram[i] = 0;\n        __syncthreads();", "histogram[i] = 0;"),
+    "logits like scores": (_QUERIES, "return bits & 0x80000000u ? ~bits : bits | 0x80000000u;", "return bits;"),
+    "two zeros of logits": (_QUERIES, "__float_as_uint(logit + 0.0f)", "__float_as_uint(logit)"),
+    "logits are scores": (_QUERIES, "(float)(1.0 / (1.0 + exp(-(double)kept.box.score)))", "kept.box.score"),
+    "logits in single precision": (_QUERIES, "(1.0 / (1.0 + exp(-(double)kept.box.score)))",
+                                   "((float)(1.0f + tanhf(kept.box.score * 0.5f)) * 0.5f)"),
+    "a logit at the threshold": (_QUERIES, "if (logits[c] >= limits.confidence)", "if (logits[c] > limits.confidence)"),
+    "logits that are no numbers": (_QUERIES, "if (logits[c] >= limits.confidence)",
+                                   "if (!(logits[c] < limits.confidence))"),
+    "a class a query": (_QUERIES, "logits = o.values + query * o.classes", "logits = o.values + query"),
+    "more boxes than queries are left out": (_QUERIES, "all < limits.most ? all : limits.most", "all"),
+    "queries left out are not counted": (_QUERIES, "return beyond(limits, all); }", "return 0; }"),
+    "a choice of the model left out": (_QUERIES, "left_out(const Limits&, int) { return 0; }",
+                                       "left_out(const Limits& limits, int all) { return beyond(limits, all); }"),
+    "shares of the width down": (_QUERIES, "c.y1 * o.height", "c.y1 * o.width"),
+    "shares are pixels": (_QUERIES, "c.x2 * o.width", "c.x2"),
+    "boxes of another query": (_QUERIES, "shared(o, o.boxes + query * 4,", "shared(o, o.boxes + row * 4,"),
+    "a choice at the threshold": (_QUERIES, "if (r[4] >= limits.confidence) take(shared",
+                                  "if (r[4] > limits.confidence) take(shared"),
+    "decoded at the threshold": (_QUERIES, "if (score >= limits.confidence)", "if (score > limits.confidence)"),
+    "half of a class id": (_QUERIES, "if (o.label_bytes == 8) return", "if (false) return"),
+    "no barrier before counting": (_ROWS, "histogram[i] = 0;\n        __syncthreads();", "histogram[i] = 0;"),
 }  # fmt: skip
 
 
@@ -169,14 +188,14 @@ def check(library: Path) -> None:
     assert max(check_regions(runner, turns) for turns in range(4)) < 0.05
     assert max(check_shrunk_nv12(runner, turns) for turns in range(4)) < 0.05
     check_implausible(runner)
-    for head, (wanted, of) in product(HEADS, WANTED):
+    for head, (wanted, of) in CASES:
         assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
 
 
 def mutated(name: str, folder: Path) -> Path:
     """The library with one defect."""
     file, old, new = MUTANTS[name]
-    for source in FOLDER.glob("*.cu"):
+    for source in FOLDER.glob("*.cu*"):
         text = source.read_text()
         if source.name == file:
             assert old in text, f"{name}: {file} has nothing like {old!r}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from detectors.detections import Detections
 from detectors.heads.layout import Floats, ModelFacts, OneByOne, Outputs, Task
-from detectors.heads.rows import Indices, corners, pick
+from detectors.heads.rows import Indices, corners, pick, whole
 from detectors.letterbox import IMAGENET, InputSpec, Letterbox
 from detectors.port import PostprocessParams
 
@@ -65,15 +66,17 @@ class QueryHead(OneByOne):
         if self.layout == "detr-rows":
             rows = outputs[self.boxes]
             return rows[:, 4:] if self.classes else rows[:, 4]
-        return self._probabilities(outputs)
+        return probabilities(outputs[self.labels])
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether the model gives logits, and not scores."""
+        return self.layout in ("rtdetr", "rfdetr")
 
     @property
     def _is_raw(self) -> bool:
         """Whether the model leaves the choice of boxes to its caller."""
-        return self.layout in ("rtdetr", "rfdetr") or (self.layout == "detr-rows" and self.classes is not None)
-
-    def _probabilities(self, outputs: Outputs) -> Floats:
-        return np.asarray(1 / (1 + np.exp(-outputs[self.labels])), np.float32)
+        return self.has_logits or (self.layout == "detr-rows" and self.classes is not None)
 
     def _candidates(self, outputs: Outputs, wanted: PostprocessParams) -> tuple[Floats, Floats, Indices]:
         """Boxes (n, 4) in input pixels, scores and classes above the threshold."""
@@ -82,18 +85,37 @@ class QueryHead(OneByOne):
         if self.layout == "detr-decoded":
             scores = outputs[self.scores_name]
             strong = np.flatnonzero(scores >= wanted.confidence)
-            return boxes[strong], scores[strong], outputs[self.labels][strong].astype(np.intp)
+            return boxes[strong], scores[strong], whole(outputs[self.labels][strong])
         if self.layout == "detr-rows" and self.classes is None:
             strong = np.flatnonzero(boxes[:, 4] >= wanted.confidence)
-            return corners(boxes[strong, :4]) * size, boxes[strong, 4], boxes[strong, 5].astype(np.intp)
-        scores = self.scores(outputs)
-        if self.layout in ("rtdetr", "rfdetr"):  # a query may give several classes; as many boxes as queries
-            best = np.argsort(-scores, axis=None, kind="stable")[: len(scores)]
-            best = best[scores.flat[best] >= wanted.confidence]
-            rows, classes = np.divmod(best, scores.shape[1])
-            return corners(boxes[rows, :4]) * size, scores[rows, classes], classes
-        rows, scores, classes = pick(scores, wanted)
-        return corners(boxes[rows, :4]) * size, scores, classes
+            return corners(boxes[strong, :4]) * size, boxes[strong, 4], whole(boxes[strong, 5])
+        if self.layout == "detr-rows":
+            rows, scores, classes = pick(self.scores(outputs), wanted)
+            return corners(boxes[rows, :4]) * size, scores, classes
+        # A query may give several classes; as many boxes as queries. Logits have the order of scores, and do not round.
+        logits = outputs[self.labels]
+        strong = np.flatnonzero(logits >= least_logit(wanted.confidence))
+        best = strong[np.argsort(-logits.flat[strong], kind="stable")[: len(logits)]]
+        rows, classes = np.divmod(best, logits.shape[1])
+        return corners(boxes[rows, :4]) * size, probabilities(logits[rows, classes]), classes
+
+
+def probabilities(logits: Floats) -> Floats:
+    """The scores that logits stand for, computed in double precision: so they are the same everywhere, and never fall
+    where logits rise."""
+    with np.errstate(over="ignore"):
+        return np.asarray(1 / (1 + np.exp(-logits.astype(np.float64))), np.float32)
+
+
+@lru_cache(maxsize=64)
+def least_logit(confidence: float) -> float:
+    """The smallest logit with a score of at least `confidence`."""
+    if confidence <= 0:
+        return -np.inf
+    low, high = np.array([-104, 20], np.float32)[:, None]  # scores of 0 and 1
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (low, middle) if probabilities(middle) >= np.float32(confidence) else (middle, high)
+    return float(high[0])
 
 
 @dataclass(frozen=True)

@@ -236,8 +236,7 @@ def _columns(output: Floats, extras: int, wanted: PostprocessParams, *, rotated:
 def _ready(output: Floats, wanted: PostprocessParams) -> Candidates:
     strong = np.flatnonzero(output[:, 4] >= wanted.confidence)
     rows = output[strong]
-    classes = np.where(np.abs(rows[:, 5]) < 1 << 24, rows[:, 5], -1)  # float32 is exact up to there
-    return Candidates(rows[:, :4], rows[:, 4], classes.astype(np.intp), strong)
+    return Candidates(rows[:, :4], rows[:, 4], whole(rows[:, 5]), strong)
 
 
 def _gridded(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -> Candidates:
@@ -249,6 +248,11 @@ def _gridded(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -
     centres = (rows[:, :2] + grid[cells]) * stride[cells]
     sizes = np.exp(rows[:, 2:4]) * stride[cells]
     return Candidates(corners(np.concatenate((centres, sizes), axis=1)), scores, classes, cells)
+
+
+def whole(classes: Floats) -> Indices:
+    """Class ids among floats; -1 for what is none."""
+    return np.where(np.abs(classes) < 1 << 24, classes, -1).astype(np.intp)  # float32 is exact up to there
 
 
 def pick(scores: Floats, wanted: PostprocessParams) -> tuple[Indices, Floats, Indices]:

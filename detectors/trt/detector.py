@@ -36,8 +36,9 @@ from detectors.trt import compat, kernels
 from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
+from detectors.trt.kernels.decoding import kernels_of
 from detectors.trt.lane import TrtLane
-from detectors.trt.loaded import AtSize, Tensor
+from detectors.trt.loaded import AtSize, Decoding, Tensor
 from detectors.trt.memory_plan import Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.sized import bytes_of_outputs
@@ -108,8 +109,7 @@ class TrtDetector:
             options, limit = within_nms(options, model.metadata)
             requested = options
             watch.lap("model file")
-            cubins = [compile_cubin(source, self.device.architecture, cache / "kernels") for source in kernels.SOURCES]
-            self.preprocess, self.postprocess = (_own(Module(cubin), undo) for cubin in cubins)
+            self.preprocess = _own(self._compiled(kernels.PREPROCESS, cache), undo)
             watch.lap("kernels")
             self._logger = Logger()
             self._runtime = trt.Runtime(self._logger)
@@ -119,6 +119,9 @@ class TrtDetector:
             self.options, notes = self._load_within_limit(model, options, cache)
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
+            found = kernels_of(self.head)
+            self.decoding = found and Decoding(_own(self._compiled(found.source, cache), undo), found.name)
+            watch.lap("kernels of the head")
             labels, more = resolve(options.labels, model.metadata, self.head.classes)
             self.labels = len(labels)
             threads = options.threads or min(_MAX_COPY_THREADS, os.cpu_count() or 1)
@@ -128,7 +131,7 @@ class TrtDetector:
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
         notes += (*fixed_batch(model.batch, requested), *limit)
-        if self.head.name not in kernels.HEADS:
+        if not self.decoding:
             notes.append(f"{self.head.name} is decoded on the CPU: its raw outputs are copied from the GPU")
         self.info = ModelInfo(
             name=options.path.stem,
@@ -146,6 +149,9 @@ class TrtDetector:
             startup=watch.laps,
             gpu=options.device,
         )
+
+    def _compiled(self, source: Path, cache: Path) -> Module:
+        return Module(compile_cubin(source, self.device.architecture, cache / "kernels"))
 
     def lane(self) -> TrtLane:
         self.device.make_current()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,17 @@ class AtSize:
         return self.head.spec.width, self.head.spec.height
 
 
+class Decoding(NamedTuple):
+    """The kernels of a head.
+
+    Attributes:
+        name: see `detectors.trt.kernels.decoding.Kernels`.
+    """
+
+    module: Module
+    name: str
+
+
 class Loaded(Protocol):
     """The parts of a loaded engine that lanes share; `detectors.trt.detector.TrtDetector` is one.
 
@@ -64,7 +75,8 @@ class Loaded(Protocol):
         head: at the model's own size.
         sizes: the engine at each input size; the model's own first.
         dynamic: the engine takes all batch sizes up to `max_batch`; otherwise only that one.
-        preprocess, postprocess: kernels.
+        preprocess: the kernels of preprocess.cu.
+        decoding: the kernels of the head; None if the host decodes it.
         ranges: of a profiler.
     """
 
@@ -75,7 +87,7 @@ class Loaded(Protocol):
     needs: Needs
     copy_pool: HostCopyPool
     preprocess: Module
-    postprocess: Module
+    decoding: Decoding | None
     input: str
     sizes: Sequence[AtSize]
     max_batch: int

@@ -57,7 +57,7 @@ class Needs:
     def rows(self, lanes: int, batch: int) -> Rows:
         """Bytes by purpose. Activations are taken as proportional to the batch size. A second model shares the CUDA
         context and TensorRT with the first one."""
-        scratch = batch * CAPACITY * kernels.SCRATCH_BYTES
+        scratch = batch * CAPACITY * sum(kernels.SCRATCH.values())
         own: Rows = (("CUDA and TensorRT themselves", _CONTEXT),)
         if self.parts:
             own = (("parts that wait", slots(self.parts) * (self.input(1) + kernels.PICTURE.itemsize)),)

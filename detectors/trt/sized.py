@@ -13,7 +13,8 @@ from detectors.cuda import DeviceBuffer, Graph, PinnedBuffer, Stream
 from detectors.port import DetectorError, HostImage
 from detectors.trt import compat, kernels
 from detectors.trt.loaded import AtSize, Loaded
-from detectors.trt.staging import Batch, BoxBuffers, Boxes, EnqueueStage, HostRows, Own, Results
+from detectors.trt.results import BoxBuffers, Boxes, EnqueueStage, HostRows, Results
+from detectors.trt.staging import Batch, Own
 
 
 class Buffers:
@@ -41,15 +42,15 @@ class Buffers:
     def _make_results(self, loaded: Loaded, own: Own) -> None:
         self._boxes: BoxBuffers | None = None
         self._hosts: Mapping[str, PinnedBuffer] = {}
-        if loaded.head.name in kernels.HEADS:
+        if loaded.decoding:
             self._boxes = BoxBuffers(self.max_batch, loaded.options.wanted, own)
         else:
             self._hosts = {name: own(PinnedBuffer(self.max_batch * size)) for name, size in self._bytes.items()}
 
     def results(self, loaded: Loaded, at: AtSize) -> Results:
         """The results of batches of one size."""
-        if self._boxes:
-            return Boxes(loaded, at, self.raw[at.outputs[0].name], self.batch.places, self._boxes)
+        if self._boxes and loaded.decoding:
+            return Boxes(loaded, loaded.decoding, at, self.raw, self.batch.places, self._boxes)
         return HostRows(at, loaded.options.wanted, self.raw, self._hosts, self.batch.boxes)
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from detectors import nvrtc
+from detectors.heads.layout import ModelFacts
+from detectors.heads.recognise import recognise
 from detectors.letterbox import IMAGENET, InputSpec, fit
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
-    HEADS,
+    CASES,
     ONES,
-    WANTED,
     CpuRunner,
     Task,
     check_bgr,
@@ -79,18 +80,17 @@ def test_regions_begin_at_any_pixel(runner: CpuRunner, turns: int) -> None:
 
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize(("wanted", "of"), WANTED)
+@pytest.mark.parametrize(("head", "case"), CASES)
 def test_postprocess_agrees_with_the_reference(
     runner: CpuRunner,
     head: str,
-    wanted: PostprocessParams,
-    of: dict[str, Any],
+    case: tuple[PostprocessParams, dict[str, Any]],
     order: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Equal boxes in equal order, including ties, for any order of threads."""
     monkeypatch.setenv("LOOKOUT_TEST_ORDER", order)
+    wanted, of = case
     assert min(check_postprocess(runner, head, wanted, seed, **of) for seed in range(2)) > 0
 
 
@@ -107,8 +107,9 @@ def test_the_strongest_of_too_many_are_kept(runner: CpuRunner) -> None:
     raw[..., :4] = (320, 320, 8, 8)
     raw[0, -50:, 5] = np.linspace(0.5, 0.9, 50)
     raw[0, -50:, 0] = np.arange(50) * 12 + 10
-    spec = InputSpec(640, 640)
-    task = Task(raw, "yolov5", 80, spec, [fit(640, 640, spec)], PostprocessParams(0.001, 0.65, 300, multi_label=True))
+    head = recognise(ModelFacts([("out", raw.shape)], (640, 640), {}), "yolov5")
+    wanted = PostprocessParams(0.001, 0.65, 300, multi_label=True)
+    task = Task({"out": raw}, head, [fit(640, 640, head.spec)], wanted, labels=80)
     (found,) = runner.postprocess(task)
     assert (found.confidence >= 0.5).sum() == 50
     assert found.left_out == 2 * 3 * 8400 - 8192

@@ -18,7 +18,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import cv2
 import numpy as np
@@ -27,15 +26,14 @@ import structlog
 from detectors.cpu.detector import CpuDetector
 from detectors.detections import Detections
 from detectors.matching import iou_matrix
-from detectors.port import HostImage, Options, PostprocessParams, Precision
+from detectors.port import HostImage, Precision
 from detectors.trt.detector import TrtDetector
 from tests.frameworks.expected import load
-from tests.frameworks.runtime import Session, head_of
+from tests.support.heads import FOLDER, THRESHOLD, options_of
 from tests.support.pictures import picture
 
-_FOLDER = Path(__file__).parents[1] / "data" / "heads"
 _PICTURES, _BATCH = 60, 4
-_THRESHOLD, _MARGIN = 0.25, 0.02  # a box near the threshold may be on either side of it
+_MARGIN = 0.02  # a box near the threshold may be on either side of it
 _REQUIRED = 0.99
 _OVERLAP, _NEAR = 0.99, 0.25  # IoU, pixels
 
@@ -59,7 +57,7 @@ class Agreement:
         """Compare the results for one picture."""
         close = iou_matrix(here.xyxy, there.xyxy) >= _OVERLAP
         close |= np.abs(here.xyxy[:, None] - there.xyxy[None]).max(axis=2) < _NEAR  # boxes of no area
-        for row in np.flatnonzero(here.confidence > _THRESHOLD + _MARGIN):
+        for row in np.flatnonzero(here.confidence > THRESHOLD + _MARGIN):
             self.boxes += 1
             same = (there.class_id == here.class_id[row]) & close[row]
             apart = np.where(same, np.abs(there.confidence - here.confidence[row]), np.inf)
@@ -91,7 +89,7 @@ class Agreement:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", default=sorted(path.stem for path in _FOLDER.glob("*.onnx")))
+    parser.add_argument("names", nargs="*", default=sorted(path.stem for path in FOLDER.glob("*.onnx")))
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--level", type=int, default=1)
     parser.add_argument("--precision", nargs="+", default=["fp32"])
@@ -117,31 +115,6 @@ def main() -> int:
     return int(not met)
 
 
-def folder_of_heads() -> Path:
-    """Of the tiny models."""
-    return _FOLDER
-
-
-def options_of(name: str, folder: Path, **more: Any) -> Options:
-    """Options for a tiny model.
-
-    Args:
-        folder: for a file of labels, where the model has none.
-        more: further options.
-    """
-    path, expected = _FOLDER / f"{name}.onnx", load(_FOLDER / f"{name}.npz")
-    session = Session(path)
-    head = head_of(session, expected)
-    options = Options(
-        path,
-        head="classify" if head.task == "classify" else "auto",
-        labels=None if session.metadata else str(_labels(folder, head.classes or 5)),
-        wanted=PostprocessParams(_THRESHOLD),
-        input_size=(expected.placing.width, expected.placing.height),
-    )
-    return replace(options, **more)
-
-
 def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agreement:
     here = options_of(name, args.cache, max_batch=1)
     there = replace(here, max_batch=_BATCH, precision=precision, builder_level=args.level, cache=args.cache)
@@ -163,20 +136,12 @@ def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agree
 
 def _picture_size(name: str) -> tuple[int, int]:
     """The size at which the model sees each pixel as it is."""
-    placing = load(_FOLDER / f"{name}.npz").placing
+    placing = load(FOLDER / f"{name}.npz").placing
     return (placing.shorter, placing.shorter) if placing.geometry == "crop" else (placing.width, placing.height)
 
 
 def _resized(number: int, size: tuple[int, int]) -> HostImage:
     return HostImage(np.ascontiguousarray(cv2.resize(picture(number), size), np.uint8))
-
-
-def _labels(folder: Path, count: int) -> Path:
-    """Labels for models without."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"labels-{count}.txt"
-    path.write_text("".join(f"class {number}\n" for number in range(count)))
-    return path
 
 
 if __name__ == "__main__":

@@ -25,9 +25,8 @@ from detectors.nvrtc import compile_cubin
 from detectors.port import DeviceImage, PostprocessParams
 from detectors.trt import kernels
 from tests.support.kernels import (
-    HEADS,
+    CASES,
     ONES,
-    WANTED,
     Image,
     Nv12,
     Task,
@@ -36,9 +35,9 @@ from tests.support.kernels import (
     check_nv12,
     check_postprocess,
     check_shrunk_nv12,
-    random_output,
     to_detections,
 )
+from tests.support.raw_outputs import KERNELS, Kind, random_outputs
 
 _REPEATS = 200
 
@@ -96,26 +95,27 @@ class GpuRunner:
         self, task: Task, stack: ExitStack
     ) -> tuple[Callable[[Stream], None], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
         """A function that enqueues both kernels, and their outputs in mapped host memory."""
-        batch, limit = len(task.raw), task.wanted.max_detections
-        sizes = (kernels.CANDIDATE.itemsize, 8, 4, 1)
-        scratch = [self.buffer(batch * task.capacity * size, stack) for size in sizes]
-        counts = self.buffer(4 * batch, stack)
+        batch, limit = len(task.boxes), task.wanted.max_detections
+        scratch = {name: self.buffer(batch * task.capacity * size, stack) for name, size in kernels.SCRATCH.items()}
+        counts = scratch["counts"] = self.buffer(4 * batch, stack)
         pinned = PinnedBuffer(batch * limit * 24 + 12 * batch)
         stack.callback(pinned.close)
         found = pinned.view((batch, limit, 6), np.float32)
         columns = [found.nbytes + 4 * batch * part for part in range(3)]
         kept, left_out, implausible = (pinned.view((batch,), np.int32, column) for column in columns)
-        output = task.output(*(buffer.pointer for buffer in (self.upload(task.raw, stack), *scratch, counts)))
+        raw = {name: self.upload(array, stack).pointer for name, array in task.raw.items()}
+        output = task.output(raw, **{name: buffer.pointer for name, buffer in scratch.items()})
         limits, places = task.limits, self.upload(kernels.placements(task.boxes), stack)
-        ends = (pinned.pointer, *(pinned.pointer + column for column in columns))
-        results = np.array([ends], dtype=kernels.RESULTS)
+        ends = dict(zip(("kept", "left_out", "implausible"), (pinned.pointer + column for column in columns)))
+        results = kernels.struct(kernels.RESULTS, boxes=pinned.pointer, **ends)
+        source, name = task.kernels
+        module = self.modules[kernels.SOURCES.index(source)]
 
         def run(stream: Stream) -> None:
             counts.clear(stream)
             collect, select = kernels.collect_grid(task.rows, batch), kernels.select_grid(batch)
-            self.modules[1].launch(f"collect_{task.head}", *collect, stream, (output, limits))
-            arguments = (output, limits, np.uint64(places.pointer), results)
-            self.modules[1].launch(f"select_{task.head}", *select, stream, arguments)
+            module.launch(f"collect_{name}", *collect, stream, (output, limits))
+            module.launch(f"select_{name}", *select, stream, (output, limits, np.uint64(places.pointer), results))
 
         return run, found, kept, left_out, implausible
 
@@ -170,10 +170,11 @@ def main() -> int:
         assert worst < 0.05, worst
         lines.append(f"preprocess NV12 that shrinks: within {worst:.3f} grey levels")
         check_implausible(runner)
-        for head in HEADS:
+        for head in KERNELS:
             seeds = range(1 if short else 5)
-            boxes = sum(check_postprocess(runner, head, w, seed, **of) for w, of in WANTED for seed in seeds)
-            lines.append(f"postprocess {head}: {boxes} boxes as heads.py gives them, in its order")
+            cases = [case for name, case in CASES if name == head]
+            boxes = sum(check_postprocess(runner, head, w, seed, **of) for w, of in cases for seed in seeds)
+            lines.append(f"postprocess {head}: {boxes} boxes as detectors/heads gives them, in its order")
         if not short:
             lines += _the_same_every_time(runner, stack) + _times(runner)
     sys.stdout.write("\n".join(lines) + "\n")
@@ -192,10 +193,9 @@ def _specs() -> tuple[InputSpec, ...]:
 
 def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
     """Replay one batch as a graph: results are bit-identical although atomics assign slots in any order."""
-    raw, classes = random_output(np.random.default_rng(1), "yolov8", 8, 640)
-    spec = recognise(ModelFacts([("out", raw.shape)], (640, 640), {})).spec
-    wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, spec)] * 8
-    run, found, kept, *_ = runner.prepare_postprocess(Task(raw, "yolov8", classes, spec, boxes, wanted), stack)
+    raw, head = random_outputs(np.random.default_rng(1), Kind("yolov8", 640), 8)
+    wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, head.spec)] * 8
+    run, found, kept, *_ = runner.prepare_postprocess(Task(raw, head, boxes, wanted), stack)
     stream = Stream()
     stack.callback(stream.close)
     with stream.capture() as graphs:
@@ -243,12 +243,11 @@ def _time_postprocess(runner: GpuRunner, batch: int) -> float:
     """A quiet picture: ten cells of one object."""
     raw = np.zeros((batch, 84, 8400), np.float32)
     raw[:, 4, ::840], raw[:, :4, ::840] = 0.6, 100
-    spec = InputSpec(640, 640)
+    head = recognise(ModelFacts([("out", raw.shape)], (640, 640), {}))
     with ExitStack() as stack:
-        places = [fit(1920, 1080, spec)] * batch
-        run, _, kept, *_ = runner.prepare_postprocess(
-            Task(raw, "yolov8", 80, spec, places, PostprocessParams(0.25)), stack
-        )
+        places = [fit(1920, 1080, head.spec)] * batch
+        task = Task({"out": raw}, head, places, PostprocessParams(0.25), labels=80)
+        run, _, kept, *_ = runner.prepare_postprocess(task, stack)
         took = _time(run)
         assert (kept == 1).all()
         return took

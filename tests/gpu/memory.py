@@ -20,7 +20,7 @@ import structlog
 
 from detectors.port import HostImage, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
-from tests.gpu.heads import folder_of_heads, options_of
+from tests.support.heads import FOLDER, options_of
 
 _MIB = 1 << 20
 _CLOSE = 0.05
@@ -38,7 +38,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.here:
         return _measure(args)
-    names = args.names or sorted(path.stem for path in folder_of_heads().glob("*.onnx"))
+    names = args.names or sorted(path.stem for path in FOLDER.glob("*.onnx"))
     sys.stdout.write(f"{'model':28} {'planned':>9} {'NVML':>9} {'ratio':>7}\n")
     sys.stdout.flush()
     settings = [f"--{key}={getattr(args, key.replace('-', '_'))}" for key in ("cache", "level", "lanes", "max-batch")]

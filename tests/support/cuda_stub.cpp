@@ -324,6 +324,11 @@ const std::map<std::string, Binder> kernels = {
     {"collect_yolox", binder(collect_yolox)},     {"collect_end2end", binder(collect_end2end)},
     {"select_yolov5", binder(select_yolov5, true)}, {"select_yolov8", binder(select_yolov8, true)},
     {"select_yolox", binder(select_yolox, true)},   {"select_end2end", binder(select_end2end, true)},
+    {"collect_logits", binder(collect_logits)},   {"select_logits", binder(select_logits, true)},
+    {"collect_shares", binder(collect_shares)},   {"select_shares", binder(select_shares, true)},
+    {"collect_decoded", binder(collect_decoded)}, {"select_decoded", binder(select_decoded, true)},
+    {"collect_chosen_shares", binder(collect_chosen_shares)},
+    {"select_chosen_shares", binder(select_chosen_shares, true)},
     {"to_bgr", binder(to_bgr)},
 };
 

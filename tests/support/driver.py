@@ -26,7 +26,7 @@ def built(folder: Path, *names: str) -> Path:
 def compiled(source: Path, more: Iterable[str] = ()) -> Path:
     """A library compiled from a source file here and the kernels; the first process compiles and caches it."""
     command = (*_COMMAND, *more, str(source), "-ldl", "-lpthread")
-    texts = [path.read_bytes() for path in sorted((*FOLDER.glob("*.cu"), *_SUPPORT.glob("*.h"), source))]
+    texts = [path.read_bytes() for path in sorted((*FOLDER.glob("*.cu*"), *_SUPPORT.glob("*.h"), source))]
     key = hashlib.sha256(repr((command, texts)).encode()).hexdigest()[:16]
     library = ROOT / "build" / "stand-ins" / f"{source.stem}-{key}.so"
     library.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,20 +16,22 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, plausible
-from detectors.heads.layout import ModelFacts
+from detectors.heads.layout import Head, ModelFacts
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
 from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
 from detectors.port import DeviceImage, PostprocessParams, Region
 from detectors.trt import kernels
+from detectors.trt.kernels.decoding import Kernels, Raw, fields_of, kernels_of, limits_of
 from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
+from tests.support.raw_outputs import KERNELS, PLAIN, QUERIES, Kind, random_outputs
 
-HEADS = ("yolov5", "yolov8", "yolox", "end2end")
 ONES = (1.0, 1.0, 1.0)
 KERNELS_ON_CPU = Path(__file__).with_name("kernels_on_cpu.cpp")
 _GUARD = 4096
+_NUMBERS = {name: number for number, name in enumerate(dict.fromkeys(KERNELS.values()))}  # of kernels_on_cpu.cpp
 Pictures = npt.NDArray[np.void]
 
 
@@ -72,39 +74,45 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Raw output of a batch, and the postprocess parameters.
+    """Raw outputs of a batch, and the postprocess parameters.
 
     Attributes:
-        most, capacity: see `Limits` in postprocess.cu.
+        raw: by name.
+        labels: number of labels of the model.
+        most, capacity: see `Limits` in rows.cuh.
     """
 
-    raw: npt.NDArray[np.float32]
-    head: str
-    classes: int
-    spec: InputSpec
+    raw: Mapping[str, npt.NDArray[Any]]
+    head: Head
     boxes: Sequence[Letterbox]
     wanted: PostprocessParams
+    labels: int = 5
     most: int = MOST_CANDIDATES
     capacity: int = CAPACITY
 
     @property
     def rows(self) -> int:
-        return int(self.raw.shape[2] if self.head == "yolov8" else self.raw.shape[1])
+        return fields_of(self.head, {name: Raw(0, array.shape[1:], array.dtype) for name, array in self.raw.items()})[
+            "rows"
+        ]
+
+    @property
+    def kernels(self) -> Kernels:
+        found = kernels_of(self.head)
+        assert found is not None
+        return found
 
     @property
     def limits(self) -> npt.NDArray[np.void]:
-        wanted = self.wanted
-        row = (wanted.confidence, wanted.iou, wanted.multi_label, wanted.max_detections)
-        return np.array(
-            [(*row, int(self.head != "end2end"), self.most, self.capacity, self.classes)], dtype=kernels.LIMITS
-        )
+        return limits_of(self.head, self.wanted, self.rows, self.labels, self.most, self.capacity)
 
-    def output(self, *pointers: int) -> npt.NDArray[np.void]:
+    def output(self, pointers: Mapping[str, int], **scratch: int) -> npt.NDArray[np.void]:
         """Args:
-        pointers: of the raw output, and of candidates, keys, slots, dead and counts.
+        pointers: of the raw outputs.
+        scratch: pointers of candidates, keys, slots, dead, counts and so on.
         """
-        row = (*pointers, self.rows, self.classes, self.spec.width, self.spec.height)
-        return np.array([row], dtype=kernels.OUTPUT)
+        outputs = {name: Raw(pointers[name], array.shape[1:], array.dtype) for name, array in self.raw.items()}
+        return kernels.struct(kernels.OUTPUT, **fields_of(self.head, outputs), **scratch)
 
 
 def to_detections(boxes: npt.NDArray[np.float32], *counts: npt.NDArray[np.int32]) -> list[Detections]:
@@ -153,21 +161,23 @@ class CpuRunner:
         return out.checked()
 
     def postprocess(self, task: Task) -> list[Detections]:
-        batch, most = len(task.raw), task.wanted.max_detections
-        kinds: tuple[npt.DTypeLike, ...] = (kernels.CANDIDATE, np.uint64, np.int32, np.uint8)
-        scratch = [_Guarded((batch, task.capacity), kind, fill=None) for kind in kinds]
-        counts = _Guarded((batch,), np.int32)
-        output = task.output(task.raw.ctypes.data, *(part.array.ctypes.data for part in (*scratch, counts)))
+        batch, most = len(task.boxes), task.wanted.max_detections
+        shape = (batch, task.capacity)
+        scratch = {name: _Guarded((*shape, size), np.uint8, fill=None) for name, size in kernels.SCRATCH.items()}
+        scratch["counts"] = _Guarded((batch,), np.int32)
+        pointers = {name: part.array.ctypes.data for name, part in scratch.items()}
+        output = task.output({name: array.ctypes.data for name, array in task.raw.items()}, **pointers)
         found = _Guarded((batch, most, 6), np.float32, np.nan)
-        each = [_Guarded((batch,), np.int32, -1) for _ in range(3)]
-        pointers = tuple(part.array.ctypes.data for part in (found, *each))
-        results, places = np.array([pointers], dtype=kernels.RESULTS), kernels.placements(task.boxes)
+        each = {name: _Guarded((batch,), np.int32, -1) for name in ("kept", "left_out", "implausible")}
+        ends = {name: part.array.ctypes.data for name, part in each.items()}
+        results = kernels.struct(kernels.RESULTS, boxes=found.array.ctypes.data, **ends)
+        places = kernels.placements(task.boxes)
         grid, block = map(_index, kernels.collect_grid(task.rows, batch))
         structs = (_at(output), _at(task.limits), _at(places), _at(results))
-        self._library.run_postprocess(_at(grid), _at(block), HEADS.index(task.head), *structs, batch)
-        for part in (*scratch, counts):
+        self._library.run_postprocess(_at(grid), _at(block), _NUMBERS[task.kernels.name], *structs, batch)
+        for part in scratch.values():
             part.checked()
-        return to_detections(found.checked(), *(part.checked() for part in each))
+        return to_detections(found.checked(), *(part.checked() for part in each.values()))
 
 
 class _Guarded:
@@ -401,60 +411,28 @@ def _read(plane: npt.NDArray[np.uint8], rows: _Axis, columns: _Axis) -> npt.NDAr
     return np.asarray(columns.read(rows.read(plane.astype(np.float64)).T).T, np.float64)
 
 
-def random_output(
-    rng: np.random.Generator, head: str, batch: int, size: int, strides: Sequence[int] = (8, 16, 32)
-) -> tuple[npt.NDArray[np.float32], int]:
-    """Raw output of a head with many overlapping boxes, many equal scores up to 1, zeros of both signs, and rows in
-    which something is not a number; and the number of classes."""
-    classes, cells = 5, sum((size // stride) ** 2 for stride in strides)
-    rows = {"yolov5": 3 * cells, "yolov8": cells, "yolox": cells, "end2end": 300}[head]
-    likely = rng.random((batch, rows, 1)) < 0.1
-    scores = (rng.integers(0, 11, (batch, rows, classes)) / 10 * likely).astype(np.float32)
-    scores[scores == 0] *= rng.choice([-1, 1], int((scores == 0).sum()))
-    centres = rng.uniform(0, size, (batch, rows, 2)).astype(np.float32)
-    sizes = rng.uniform(4, size / 3, (batch, rows, 2)).astype(np.float32)
-    sizes[:, 5::20] = 0  # boxes of no area
-    objectness = (rng.integers(5, 11, (batch, rows, 1)) / 10).astype(np.float32)
-    if head == "end2end":
-        best = scores.max(axis=2, keepdims=True), scores.argmax(axis=2)[..., None]
-        whole = np.concatenate((centres, centres + sizes, *best), axis=2, dtype=np.float32)
-        whole[:, 7::31, 5] = rng.choice([np.nan, np.inf, -1, 1e30], whole[:, 7::31, 5].shape)
-        return _spoilt(whole, rng, 5), classes
-    if head == "yolox":
-        centres, sizes = (centres / size * 4).astype(np.float32), np.log(np.maximum(sizes, 4) / 8).astype(np.float32)
-    parts = (centres, sizes, scores) if head == "yolov8" else (centres, sizes, objectness, scores)
-    whole = _spoilt(np.concatenate(parts, axis=2, dtype=np.float32), rng, 4 + classes)
-    return (np.ascontiguousarray(whole.transpose(0, 2, 1)) if head == "yolov8" else whole), classes
-
-
-def _spoilt(rows: npt.NDArray[np.float32], rng: np.random.Generator, columns: int) -> npt.NDArray[np.float32]:
-    """One value that is not a number in a row of fifty."""
-    for picture in rows:
-        for row in range(3, len(picture), 50):
-            picture[row, rng.integers(columns)] = np.nan
-    return rows
-
-
 def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed: int = 0, **more: Any) -> int:
     """A random batch against detectors.heads: the same boxes in the same order; how many there were.
 
     Args:
-        more: of the task; and the `size` and `strides` of the output.
+        head: a name in KERNELS.
+        more: `most` and `capacity` of the task; the rest is of `Kind`.
     """
-    size, strides = more.pop("size", 160), more.pop("strides", (8, 16, 32))
-    raw, classes = random_output(np.random.default_rng(seed), head, 3, size, strides)
-    reference = recognise(ModelFacts([("out", raw.shape)], (size, size), {}), head)
-    assert isinstance(reference, RowHead)
+    limits = {name: more.pop(name) for name in ("most", "capacity") if name in more}
+    raw, reference = random_outputs(np.random.default_rng(seed), Kind(head, **more))
     boxes = [fit(*shape, reference.spec) for shape in ((640, 360), (100, 300), (160, 160))]
-    task = Task(raw, head, classes, reference.spec, boxes, wanted, **more)
+    task = Task(raw, reference, boxes, wanted, **limits)
     total = 0
-    for given, output, box in zip(runner.postprocess(task), raw, boxes):
-        expected = reference.detections({"out": output}, box, wanted, task.most)
+    for number, (given, box) in enumerate(zip(runner.postprocess(task), boxes)):
+        outputs = {name: array[number].astype(np.float32) for name, array in raw.items()}
+        # Of a row head NMS looks at the strongest candidates alone.
+        of_rows = (task.most,) if isinstance(reference, RowHead) else ()
+        expected = reference.detections(outputs, box, wanted, *of_rows)
         np.testing.assert_array_equal(given.class_id, expected.class_id)
         np.testing.assert_allclose(given.confidence, expected.confidence, rtol=1e-6)
         np.testing.assert_allclose(given.xyxy, expected.xyxy, rtol=1e-5, atol=1e-3)
         assert given.left_out == expected.left_out
-        assert given.checked == (plausible([expected], classes)[1] == 0)
+        assert given.checked == (plausible([expected], task.labels)[1] == 0)
         total += len(given)
     return total
 
@@ -465,12 +443,13 @@ def check_implausible(runner: Runner) -> None:
     bad = [(nan, 20, 30, 40, 0.9, 1), (10, 20, 30, nan, 0.9, 1), (30, 20, 10, 40, 0.9, 1), (10, 40, 30, 20, 0.9, 1)]
     bad += [(10, 20, 30, 40, 1.5, 1), (10, 20, 30, 40, 0.9, 2), (10, 20, 30, 40, 0.9, -1)]
     raw = np.array([[good, row] for row in [good, *bad]], np.float32)
-    spec = InputSpec(64, 64)
-    found = runner.postprocess(Task(raw, "end2end", 2, spec, [fit(64, 64, spec)] * len(raw), PostprocessParams(0.3)))
+    head = recognise(ModelFacts([("out", raw.shape)], (64, 64), {}), "end2end")
+    boxes = [fit(64, 64, head.spec)] * len(raw)
+    found = runner.postprocess(Task({"out": raw}, head, boxes, PostprocessParams(0.3), labels=2))
     assert [one.checked for one in found] == [True] + [False] * len(bad)
 
 
-# What is wanted, and of what: each finds boxes, and each is tried on every head.
+# What is wanted, and of what: each finds boxes, and each is tried on every head of YOLO's.
 WANTED: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
     (PostprocessParams(0.3, 0.5), {}),
     (PostprocessParams(0.05, 0.65, multi_label=True), {}),
@@ -482,3 +461,13 @@ WANTED: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
     (PostprocessParams(0.1, 0.65, multi_label=True), {"most": 40}),
     (PostprocessParams(0.05, 0.5, multi_label=True), {"most": 32, "capacity": 32}),
 )
+# Likewise of heads of queries.
+WANTED_OF_QUERIES: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
+    (PostprocessParams(0.3), {}),
+    (PostprocessParams(0.05, multi_label=True), {}),
+    (PostprocessParams(0.5, max_detections=7), {}),
+    (PostprocessParams(0.9999), {}),
+    (PostprocessParams(0.0, max_detections=300), {}),  # fewer queries than candidates
+    (PostprocessParams(0.0, max_detections=90, multi_label=True), {"capacity": 256}),  # and than there is room for
+)
+CASES = [*product(PLAIN, WANTED), *product(QUERIES, WANTED_OF_QUERIES)]

@@ -94,6 +94,8 @@ static inline unsigned short to_half(float value) {
 
 #include "postprocess.cu"
 
+#include "queries.cu"
+
 constexpr int fibres_a_block = 8;
 
 template <typename Body> static void each_block(Index grid, Index block, Body body) {

@@ -12,11 +12,10 @@ from detectors.letterbox import PAD, InputSpec, Letterbox, cell_size
 from detectors.port import DeviceImage
 
 FOLDER = Path(__file__).parent
-SOURCES = (FOLDER / "preprocess.cu", FOLDER / "postprocess.cu")
+PREPROCESS = FOLDER / "preprocess.cu"
+SOURCES = (PREPROCESS, *(FOLDER / f"{name}.cu" for name in ("postprocess", "queries")))
 
-HEADS = ("yolov5", "yolov8", "yolox", "end2end")  # those that kernels decode
-
-# Structs of the same names in the .cu files; align=True gives C's layout.
+# Structs of the same names in preprocess.cu and rows.cuh; align=True gives C's layout.
 PICTURE = np.dtype(
     [("plane0", np.uint64), ("plane1", np.uint64)]
     + [(name, np.int32) for name in ("pitch", "width", "height", "left", "top", "inner_width", "inner_height")]
@@ -37,17 +36,30 @@ LIMITS = np.dtype(
     align=True,
 )
 OUTPUT = np.dtype(
-    [(name, np.uint64) for name in ("values", "candidates", "keys", "slots", "dead", "counts")]
-    + [(name, np.int32) for name in ("rows", "classes", "width", "height")],
+    [
+        (name, np.uint64)
+        for name in ("values", "boxes", "labels", "candidates", "keys", "slots", "dead", "counts", "shapes", "kept")
+    ]
+    + [(name, np.int32) for name in ("rows", "classes", "extras", "values_a_point", "label_bytes", "width", "height")],
     align=True,
 )
-RESULTS = np.dtype([(name, np.uint64) for name in ("boxes", "kept", "left_out", "implausible")], align=True)
-SCRATCH_BYTES = CANDIDATE.itemsize + 8 + 4 + 1  # per candidate
+RESULTS = np.dtype(
+    [(name, np.uint64) for name in ("boxes", "kept", "left_out", "implausible", "extras", "full", "bits")], align=True
+)
+SCRATCH = {"candidates": CANDIDATE.itemsize, "keys": 8, "slots": 4, "dead": 1}  # bytes for each candidate
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
 _TILE = (32, 4)
 
 Size3 = tuple[int, int, int]
+
+
+def struct(kind: np.dtype[np.void], **fields: object) -> npt.NDArray[np.void]:
+    """A struct for a kernel; fields that are not given are 0."""
+    made = np.zeros(1, kind)
+    for name, value in fields.items():
+        made[name] = value
+    return made
 
 
 def preprocess_grid(spec: InputSpec, batch: int) -> tuple[Size3, Size3]:
