@@ -22,16 +22,26 @@ def masks_of(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpe
         boxes: (n, 4) corners in input pixels.
         place: of the picture in the input.
     """
-    count, (height, width) = len(boxes), protos.shape[1:]
+    count, height, width = len(boxes), *protos.shape[1:]
     inside = (coefficients @ protos.reshape(len(protos), -1)).reshape(count, height, width) > 0
     across, down = np.float32(width / spec.width), np.float32(height / spec.height)
     left, top, right, bottom = (boxes * np.array([across, down] * 2, np.float32)).T[:, :, None]
     column, row = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)
     inside &= ((column >= left) & (column < right))[:, None, :]
     inside &= ((row >= top) & (row < bottom))[:, :, None]
-    scale = spec.width / width * place.source[0] / place.width, spec.height / height * place.source[1] / place.height
-    origin = -place.left * place.source[0] / place.width, -place.top * place.source[1] / place.height
-    return Masks(np.packbits(inside, axis=2), width, origin, scale)
+    return placed(np.packbits(inside, axis=2), width, spec, place)
+
+
+def placed(bits: npt.NDArray[np.uint8], width: int, spec: InputSpec, place: Letterbox) -> Masks:
+    """Masks of the whole input, as they lie in the picture.
+
+    Args:
+        bits: (n, height, ceil(width / 8)).
+        place: of the picture in the input.
+    """
+    across, down = place.source[0] / place.width, place.source[1] / place.height
+    scale = spec.width / width * across, spec.height / bits.shape[1] * down
+    return Masks(bits, width, (-place.left * across, -place.top * down), scale)
 
 
 def filled(coefficients: Floats, protos: Floats, boxes: Floats, spec: InputSpec) -> npt.NDArray[np.bool_]:

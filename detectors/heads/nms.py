@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 MOST_CANDIDATES = 8192  # per picture, for NMS; reached only with a threshold near zero
 _EPS = 1e-7
 
@@ -60,13 +61,14 @@ def rotated_nms(
     max_candidates: int = MOST_CANDIDATES,
 ) -> npt.NDArray[np.intp]:
     """Suppression of boxes at an angle, by `probabilistic_iou`. Unlike in `nms`, a box that is itself removed removes
-    others too, as in ultralytics, whose models are trained for that.
+    others too, as in ultralytics, whose models are trained for that. In double precision, so that thin boxes, whose
+    overlap depends much on rounding, give the same everywhere.
 
     Args:
         boxes: (n, 5) centre x and y, width, height, angle in radians.
     """
     order = np.argsort(-scores, kind="stable")[:max_candidates]
-    shapes, kinds = gaussians(boxes[order]), classes[order]
+    shapes, kinds = gaussians(boxes[order].astype(np.float64)), classes[order]
     kept: list[int] = []
     for place in range(len(order)):
         stronger = shapes[:, :place][:, kinds[:place] == kinds[place]]
@@ -77,16 +79,16 @@ def rotated_nms(
     return np.array(kept, dtype=np.intp)
 
 
-def gaussians(boxes: Floats) -> npt.NDArray[np.float32]:
+def gaussians(boxes: Doubles) -> Doubles:
     """The normal distribution that stands for each rotated box (n, 5): centre x and y, variances of x and y, and their
     covariance, (5, n)."""
     x, y, width, height, angle = boxes.T
-    a, b = width * width / np.float32(12), height * height / np.float32(12)
+    a, b = width * width / 12, height * height / 12
     cos, sin = np.cos(angle), np.sin(angle)
     return np.stack((x, y, a * cos * cos + b * sin * sin, a * sin * sin + b * cos * cos, (a - b) * cos * sin))
 
 
-def probabilistic_iou(one: Floats, other: Floats) -> Floats:
+def probabilistic_iou(one: Doubles, other: Doubles) -> Floats:
     """One minus the Hellinger distance of two normal distributions, each (5, n) of `gaussians` (Murrugarra-Llerena et
     al., "Probabilistic Intersection-over-Union for Training and Evaluation of Oriented Object Detectors", 2024)."""
     x, y, a, b, c = one

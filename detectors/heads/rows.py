@@ -127,7 +127,7 @@ class RowHead(OneByOne):
         if self.layout == "end2end":
             return _ready(raw, wanted)
         if self.layout == "yolov5":
-            return _anchored(raw, self.extras, wanted)
+            return _anchored(raw, self.extras, wanted, rotated=self.task == "obb")
         return _gridded(raw, wanted, (self.spec.width, self.spec.height))
 
     def _selected(self, raw: Floats, found: Candidates, wanted: PostprocessParams, max_candidates: int) -> Indices:
@@ -217,11 +217,12 @@ def _cells(size: tuple[int, int], strides: Sequence[int]) -> int:
     return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
 
 
-def _anchored(output: Floats, extras: int, wanted: PostprocessParams) -> Candidates:
+def _anchored(output: Floats, extras: int, wanted: PostprocessParams, *, rotated: bool) -> Candidates:
     strong = np.flatnonzero(output[:, 4] >= wanted.confidence)
     rows = output[strong]
     reached, scores, classes = pick(rows[:, 5 : rows.shape[1] - extras] * rows[:, 4:5], wanted)
-    return Candidates(corners(rows[reached, :4]), scores, classes, strong[reached])
+    boxes = rows[reached, :4]
+    return Candidates(boxes if rotated else corners(boxes), scores, classes, strong[reached])
 
 
 def _columns(output: Floats, extras: int, wanted: PostprocessParams, *, rotated: bool) -> Candidates:

@@ -17,6 +17,7 @@ from detectors import trial
 from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
 from detectors.heads.layout import Head, ModelFacts
+from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise_at
 from detectors.labels import resolve
 from detectors.model import fixed_batch, within_nms
@@ -36,10 +37,10 @@ from detectors.trt import compat, kernels
 from detectors.trt.cutter import TrtCutter
 from detectors.trt.engine import EngineStore
 from detectors.trt.host_copies import HostCopyPool
-from detectors.trt.kernels.decoding import kernels_of
+from detectors.trt.kernels.decoding import kernels_of, scratch_of
 from detectors.trt.lane import TrtLane
 from detectors.trt.loaded import AtSize, Decoding, Tensor
-from detectors.trt.memory_plan import Needs, shrink
+from detectors.trt.memory_plan import CAPACITY, Needs, shrink
 from detectors.trt.recipe import Manifest
 from detectors.trt.sized import bytes_of_outputs
 from detectors.trt.staging import H
@@ -256,6 +257,7 @@ class TrtDetector:
             spec=max((at.head.spec for at in self.sizes), key=lambda spec: spec.width * spec.height),
             half=self.engine.get_tensor_dtype(self.input) == trt.float16,
             outputs=sum(bytes_of_outputs(self.sizes).values()),
+            scratch=sum(scratch_of(self.head, options.wanted.max_detections, MOST_CANDIDATES, CAPACITY).values()),
             frame=options.frame_size[0] * options.frame_size[1] * 3,
             parts=options.parts,
             sizes=len(self.sizes),

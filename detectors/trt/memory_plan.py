@@ -31,6 +31,7 @@ class Needs:
         spec: of the model's largest input.
         half: whether the input is FP16.
         outputs: bytes of all outputs per picture, at any input size.
+        scratch: bytes of a picture for the kernels of the head.
         frame: bytes of the largest picture copied from host memory.
         parts: see `detectors.port.Options`.
         sizes: number of input sizes. They share a lane's buffers, because one batch is in flight; graphs are their own.
@@ -42,6 +43,7 @@ class Needs:
     spec: InputSpec
     half: bool
     outputs: int
+    scratch: int
     frame: int
     parts: int = 0
     sizes: int = 1
@@ -57,7 +59,6 @@ class Needs:
     def rows(self, lanes: int, batch: int) -> Rows:
         """Bytes by purpose. Activations are taken as proportional to the batch size. A second model shares the CUDA
         context and TensorRT with the first one."""
-        scratch = batch * CAPACITY * sum(kernels.SCRATCH.values())
         own: Rows = (("CUDA and TensorRT themselves", _CONTEXT),)
         if self.parts:
             own = (("parts that wait", slots(self.parts) * (self.input(1) + kernels.PICTURE.itemsize)),)
@@ -67,7 +68,7 @@ class Needs:
             ("execution contexts", lanes * self.activations * batch // self.largest),
             ("CUDA graphs", lanes * self.sizes * len(batch_sizes(batch)) * _GRAPHS),
             ("inputs and outputs", lanes * (self.input(batch) + self.output(batch))),
-            ("decoding and NMS", lanes * scratch),
+            ("decoding and NMS", lanes * batch * self.scratch),
             ("frames copied from the host", lanes * batch * self.frame),
         )
 

@@ -7,17 +7,20 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.detections import Detections
+from detectors.heads.masks import placed
 from detectors.heads.nms import MOST_CANDIDATES
+from detectors.heads.rows import RowHead
 from detectors.letterbox import Letterbox
 from detectors.port import PostprocessParams
 from detectors.trt import kernels
-from detectors.trt.kernels.decoding import Raw, fields_of, limits_of
+from detectors.trt.kernels.decoding import Raw, extras_of, fields_of, limits_of, scratch_of
 from detectors.trt.loaded import AtSize, Decoding, Loaded
 from detectors.trt.memory_plan import CAPACITY
-from detectors.trt.staging import Own
+from detectors.trt.staging import Batch, Own
 
 EnqueueStage = Callable[[int, Stream], None]
 """Enqueues one stage of a batch of some size."""
@@ -75,25 +78,45 @@ class BoxBuffers:
     """Buffers of `Boxes`, which those of all input sizes share.
 
     Attributes:
-        scratch: candidates, keys, slots and marks.
-        counts: of candidates.
+        decoding: the kernels.
+        scratch: memory of the kernels by field of OUTPUT, and `counts`.
         boxes: (max_batch, max_detections, 6) kept boxes in host memory.
         counts_of_each: kept, left out and implausible boxes of each picture, likewise.
-        targets: addresses of both.
+        extras: (max_batch, max_detections, n) what the kernels write for a kept row beside its box, likewise.
+        full: (max_batch, max_detections) whether a box has a mask, likewise.
+        bits: masks, likewise.
+        targets: addresses of all in host memory.
     """
 
-    def __init__(self, max_batch: int, wanted: PostprocessParams, own: Own) -> None:
-        self.scratch = {name: own(DeviceBuffer(max_batch * CAPACITY * size)) for name, size in kernels.SCRATCH.items()}
-        self.counts = own(DeviceBuffer(4 * max_batch))
-        found = max_batch * wanted.max_detections * 24
-        self._results = own(PinnedBuffer(found + 12 * max_batch))
-        self.boxes = self._results.view((max_batch, wanted.max_detections, 6), np.float32)
+    def __init__(self, loaded: Loaded, decoding: Decoding, max_batch: int, own: Own) -> None:
+        head, limit = loaded.head, loaded.options.wanted.max_detections
+        self.decoding = decoding
+        scratch = scratch_of(head, limit, MOST_CANDIDATES, CAPACITY)
+        self.scratch = {name: own(DeviceBuffer(max_batch * size)) for name, size in scratch.items()}
+        self.counts = self.scratch["counts"] = own(DeviceBuffer(4 * max_batch))
+        rows = max_batch * limit
+        mask = max(map(bytes_of_mask, loaded.sizes))
+        sizes = [rows * 24, *[4 * max_batch] * 3, rows * 4 * extras_of(head), rows if mask else 0, rows * mask]
+        begins = [sum(sizes[:number]) for number in range(len(sizes))]
+        self._results = own(PinnedBuffer(sum(sizes)))
+        view = self._results.view
+        self.boxes = view((max_batch, limit, 6), np.float32)
         self.boxes[...] = 0
-        columns = [found + 4 * max_batch * part for part in range(3)]
-        self.counts_of_each = [self._results.view((max_batch,), np.int32, column) for column in columns]
-        begin = self._results.pointer
-        each = dict(zip(("kept", "left_out", "implausible"), (begin + column for column in columns)))
-        self.targets = kernels.struct(kernels.RESULTS, boxes=begin, **each)
+        self.counts_of_each = [view((max_batch,), np.int32, begin) for begin in begins[1:4]]
+        self.extras = view((max_batch, limit, extras_of(head)), np.float32, begins[4])
+        self.full = view((max_batch, limit if mask else 0), np.uint8, begins[5])
+        self.bits = view((rows * mask,), np.uint8, begins[6])
+        names = ("boxes", "kept", "left_out", "implausible", "extras", "full", "bits")
+        ends = {name: self._results.pointer + begin for name, begin in zip(names, begins)}
+        self.targets = kernels.struct(kernels.RESULTS, **ends)
+
+
+def bytes_of_mask(at: AtSize) -> int:
+    """Bytes of a mask at an input size; 0 for heads without."""
+    if not isinstance(at.head, RowHead) or not at.head.protos:
+        return 0
+    height, width = next(tensor.shape[1:] for tensor in at.outputs if tensor.name == at.head.protos)
+    return height * -(-width // 8)
 
 
 class Boxes:
@@ -102,27 +125,22 @@ class Boxes:
     Args:
         at: the engine at the batch's input size.
         raw: the model's outputs.
-        places: address of the batch's placements.
+        batch: the batch's description.
     """
 
     def __init__(
-        self,
-        loaded: Loaded,
-        decoding: Decoding,
-        at: AtSize,
-        raw: Mapping[str, DeviceBuffer],
-        places: np.uint64,
-        buffers: BoxBuffers,
+        self, loaded: Loaded, at: AtSize, raw: Mapping[str, DeviceBuffer], batch: Batch, buffers: BoxBuffers
     ) -> None:
-        self._decoding = decoding
-        self._counts, self._buffers = buffers.counts, buffers
+        self._decoding, self._counts, self._buffers = buffers.decoding, buffers.counts, buffers
         self._boxes, self._counts_of_each, self._targets = buffers.boxes, buffers.counts_of_each, buffers.targets
+        self._head, self._places, self._batch = at.head, batch.places, batch
         outputs = {tensor.name: Raw(raw[tensor.name].pointer, tensor.shape, tensor.dtype) for tensor in at.outputs}
-        fields = fields_of(at.head, outputs) | {name: buffer.pointer for name, buffer in buffers.scratch.items()}
-        self._output = kernels.struct(kernels.OUTPUT, counts=buffers.counts.pointer, **fields)
+        fields = fields_of(at.head, outputs)
+        self._output = kernels.struct(
+            kernels.OUTPUT, **fields, **{n: own.pointer for n, own in buffers.scratch.items()}
+        )
         self._rows = fields["rows"]
         self._limits = limits_of(at.head, loaded.options.wanted, self._rows, loaded.labels, MOST_CANDIDATES, CAPACITY)
-        self._places = places
 
     def launch(self, size: int, stream: Stream) -> None:
         self._counts.clear(stream)
@@ -140,3 +158,49 @@ class Boxes:
             Detections(boxes[i, :found], confidences[i, :found], classes[i, :found], left_out[i], implausible[i] == 0)
             for i, found in enumerate(kept)
         ]
+
+
+class WithExtras(Boxes):
+    """Boxes with what a task adds to them, which is None where there are no boxes, as the reference has it."""
+
+    def results(self, count: int) -> list[Detections]:
+        """See `Results`."""
+        extras = self._buffers.extras[:count, : max(self._counts_of_each[0][:count])].copy()
+        return [
+            replace(found, **self._added(extras[number, : len(found)])) if len(found) else found
+            for number, found in enumerate(super().results(count))
+        ]
+
+    def _added(self, extras: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[np.float32]]:
+        if self._head.task == "obb":
+            return {"obb": extras}
+        return {"keypoints": extras.reshape(len(extras), -1, 3)}
+
+
+class WithMasks(Boxes):
+    """Boxes with their masks. A box without a mask is none."""
+
+    def __init__(
+        self, loaded: Loaded, at: AtSize, raw: Mapping[str, DeviceBuffer], batch: Batch, buffers: BoxBuffers
+    ) -> None:
+        super().__init__(loaded, at, raw, batch, buffers)
+        max_batch, limit = buffers.full.shape
+        height, self._width = (int(self._output[name][0]) for name in ("proto_height", "proto_width"))
+        used = buffers.bits[: max_batch * limit * bytes_of_mask(at)]
+        self._bits, self._full = used.reshape(max_batch, limit, height, -1), buffers.full
+
+    def launch(self, size: int, stream: Stream) -> None:
+        super().launch(size, stream)
+        grid = kernels.masks_grid(self._full.shape[1], size)
+        self._decoding.module.launch("masks", *grid, stream, (self._output, self._limits, self._targets))
+
+    def results(self, count: int) -> list[Detections]:
+        """See `Results`."""
+        found = enumerate(super().results(count))
+        return [self._masked(number, one) if len(one) else one for number, one in found]
+
+    def _masked(self, number: int, found: Detections) -> Detections:
+        full = self._full[number, : len(found)] != 0
+        bits = self._bits[number, : len(found)][full]  # a copy
+        masks = placed(bits, self._width, self._head.spec, self._batch.boxes[number])
+        return replace(found if full.all() else found[full], masks=masks)

@@ -13,8 +13,10 @@ from detectors.cuda import DeviceBuffer, Graph, PinnedBuffer, Stream
 from detectors.port import DetectorError, HostImage
 from detectors.trt import compat, kernels
 from detectors.trt.loaded import AtSize, Loaded
-from detectors.trt.results import BoxBuffers, Boxes, EnqueueStage, HostRows, Results
+from detectors.trt.results import BoxBuffers, Boxes, EnqueueStage, HostRows, Results, WithExtras, WithMasks
 from detectors.trt.staging import Batch, Own
+
+_KINDS: Mapping[str, type[Boxes]] = {"pose": WithExtras, "obb": WithExtras, "segment": WithMasks}
 
 
 class Buffers:
@@ -43,14 +45,14 @@ class Buffers:
         self._boxes: BoxBuffers | None = None
         self._hosts: Mapping[str, PinnedBuffer] = {}
         if loaded.decoding:
-            self._boxes = BoxBuffers(self.max_batch, loaded.options.wanted, own)
+            self._boxes = BoxBuffers(loaded, loaded.decoding, self.max_batch, own)
         else:
             self._hosts = {name: own(PinnedBuffer(self.max_batch * size)) for name, size in self._bytes.items()}
 
     def results(self, loaded: Loaded, at: AtSize) -> Results:
         """The results of batches of one size."""
-        if self._boxes and loaded.decoding:
-            return Boxes(loaded, loaded.decoding, at, self.raw, self.batch.places, self._boxes)
+        if self._boxes:
+            return _KINDS.get(at.head.task, Boxes)(loaded, at, self.raw, self.batch, self._boxes)
         return HostRows(at, loaded.options.wanted, self.raw, self._hosts, self.batch.boxes)
 
 

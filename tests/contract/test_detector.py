@@ -126,7 +126,7 @@ def test_lanes_in_threads_agree(detector: Detector, images: list[HostImage]) -> 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "triton"])
 def test_boxes_at_a_size_are_those_of_a_detector_of_that_size(backend: Backend, images: list[HostImage]) -> None:
-    """Bit for bit, in any order of sizes, with regions, and for heads decoded on the device and on the host."""
+    """Bit for bit, in any order of sizes, with regions, with and without masks."""
     images = [images[0], images[0].cropped(Region(33, 77, 341, 159))]
     for model in ("yolov8", "yolo11-seg"):
         options = replace(OPTIONS, path=HEADS / f"{model}.onnx", wanted=PostprocessParams(0.05), max_batch=2)
@@ -158,6 +158,8 @@ def test_closing_twice_is_fine(detector: Detector) -> None:
 
 
 def _same(one: Detections, other: Detections) -> None:
-    np.testing.assert_array_equal(one.xyxy, other.xyxy)
-    np.testing.assert_array_equal(one.confidence, other.confidence)
-    np.testing.assert_array_equal(one.class_id, other.class_id)
+    for name in ("xyxy", "confidence", "class_id", "keypoints", "obb"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert (one.masks is None) == (other.masks is None)
+    if one.masks is not None and other.masks is not None:
+        np.testing.assert_array_equal(one.masks.bits, other.masks.bits)

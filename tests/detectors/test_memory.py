@@ -19,6 +19,7 @@ NEEDS = Needs(
     spec=InputSpec(640, 640),
     half=True,
     outputs=84 * 8400,
+    scratch=600 << 10,
     frame=1920 * 1080 * 3,
 )
 

@@ -22,6 +22,26 @@ _OTHERWISE = ["tests/trt/test_lane.py", "tests/trt/test_comparing.py"]
 _CONTRACTS = ["tests/contract/test_detector.py", "tests/contract/test_cutter.py"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("version", stubs.VERSIONS)
+def test_all_heads_over_stand_ins(version: str, tmp_path: Path) -> None:
+    """Each file of the frameworks' exporters."""
+    arguments = [
+        "-m",
+        "pytest",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-m",
+        "long",
+        "tests/trt/test_heads.py",
+    ]
+    done = stubs.run(arguments, stubs.environment(tmp_path, version))
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
+
+
 @pytest.mark.parametrize("version", _VERSIONS)
 def test_over_stand_ins(version: str, tmp_path: Path) -> None:
     """All tests and the contracts over the oldest TensorRT; over the others, those of the differences."""

@@ -318,18 +318,18 @@ template <typename... A> Binder binder(void (*kernel)(A...), bool barriers = fal
     };
 }
 
+#define HEAD(NAME)                                                                                                     \
+    {"collect_" #NAME, binder(collect_##NAME)}, { "select_" #NAME, binder(select_##NAME, true) }
+
 const std::map<std::string, Binder> kernels = {
-    {"preprocess_f32", binder(preprocess_f32)},   {"preprocess_f16", binder(preprocess_f16)},
-    {"collect_yolov5", binder(collect_yolov5)},   {"collect_yolov8", binder(collect_yolov8)},
-    {"collect_yolox", binder(collect_yolox)},     {"collect_end2end", binder(collect_end2end)},
-    {"select_yolov5", binder(select_yolov5, true)}, {"select_yolov8", binder(select_yolov8, true)},
-    {"select_yolox", binder(select_yolox, true)},   {"select_end2end", binder(select_end2end, true)},
-    {"collect_logits", binder(collect_logits)},   {"select_logits", binder(select_logits, true)},
-    {"collect_shares", binder(collect_shares)},   {"select_shares", binder(select_shares, true)},
-    {"collect_decoded", binder(collect_decoded)}, {"select_decoded", binder(select_decoded, true)},
-    {"collect_chosen_shares", binder(collect_chosen_shares)},
-    {"select_chosen_shares", binder(select_chosen_shares, true)},
+    {"preprocess_f32", binder(preprocess_f32)},
+    {"preprocess_f16", binder(preprocess_f16)},
     {"to_bgr", binder(to_bgr)},
+    {"masks", binder(masks, true)},
+    HEAD(yolov5),      HEAD(yolov8),      HEAD(yolox),         HEAD(end2end),        HEAD(logits),
+    HEAD(shares),      HEAD(decoded),     HEAD(chosen_shares), HEAD(yolov5_pose),    HEAD(yolov8_pose),
+    HEAD(end2end_pose), HEAD(yolov5_obb), HEAD(yolov8_obb),    HEAD(end2end_obb),    HEAD(yolov5_segment),
+    HEAD(yolov8_segment), HEAD(end2end_segment),
 };
 
 const std::map<int, const char *> names = {

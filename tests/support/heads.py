@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from detectors.detections import Detections, plausible
+from detectors.detections import Detections, Masks, plausible
 from detectors.letterbox import fit
 from detectors.port import Image, Options, PostprocessParams
 from detectors.trt.detector import TrtDetector
@@ -50,26 +51,37 @@ def _labels(folder: Path, count: int) -> Path:
     return path
 
 
-def reference_of(detector: TrtDetector, lane: TrtLane, images: Sequence[Image]) -> list[Detections]:
-    """What the head finds in numpy, in the raw outputs of the engine for each picture."""
-    head, wanted = detector.head, detector.options.wanted
+def compared(detector: TrtDetector, lane: TrtLane, images: Sequence[Image]) -> list[tuple[Detections, Detections]]:
+    """For each picture what the lane finds, and what the head finds in numpy in the engine's raw outputs."""
+    head, wanted, labels = detector.head, detector.options.wanted, len(detector.info.labels)
     boxes = [fit(image.width, image.height, head.spec) for image in images]
-    found = [head.detections(lane.raw(image), box, wanted) for image, box in zip(images, boxes)]
-    return [*plausible(found, len(detector.info.labels))[0]]
+    expected = [head.detections(lane.raw(image), box, wanted) for image, box in zip(images, boxes)]
+    found = [lane.detect([image])[0][0] for image in images]
+    return [*zip(plausible(found, labels)[0], plausible(expected, labels)[0])]
 
 
 def differences(given: Detections, expected: Detections) -> list[str]:
     """What differs, a line each; none if kernels and reference agree."""
-    found = []
     if given.class_id.tolist() != expected.class_id.tolist():
         return [f"{len(given)} boxes of classes {given.class_id.tolist()}, not {expected.class_id.tolist()}"]
-    if given.left_out != expected.left_out:
-        found.append(f"{given.left_out} are left out, not {expected.left_out}")
-    columns = (
-        ("scores", given.confidence, expected.confidence, 1e-6),
-        ("boxes", given.xyxy, expected.xyxy, 1e-2),
-    )
-    for name, one, other, near in columns:
-        if (worst := float(np.abs(one - other).max(initial=0.0))) > near:
+    found = [f"{given.left_out} are left out, not {expected.left_out}"] if given.left_out != expected.left_out else []
+    for name, near in _NEAR.items():
+        one, other = getattr(given, name), getattr(expected, name)
+        if (one is None) != (other is None):
+            found.append(f"{name} are {one}, not {other}")
+        elif one is not None and len(given) and (worst := _distance(one, other)) > near:
             found.append(f"{name} differ by {worst:.2g}")
     return found
+
+
+# How much may differ: nothing of scores, rounding in pixels and radians, and the share of bits whose sum is nearly 0.
+_NEAR = {"confidence": 0.0, "xyxy": 1e-2, "keypoints": 1e-2, "obb": 1e-2, "masks": 1e-3}
+
+
+def _distance(one: npt.NDArray[np.float32] | Masks, other: npt.NDArray[np.float32] | Masks) -> float:
+    if isinstance(one, Masks) or isinstance(other, Masks):
+        assert isinstance(one, Masks)
+        assert isinstance(other, Masks)
+        assert (one.width, one.origin, one.scale) == (other.width, other.origin, other.scale)
+        return float((one.unpacked() != other.unpacked()).mean())
+    return float(np.abs(one - other).max())

@@ -17,16 +17,17 @@ import numpy.typing as npt
 
 from detectors.detections import Detections, plausible
 from detectors.heads.layout import Head, ModelFacts
+from detectors.heads.masks import placed
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise
 from detectors.heads.rows import RowHead
 from detectors.letterbox import InputSpec, Letterbox, cell_size, fit, preprocess
 from detectors.port import DeviceImage, PostprocessParams, Region
 from detectors.trt import kernels
-from detectors.trt.kernels.decoding import Kernels, Raw, fields_of, kernels_of, limits_of
+from detectors.trt.kernels.decoding import Kernels, Raw, extras_of, fields_of, kernels_of, limits_of, scratch_of
 from detectors.trt.memory_plan import CAPACITY
 from tests.support.driver import compiled
-from tests.support.raw_outputs import KERNELS, PLAIN, QUERIES, Kind, random_outputs
+from tests.support.raw_outputs import KERNELS, PLAIN, QUERIES, TASKS, Kind, random_outputs
 
 ONES = (1.0, 1.0, 1.0)
 KERNELS_ON_CPU = Path(__file__).with_name("kernels_on_cpu.cpp")
@@ -103,6 +104,10 @@ class Task:
         return found
 
     @property
+    def scratch(self) -> dict[str, int]:
+        return scratch_of(self.head, self.wanted.max_detections, self.most, self.capacity)
+
+    @property
     def limits(self) -> npt.NDArray[np.void]:
         return limits_of(self.head, self.wanted, self.rows, self.labels, self.most, self.capacity)
 
@@ -115,16 +120,45 @@ class Task:
         return kernels.struct(kernels.OUTPUT, **fields_of(self.head, outputs), **scratch)
 
 
-def to_detections(boxes: npt.NDArray[np.float32], *counts: npt.NDArray[np.int32]) -> list[Detections]:
-    """Output of the select kernels, as values.
+def results_of(task: Task) -> dict[str, tuple[tuple[int, ...], npt.DTypeLike]]:
+    """Shape and dtype of each field of RESULTS."""
+    batch, most, head = len(task.boxes), task.wanted.max_detections, task.head
+    protos = task.raw[head.protos].shape if isinstance(head, RowHead) and head.protos else None
+    masks = (protos[2], -(-protos[3] // 8)) if protos else (0, 0)
+    return {
+        "boxes": ((batch, most, 6), np.float32),
+        **dict.fromkeys(("kept", "left_out", "implausible"), ((batch,), np.int32)),
+        "extras": ((batch, most, extras_of(head)), np.float32),
+        "full": ((batch, most), np.uint8),
+        "bits": ((batch, most, *masks), np.uint8),
+    }
+
+
+def to_detections(task: Task, results: Mapping[str, npt.NDArray[Any]]) -> list[Detections]:
+    """Output of the kernels, as values.
 
     Args:
-        counts: kept, left out, implausible.
+        results: fields of RESULTS.
     """
-    return [
-        Detections(rows[:n, :4].copy(), rows[:n, 4].copy(), rows[:n, 5].astype(np.int32), int(left), bool(odd == 0))
-        for rows, n, left, odd in zip(boxes, *counts)
-    ]
+    return [_one(task, number, {name: array[number] for name, array in results.items()})
+            for number in range(len(task.boxes))]  # fmt: skip
+
+
+def _one(task: Task, number: int, results: Mapping[str, npt.NDArray[Any]]) -> Detections:
+    head, count = task.head, int(results["kept"])
+    boxes, extras = results["boxes"][:count].copy(), results["extras"][:count].copy()
+    more: dict[str, Any] = {}
+    rows = np.arange(count)
+    if head.task == "pose":
+        more["keypoints"] = extras.reshape(count, -1, 3)
+    elif head.task == "obb":
+        more["obb"] = extras
+    elif isinstance(head, RowHead) and head.protos:
+        rows = np.flatnonzero(results["full"][:count])
+        width = task.raw[head.protos].shape[3]
+        more["masks"] = placed(results["bits"][rows], width, head.spec, task.boxes[number])
+    columns = boxes[rows, :4], boxes[rows, 4], boxes[rows, 5].astype(np.int32)
+    return Detections(*columns, int(results["left_out"]), bool(results["implausible"] == 0), **more)
 
 
 class CpuRunner:
@@ -161,23 +195,20 @@ class CpuRunner:
         return out.checked()
 
     def postprocess(self, task: Task) -> list[Detections]:
-        batch, most = len(task.boxes), task.wanted.max_detections
-        shape = (batch, task.capacity)
-        scratch = {name: _Guarded((*shape, size), np.uint8, fill=None) for name, size in kernels.SCRATCH.items()}
+        batch = len(task.boxes)
+        scratch = {name: _Guarded((batch, size), np.uint8, fill=None) for name, size in task.scratch.items()}
         scratch["counts"] = _Guarded((batch,), np.int32)
         pointers = {name: part.array.ctypes.data for name, part in scratch.items()}
         output = task.output({name: array.ctypes.data for name, array in task.raw.items()}, **pointers)
-        found = _Guarded((batch, most, 6), np.float32, np.nan)
-        each = {name: _Guarded((batch,), np.int32, -1) for name in ("kept", "left_out", "implausible")}
-        ends = {name: part.array.ctypes.data for name, part in each.items()}
-        results = kernels.struct(kernels.RESULTS, boxes=found.array.ctypes.data, **ends)
+        found = {name: _Guarded(shape, kind, 0x7F) for name, (shape, kind) in results_of(task).items()}
+        results = kernels.struct(kernels.RESULTS, **{name: part.array.ctypes.data for name, part in found.items()})
         places = kernels.placements(task.boxes)
         grid, block = map(_index, kernels.collect_grid(task.rows, batch))
         structs = (_at(output), _at(task.limits), _at(places), _at(results))
         self._library.run_postprocess(_at(grid), _at(block), _NUMBERS[task.kernels.name], *structs, batch)
         for part in scratch.values():
             part.checked()
-        return to_detections(found.checked(), *(part.checked() for part in each.values()))
+        return to_detections(task, {name: part.checked() for name, part in found.items()})
 
 
 class _Guarded:
@@ -429,12 +460,27 @@ def check_postprocess(runner: Runner, head: str, wanted: PostprocessParams, seed
         of_rows = (task.most,) if isinstance(reference, RowHead) else ()
         expected = reference.detections(outputs, box, wanted, *of_rows)
         np.testing.assert_array_equal(given.class_id, expected.class_id)
-        np.testing.assert_allclose(given.confidence, expected.confidence, rtol=1e-6)
+        np.testing.assert_array_equal(given.confidence, expected.confidence)
         np.testing.assert_allclose(given.xyxy, expected.xyxy, rtol=1e-5, atol=1e-3)
+        _check_extras(given, expected)
         assert given.left_out == expected.left_out
-        assert given.checked == (plausible([expected], task.labels)[1] == 0)
+        # The mark is of all kept boxes, even of those without a mask.
+        good = plausible([expected], task.labels)[1] == 0
+        assert given.checked == good or (expected.masks is not None and good)
         total += len(given)
     return total
+
+
+def _check_extras(given: Detections, expected: Detections) -> None:
+    """Of a picture without boxes the reference has none."""
+    for one, other in ((given.keypoints, expected.keypoints), (given.obb, expected.obb)):
+        if other is not None:
+            assert one is not None
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-3)
+    if expected.masks is not None:
+        assert given.masks is not None
+        np.testing.assert_array_equal(given.masks.bits, expected.masks.bits)
+        assert given.masks.width == expected.masks.width
 
 
 def check_implausible(runner: Runner) -> None:
@@ -470,4 +516,12 @@ WANTED_OF_QUERIES: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
     (PostprocessParams(0.0, max_detections=300), {}),  # fewer queries than candidates
     (PostprocessParams(0.0, max_detections=90, multi_label=True), {"capacity": 256}),  # and than there is room for
 )
-CASES = [*product(PLAIN, WANTED), *product(QUERIES, WANTED_OF_QUERIES)]
+# Likewise of heads that keep more for a box.
+_OBLONG = {"size": 104, "height": 96}  # masks of 26 columns, which are no whole bytes
+WANTED_OF_TASKS: tuple[tuple[PostprocessParams, dict[str, Any]], ...] = (
+    (PostprocessParams(0.3, 0.5), _OBLONG),
+    (PostprocessParams(0.05, 0.3, multi_label=True), _OBLONG),
+    (PostprocessParams(0.3, 0.5, 7), _OBLONG),
+    (PostprocessParams(0.0, 0.65), {**_OBLONG, "most": 40, "capacity": 64}),
+)
+CASES = [*product(PLAIN, WANTED), *product(QUERIES, WANTED_OF_QUERIES), *product(TASKS, WANTED_OF_TASKS)]

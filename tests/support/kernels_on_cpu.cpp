@@ -17,12 +17,16 @@ extern "C" void run_to_bgr(const Index *grid, const Index *block, const Picture 
 
 extern "C" void run_postprocess(const Index *grid, const Index *block, int head, const Output *output,
                                 const Limits *limits, const Placement *placements, const Results *results, int batch) {
-    // In the order of tests.support.kernels.KERNELS.
-    void (*const collect[])(Output, Limits) = {collect_yolov5,  collect_yolov8, collect_yolox,         collect_end2end,
-                                               collect_logits, collect_shares, collect_chosen_shares, collect_decoded};
-    void (*const select[])(Output, Limits, const Placement *, Results) = {
-        select_yolov5, select_yolov8, select_yolox,         select_end2end,
-        select_logits, select_shares, select_chosen_shares, select_decoded};
+    // In the order of tests.support.raw_outputs.KERNELS.
+#define KERNELS(STEP)                                                                                                  \
+    {STEP##_yolov5,         STEP##_yolov8,          STEP##_yolox,      STEP##_end2end,    STEP##_logits,              \
+     STEP##_shares,         STEP##_chosen_shares,   STEP##_decoded,    STEP##_yolov5_pose, STEP##_yolov5_obb,         \
+     STEP##_yolov5_segment, STEP##_yolov8_pose,     STEP##_yolov8_obb, STEP##_yolov8_segment,                         \
+     STEP##_end2end_pose,   STEP##_end2end_obb,     STEP##_end2end_segment}
+    void (*const collect[])(Output, Limits) = KERNELS(collect);
+    void (*const select[])(Output, Limits, const Placement *, Results) = KERNELS(select);
     launch(*grid, *block, [&] { collect[head](*output, *limits); });
     launch_with_barriers({batch, 1, 1}, [&] { select[head](*output, *limits, placements, *results); });
+    if (output->protos)
+        launch_with_barriers({limits->max_detections, batch, 1}, [&] { masks(*output, *limits, *results); });
 }

@@ -96,6 +96,8 @@ static inline unsigned short to_half(float value) {
 
 #include "queries.cu"
 
+#include "tasks.cu"
+
 constexpr int fibres_a_block = 8;
 
 template <typename Body> static void each_block(Index grid, Index block, Body body) {

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.heads.layout import Head, ModelFacts
+from detectors.heads.queries import least_logit
 from detectors.heads.recognise import recognise
 
 Floats = npt.NDArray[np.float32]
 Outputs = dict[str, npt.NDArray[np.generic]]
 
+TASKS = [f"{layout}-{task}" for layout in ("yolov5", "yolov8", "end2end") for task in ("pose", "obb", "segment")]
 # A head, and its kernels.
 KERNELS = {
     "yolov5": "yolov5",
@@ -27,9 +29,11 @@ KERNELS = {
     "detr-rows": "chosen_shares",
     "detr-decoded": "decoded",
 }
+KERNELS |= {name: name.replace("-", "_") for name in TASKS}
 PLAIN = ("yolov5", "yolov8", "yolox", "end2end")
 QUERIES = ("rtdetr", "rfdetr", "detr-shares", "detr-rows", "detr-decoded")
-_CLASSES, _BATCH = 5, 3
+_CLASSES, _BATCH, _COEFFICIENTS = 5, 3, 6
+_POINTS = {"yolov5": (4, 3), "yolov8": (5, 2), "end2end": (3, 3)}  # key points, and values of each
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Kind:
 
     Attributes:
         name: in KERNELS.
-        size: of the input, pixels.
+        size, height: of the input, pixels; it is square without a height.
         queries: of a DETR.
     """
 
@@ -46,6 +50,19 @@ class Kind:
     size: int = 160
     strides: Sequence[int] = (8, 16, 32)
     queries: int = 120
+    height: int = 0
+
+    @property
+    def layout(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def task(self) -> str:
+        return self.name.partition("-")[2]
+
+    @property
+    def input(self) -> tuple[int, int]:
+        return self.size, self.height or self.size
 
 
 def random_outputs(rng: np.random.Generator, kind: Kind, batch: int = _BATCH) -> tuple[Outputs, Head]:
@@ -57,28 +74,56 @@ def random_outputs(rng: np.random.Generator, kind: Kind, batch: int = _BATCH) ->
         outputs, metadata, further = _queries(rng, kind, batch)
     else:
         outputs = {"out": random_rows(rng, kind, batch)}
+        if kind.task:
+            metadata = {"task": kind.task, "kpt_shape": str(_POINTS[kind.layout])}
+        if kind.task == "segment":
+            outputs["protos"] = _eighths(rng, (batch, _COEFFICIENTS, kind.input[1] // 4, kind.input[0] // 4))
     shapes = [(name, array.shape) for name, array in outputs.items()]
-    layout = "auto" if kind.name in QUERIES else kind.name
-    return outputs, recognise(ModelFacts(shapes, (kind.size, kind.size), metadata, further), layout)
+    layout = "auto" if kind.name in QUERIES else kind.layout
+    return outputs, recognise(ModelFacts(shapes, kind.input, metadata, further), layout)
 
 
 def random_rows(rng: np.random.Generator, kind: Kind, batch: int) -> Floats:
     """Rows of YOLO: many overlapping boxes and many equal scores up to 1."""
-    head, size = kind.name, kind.size
-    cells = sum((size // stride) ** 2 for stride in kind.strides)
+    head, size = kind.layout, kind.size
+    cells = sum((size // stride) * (kind.input[1] // stride) for stride in kind.strides)
     rows = {"yolov5": 3 * cells, "yolov8": cells, "yolox": cells, "end2end": 300}[head]
     scores = _scores(rng, (batch, rows, _CLASSES))
     centres = rng.uniform(0, size, (batch, rows, 2)).astype(np.float32)
     sizes = rng.uniform(4, size / 3, (batch, rows, 2)).astype(np.float32)
     sizes[:, 5::20] = 0  # boxes of no area
     objectness = (rng.integers(5, 11, (batch, rows, 1)) / 10).astype(np.float32)
+    extras = _extras(rng, kind, (batch, rows))
     if head == "end2end":
-        return _spoilt(_chosen(rng, (centres, centres + sizes), scores), rng, 5)
+        boxes = (centres, sizes) if kind.task == "obb" else (centres, centres + sizes)
+        return np.concatenate((_spoilt(_chosen(rng, boxes, scores), rng, 5), extras), axis=2)
     if head == "yolox":
         centres, sizes = (centres / size * 4).astype(np.float32), np.log(np.maximum(sizes, 4) / 8).astype(np.float32)
     parts = (centres, sizes, scores) if head == "yolov8" else (centres, sizes, objectness, scores)
     whole = _spoilt(np.concatenate(parts, axis=2, dtype=np.float32), rng, 4 + _CLASSES)
+    whole = np.concatenate((whole, extras), axis=2)
     return np.ascontiguousarray(whole.transpose(0, 2, 1)) if head == "yolov8" else whole
+
+
+def _extras(rng: np.random.Generator, kind: Kind, shape: tuple[int, int]) -> Floats:
+    """Key points, angles of several turns, or coefficients of masks, some of which are empty."""
+    if kind.task == "pose":
+        points, values = _POINTS[kind.layout]
+        return _spoilt(rng.uniform(-20, kind.size, (*shape, points * values)).astype(np.float32), rng, points * values)
+    if kind.task == "obb":
+        angles = rng.choice([0, np.pi / 4, np.pi / 2, -np.pi, 1.3, -0.2], (*shape, 1))
+        return _spoilt((angles + rng.choice([0, 0.01, -7], (*shape, 1))).astype(np.float32), rng, 1)
+    if kind.task == "segment":
+        coefficients = _eighths(rng, (*shape, _COEFFICIENTS))
+        coefficients[:, 4::7] = 0
+        coefficients[:, 5::7] *= np.arange(_COEFFICIENTS) == 0
+        return _spoilt(coefficients, rng, _COEFFICIENTS)
+    return np.empty((*shape, 0), np.float32)
+
+
+def _eighths(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
+    """Numbers whose sums do not round, in whatever order they are added."""
+    return (rng.integers(-12, 11, shape) / 8).astype(np.float32)
 
 
 def _queries(rng: np.random.Generator, kind: Kind, batch: int) -> tuple[Outputs, dict[str, str], tuple[str, ...]]:
@@ -111,11 +156,15 @@ def _scores(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
 
 
 def _logits(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
-    """Many equal ones, some a rounding apart, and some that are not finite."""
-    logits = (rng.integers(-24, 13, shape) / 4).astype(np.float32)
+    """Many equal ones, some a rounding apart, and some that are not finite. Most queries find nothing."""
+    likely = rng.random((*shape[:2], 1)) < 0.2
+    logits = (rng.integers(-24, 13, shape) / 4 - np.where(likely, 0, 7)).astype(np.float32)
     near = rng.random(shape) < 0.1
     logits[near] = np.nextafter(logits[near], np.float32(-9))
     logits[logits == 0] *= rng.choice([-1, 1], int((logits == 0).sum()))
+    at = rng.random(shape) < 0.02
+    least = np.float32(least_logit(0.3))
+    logits[at] = rng.choice([least, np.nextafter(least, np.float32(-9))], int(at.sum()))
     odd = rng.random(shape) < 0.02
     logits[odd] = rng.choice([np.nan, np.inf, -np.inf, 40, -200], int(odd.sum()))
     return logits

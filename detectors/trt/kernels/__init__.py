@@ -13,7 +13,7 @@ from detectors.port import DeviceImage
 
 FOLDER = Path(__file__).parent
 PREPROCESS = FOLDER / "preprocess.cu"
-SOURCES = (PREPROCESS, *(FOLDER / f"{name}.cu" for name in ("postprocess", "queries")))
+SOURCES = (PREPROCESS, *(FOLDER / f"{name}.cu" for name in ("postprocess", "queries", "tasks")))
 
 # Structs of the same names in preprocess.cu and rows.cuh; align=True gives C's layout.
 PICTURE = np.dtype(
@@ -35,20 +35,21 @@ LIMITS = np.dtype(
     + [(name, np.int32) for name in ("multi_label", "max_detections", "suppress", "most", "capacity", "labels")],
     align=True,
 )
+_MODEL, _WORK = ("values", "boxes", "labels", "protos"), ("candidates", "keys", "slots", "dead", "counts")
+_SIZES = ("rows", "classes", "extras", "values_a_point", "label_bytes", "width", "height")
 OUTPUT = np.dtype(
-    [
-        (name, np.uint64)
-        for name in ("values", "boxes", "labels", "candidates", "keys", "slots", "dead", "counts", "shapes", "kept")
-    ]
-    + [(name, np.int32) for name in ("rows", "classes", "extras", "values_a_point", "label_bytes", "width", "height")],
+    [(name, np.uint64) for name in (*_MODEL, *_WORK, "shapes", "kept")]
+    + [(name, np.int32) for name in (*_SIZES, "proto_width", "proto_height")],
     align=True,
 )
 RESULTS = np.dtype(
     [(name, np.uint64) for name in ("boxes", "kept", "left_out", "implausible", "extras", "full", "bits")], align=True
 )
 SCRATCH = {"candidates": CANDIDATE.itemsize, "keys": 8, "slots": 4, "dead": 1}  # bytes for each candidate
+GAUSSIAN_BYTES = 24
 _ROW_THREADS = 256
 _SELECT_THREADS = 512
+_MASK_THREADS = 256
 _TILE = (32, 4)
 
 Size3 = tuple[int, int, int]
@@ -75,6 +76,11 @@ def collect_grid(rows: int, batch: int) -> tuple[Size3, Size3]:
 def select_grid(batch: int) -> tuple[Size3, Size3]:
     """Grid and block of the select kernels."""
     return (batch, 1, 1), (_SELECT_THREADS, 1, 1)
+
+
+def masks_grid(max_detections: int, batch: int) -> tuple[Size3, Size3]:
+    """Grid and block of masks."""
+    return (max_detections, batch, 1), (_MASK_THREADS, 1, 1)
 
 
 def picture_grid(width: int, height: int) -> tuple[Size3, Size3]:

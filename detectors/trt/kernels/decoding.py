@@ -13,10 +13,12 @@ from detectors.heads.layout import Head
 from detectors.heads.queries import QueryHead, least_logit
 from detectors.heads.rows import RowHead
 from detectors.port import PostprocessParams
-from detectors.trt.kernels import FOLDER, LIMITS, struct
+from detectors.trt.kernels import FOLDER, GAUSSIAN_BYTES, LIMITS, SCRATCH, struct
 
+_TASKS = [f"{layout}-{task}" for layout in ("yolov5", "yolov8", "end2end") for task in ("pose", "obb", "segment")]
 _NAMES: Mapping[str, Mapping[str, str]] = {  # file, head, kernels
     "postprocess": {name: name for name in ("yolov5", "yolov8", "yolox", "end2end")},
+    "tasks": {name: name.replace("-", "_") for name in _TASKS},
     "queries": {"rtdetr": "logits", "rfdetr": "logits", "detr-decoded": "decoded", "detr-rows": "chosen_shares"},
 }
 
@@ -80,6 +82,25 @@ def limits_of(
     )
 
 
+def scratch_of(head: Head, max_detections: int, max_candidates: int, capacity: int) -> dict[str, int]:
+    """Bytes of a picture's memory for the kernels of a head, by field of OUTPUT; none if the host decodes it."""
+    if not kernels_of(head):
+        return {}
+    scratch = {name: capacity * size for name, size in SCRATCH.items()}
+    if head.task == "obb":
+        scratch["shapes"] = max_candidates * GAUSSIAN_BYTES
+    if isinstance(head, RowHead) and head.protos:
+        scratch["kept"] = max_detections * (4 + head.extras) * 4
+    return scratch
+
+
+def extras_of(head: Head) -> int:
+    """Floats that the kernels write for a kept row beside its box."""
+    if head.task == "obb":
+        return 5
+    return 3 * head.points if isinstance(head, RowHead) else 0
+
+
 def fields_of(head: Head, outputs: Mapping[str, Raw]) -> dict[str, int]:
     """The fields of OUTPUT that describe a model's raw outputs."""
     spec = {"width": head.spec.width, "height": head.spec.height, "classes": head.classes or 1}
@@ -88,7 +109,17 @@ def fields_of(head: Head, outputs: Mapping[str, Raw]) -> dict[str, int]:
     if not isinstance(head, RowHead):
         raise TypeError(f"no kernels decode {head.name}")
     raw = outputs[head.output]
-    return spec | {"values": raw.pointer, "rows": raw.shape[1 if head.layout == "yolov8" else 0], "extras": head.extras}
+    fields = spec | {
+        "values": raw.pointer,
+        "rows": raw.shape[1 if head.layout == "yolov8" else 0],
+        "extras": head.extras,
+    }
+    if head.points:
+        fields["values_a_point"] = head.extras // head.points
+    if head.protos:
+        protos = outputs[head.protos]
+        fields |= {"protos": protos.pointer, "proto_height": protos.shape[1], "proto_width": protos.shape[2]}
+    return fields
 
 
 def _fields_of_queries(head: QueryHead, outputs: Mapping[str, Raw]) -> dict[str, int]:

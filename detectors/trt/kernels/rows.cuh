@@ -35,18 +35,20 @@ struct Output {                    // numpy: detectors.trt.kernels.OUTPUT
     const float* values;           // the model's output with scores
     const float* boxes;            // queries: the output with boxes
     const void* labels;            // queries: the output with class ids
+    const float* protos;           // (batch, extras, proto_height, proto_width): the output with prototypes of masks
     Candidate* candidates;         // (batch, capacity)
     unsigned long long* keys;      // (batch, capacity)
     int* slots;                    // (batch, capacity)
     unsigned char* dead;           // (batch, capacity)
-    int* counts;                   // (batch): how many there were, even beyond capacity
-    Gaussian* shapes;              // (batch, capacity), of boxes at an angle
+    int* counts;                   // (batch): how many there were, even beyond capacity; and then, how many are kept
+    Gaussian* shapes;              // (batch, most), of boxes at an angle
     float* kept;                   // (batch, max_detections, 4 + extras), of masks: kept boxes and their coefficients
     int rows, classes;             // of the output
     int extras;                    // values of a row beside its box and scores
     int values_a_point;            // 2 or 3
     int label_bytes;               // of an integer class id: 4 or 8; 0 for a float
     int width, height;             // of the model's input
+    int proto_width, proto_height;
 };
 
 // Strongest first, and among equals the one that came first in the output.
@@ -290,6 +292,7 @@ __device__ inline void select(const Output& o, const Limits& limits, const Place
             if (!dead[j] && overlaps(best, candidates[slots[j]], limits.iou)) dead[j] = 1;
     }
     if (threadIdx.x == 0) {
+        o.counts[batch] = found;
         results.kept[batch] = found;
         results.left_out[batch] = Head::left_out(limits, all);
         results.implausible[batch] = implausible;
