@@ -7,6 +7,10 @@ not resampled, so that both backends see the same: random weights make much of w
 
 A row for each model and precision: strong boxes of the CPU, the share that the GPU finds with IoU >= 0.99 and scores
 within 0.001, and the worst distances. FP32 must find 99 % of them.
+
+The last columns compare kernels with the reference in numpy, on the same raw outputs of the engine: rows that the
+kernels keep, and pictures whose rows, order or extras are others. There must be none, in any precision. Classifiers
+have no kernels.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +34,7 @@ from detectors.matching import iou_matrix
 from detectors.port import HostImage, Precision
 from detectors.trt.detector import TrtDetector
 from tests.frameworks.expected import load
-from tests.support.heads import FOLDER, THRESHOLD, options_of
+from tests.support.heads import FOLDER, THRESHOLD, compared, differences, options_of
 from tests.support.pictures import picture
 
 _PICTURES, _BATCH = 60, 4
@@ -44,6 +49,9 @@ class Agreement:
     boxes: strong boxes of the CPU.
     found: how many of them the GPU has.
     points, angles, masks: worst differences of key points (pixels), of angles (degrees), and smallest IoU of masks.
+    rows: that kernels keep; None for a head without kernels.
+    unlike: pictures in which kernels and reference differ.
+    first: how they differ in the first one.
     """
 
     boxes: int = 0
@@ -52,6 +60,9 @@ class Agreement:
     points: float = 0.0
     angles: float = 0.0
     masks: float = 1.0
+    rows: int | None = None
+    unlike: int = 0
+    first: str = ""
 
     def add(self, here: Detections, there: Detections) -> None:
         """Compare the results for one picture."""
@@ -68,6 +79,14 @@ class Agreement:
             self.found += apart[other] <= 1e-3
             self._add_extras(here[row : row + 1], there[other : other + 1])
 
+    def add_kernels(self, pairs: Sequence[tuple[Detections, Detections]]) -> None:
+        """What kernels and reference find in the same raw outputs."""
+        for given, expected in pairs:
+            self.rows = (self.rows or 0) + len(given)
+            found = differences(given, expected)
+            self.unlike += bool(found)
+            self.first = self.first or "; ".join(found)
+
     def _add_extras(self, here: Detections, there: Detections) -> None:
         if here.keypoints is not None and there.keypoints is not None:
             self.points = max(self.points, float(np.abs(here.keypoints - there.keypoints)[..., :2].max()))
@@ -83,7 +102,8 @@ class Agreement:
         worst = max(self.scores, default=0.0)
         return (
             f"{self.boxes:6} {self.found / max(1, self.boxes):8.4f} {worst:9.5f} {self.points:8.3f}"
-            f" {self.angles:8.3f} {self.masks:6.3f}"
+            f" {self.angles:8.3f} {self.masks:6.3f} {'-' if self.rows is None else self.rows:>6} {self.unlike:6}"
+            f"{self.first and '  ' + self.first[:120]}"
         )
 
 
@@ -96,13 +116,15 @@ def main() -> int:
     args = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     met = True
-    lines = [f"{'model':28} {'boxes':>6} {'found':>8} {'score':>9} {'points':>8} {'angle':>8} {'mask':>6}"]
+    columns = f"{'points':>8} {'angle':>8} {'mask':>6} {'rows':>6} {'unlike':>6}"
+    lines = [f"{'model':28} {'boxes':>6} {'found':>8} {'score':>9} {columns}"]
     for name in args.names:
         for precision in args.precision:
             began = perf_counter()
             try:
                 agreement = _compare(name, precision, args)
                 good = precision != "fp32" or (agreement.boxes and agreement.found >= _REQUIRED * agreement.boxes)
+                good = good and not agreement.unlike
                 result = f"{agreement}{'' if good else ' (!)'}"
             except Exception:  # noqa: BLE001 - the other models are compared
                 traceback.print_exc()
@@ -131,6 +153,8 @@ def _compare(name: str, precision: Precision, args: argparse.Namespace) -> Agree
             found, _ = other.detect(images)
             for image, seen in zip(images, found):
                 agreement.add(one.detect([image])[0][0], seen)
+            if gpu.decoding:
+                agreement.add_kernels(compared(gpu, other, images))
     return agreement
 
 

@@ -35,6 +35,7 @@ from tests.support.kernels import (
     check_nv12,
     check_postprocess,
     check_shrunk_nv12,
+    results_of,
     to_detections,
 )
 from tests.support.raw_outputs import KERNELS, Kind, random_outputs
@@ -86,28 +87,23 @@ class GpuRunner:
 
     def postprocess(self, task: Task) -> list[Detections]:
         with ExitStack() as stack:
-            run, *found = self.prepare_postprocess(task, stack)
+            run, found = self.prepare_postprocess(task, stack)
             run(self._stream)
             self._stream.synchronize()
-            return to_detections(*(array.copy() for array in found))
+            return to_detections(task, {name: array.copy() for name, array in found.items()})
 
     def prepare_postprocess(
         self, task: Task, stack: ExitStack
-    ) -> tuple[Callable[[Stream], None], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-        """A function that enqueues both kernels, and their outputs in mapped host memory."""
-        batch, limit = len(task.boxes), task.wanted.max_detections
-        scratch = {name: self.buffer(batch * task.capacity * size, stack) for name, size in kernels.SCRATCH.items()}
+    ) -> tuple[Callable[[Stream], None], dict[str, npt.NDArray[Any]]]:
+        """A function that enqueues the kernels, and the fields of RESULTS in mapped host memory."""
+        batch = len(task.boxes)
+        scratch = {name: self.buffer(batch * size, stack) for name, size in task.scratch.items()}
         counts = scratch["counts"] = self.buffer(4 * batch, stack)
-        pinned = PinnedBuffer(batch * limit * 24 + 12 * batch)
-        stack.callback(pinned.close)
-        found = pinned.view((batch, limit, 6), np.float32)
-        columns = [found.nbytes + 4 * batch * part for part in range(3)]
-        kept, left_out, implausible = (pinned.view((batch,), np.int32, column) for column in columns)
+        found, ends = self._results(task, stack)
         raw = {name: self.upload(array, stack).pointer for name, array in task.raw.items()}
         output = task.output(raw, **{name: buffer.pointer for name, buffer in scratch.items()})
         limits, places = task.limits, self.upload(kernels.placements(task.boxes), stack)
-        ends = dict(zip(("kept", "left_out", "implausible"), (pinned.pointer + column for column in columns)))
-        results = kernels.struct(kernels.RESULTS, boxes=pinned.pointer, **ends)
+        results = kernels.struct(kernels.RESULTS, **ends)
         source, name = task.kernels
         module = self.modules[kernels.SOURCES.index(source)]
 
@@ -116,8 +112,20 @@ class GpuRunner:
             collect, select = kernels.collect_grid(task.rows, batch), kernels.select_grid(batch)
             module.launch(f"collect_{name}", *collect, stream, (output, limits))
             module.launch(f"select_{name}", *select, stream, (output, limits, np.uint64(places.pointer), results))
+            if task.head.task == "segment":
+                grid = kernels.masks_grid(task.wanted.max_detections, batch)
+                module.launch("masks", *grid, stream, (output, limits, results))
 
-        return run, found, kept, left_out, implausible
+        return run, found
+
+    def _results(self, task: Task, stack: ExitStack) -> tuple[dict[str, npt.NDArray[Any]], dict[str, int]]:
+        """The fields of RESULTS, and their addresses."""
+        arrays, ends = {}, {}
+        for name, (shape, kind) in results_of(task).items():
+            pinned = PinnedBuffer(int(np.prod(shape)) * np.dtype(kind).itemsize)
+            stack.callback(pinned.close)
+            arrays[name], ends[name] = pinned.view(shape, kind), pinned.pointer
+        return arrays, ends
 
     def _picture(self, image: Image, spec: InputSpec, stack: ExitStack) -> tuple[float, ...]:
         if isinstance(image, Nv12):
@@ -195,7 +203,8 @@ def _the_same_every_time(runner: GpuRunner, stack: ExitStack) -> list[str]:
     """Replay one batch as a graph: results are bit-identical although atomics assign slots in any order."""
     raw, head = random_outputs(np.random.default_rng(1), Kind("yolov8", 640), 8)
     wanted, boxes = PostprocessParams(0.05, 0.65, multi_label=True), [fit(1920, 1080, head.spec)] * 8
-    run, found, kept, *_ = runner.prepare_postprocess(Task(raw, head, boxes, wanted), stack)
+    run, results = runner.prepare_postprocess(Task(raw, head, boxes, wanted), stack)
+    found, kept = results["boxes"], results["kept"]
     stream = Stream()
     stack.callback(stream.close)
     with stream.capture() as graphs:
@@ -219,7 +228,41 @@ def _times(runner: GpuRunner) -> list[str]:
         for kind in ("BGR", "NV12"):
             lines.append(f"preprocess {kind} 1080p, batch {batch}: {_time_preprocess(runner, kind, batch):.1f} us")
         lines.append(f"postprocess YOLOv8 of 80 classes, batch {batch}: {_time_postprocess(runner, batch):.1f} us")
+        for head, raw in _typical(batch).items():
+            lines.append(f"postprocess {head}, batch {batch}: {_time_head(runner, head, raw):.1f} us")
     return lines
+
+
+def _typical(batch: int) -> dict[str, dict[str, npt.NDArray[np.float32]]]:
+    """Raw outputs of full size in which each picture has ten objects, of ten neighbouring cells or one query each."""
+    near = np.arange(10)[:, None] * 800 + np.arange(10)  # cells
+    rows = np.zeros((batch, 84 + 51, 8400), np.float32)
+    rows[:, 4, near] = np.linspace(0.9, 0.5, 10, dtype=np.float32)
+    rows[:, :4, near] = np.array([0, 320, 60, 80], np.float32)[:, None, None]
+    rows[:, 0, near] = np.arange(10, dtype=np.float32)[:, None] * 64 + 20
+    rows[:, 84:] = 0.3
+    logits, shares = np.full((batch, 300, 80), -5, np.float32), np.full((batch, 300, 4), 0.1, np.float32)
+    logits[:, ::30, 3] = 2
+    protos = np.ones((batch, 32, 160, 160), np.float32)
+    return {
+        "rtdetr": {"logits": logits, "pred_boxes": shares},
+        "yolov8-pose": {"out": np.ascontiguousarray(np.delete(rows, slice(5, 84), axis=1))},
+        "yolov8-obb": {"out": np.ascontiguousarray(rows[:, :85])},
+        "yolov8-segment": {"out": np.ascontiguousarray(rows[:, :116]), "protos": protos},
+    }
+
+
+def _time_head(runner: GpuRunner, name: str, raw: dict[str, npt.NDArray[np.float32]]) -> float:
+    """Ten objects are kept."""
+    metadata = {"task": name.partition("-")[2], "kpt_shape": "(17, 3)"} if "-" in name else {}
+    shapes = [(output, array.shape) for output, array in raw.items()]
+    head = recognise(ModelFacts(shapes, (640, 640), metadata))
+    with ExitStack() as stack:
+        places = [fit(1920, 1080, head.spec)] * len(next(iter(raw.values())))
+        run, results = runner.prepare_postprocess(Task(raw, head, places, PostprocessParams(0.25), labels=80), stack)
+        took = _time(run)
+        assert (results["kept"] == 10).all()
+        return took
 
 
 def _time_preprocess(runner: GpuRunner, kind: str, batch: int) -> float:
@@ -247,9 +290,9 @@ def _time_postprocess(runner: GpuRunner, batch: int) -> float:
     with ExitStack() as stack:
         places = [fit(1920, 1080, head.spec)] * batch
         task = Task({"out": raw}, head, places, PostprocessParams(0.25), labels=80)
-        run, _, kept, *_ = runner.prepare_postprocess(task, stack)
+        run, results = runner.prepare_postprocess(task, stack)
         took = _time(run)
-        assert (kept == 1).all()
+        assert (results["kept"] == 1).all()
         return took
 
 

@@ -74,8 +74,8 @@ def differences(given: Detections, expected: Detections) -> list[str]:
     return found
 
 
-# How much may differ: nothing of scores, rounding in pixels and radians, and the share of bits whose sum is nearly 0.
-_NEAR = {"confidence": 0.0, "xyxy": 1e-2, "keypoints": 1e-2, "obb": 1e-2, "masks": 1e-3}
+# How much may differ: rounding of scores, pixels and radians, and the share of bits whose sum is nearly 0.
+_NEAR = {"confidence": 1e-6, "xyxy": 1e-2, "keypoints": 1e-2, "obb": 1e-2, "masks": 1e-3}
 
 
 def _distance(one: npt.NDArray[np.float32] | Masks, other: npt.NDArray[np.float32] | Masks) -> float:
