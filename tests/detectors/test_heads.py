@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from detectors.heads.layout import ModelFacts
 from detectors.heads.nms import nms
+from detectors.heads.queries import least_logit, probabilities
 from detectors.heads.recognise import recognise
 from detectors.letterbox import Fit, InputSpec, cell_size, fit, preprocess, resample
 from detectors.matching import iou_matrix
@@ -164,6 +165,38 @@ def test_cells_take_the_place_of_pixels(cell: int) -> None:
 )
 def test_a_cell_has_as_many_pixels_as_a_target_pixel_covers_in_whole(source: int, target: int, size: int) -> None:
     assert cell_size(source, target) == size
+
+
+@given(st.floats(2.0**-20, 1, width=32))
+def test_the_least_logit_reaches_the_confidence(confidence: float) -> None:
+    """And the one below it does not."""
+    least = np.array([least_logit(confidence)], np.float32)
+    assert probabilities(least) >= np.float32(confidence)
+    assert probabilities(np.nextafter(least, np.float32(-np.inf))) < np.float32(confidence)
+
+
+def test_queries_of_equal_scores_come_by_their_logits() -> None:
+    """Scores of 1, which differ in their logits."""
+    logits, boxes = np.array([[19, -9], [-9, 21], [20, -9]], np.float32), np.full((3, 4), 0.5, np.float32)
+    facts = ModelFacts([("logits", (1, 3, 2)), ("pred_boxes", (1, 3, 4))], (64, 64), {})
+    wanted = PostprocessParams(1.0)
+    head = recognise(facts)
+    found = head.detections({"logits": logits, "pred_boxes": boxes}, fit(64, 64, head.spec), wanted)
+    assert found.confidence.tolist() == [1, 1, 1]
+    assert found.class_id.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("layout", ["yolov5", "yolov8", "end2end"])
+def test_every_layout_gives_the_same_box_at_an_angle(layout: str) -> None:
+    box, angle = [30.0, 20.0, 12.0, 6.0], 0.5
+    rows = {"yolov5": [*box, 1.0, 0.9, angle], "yolov8": [*box, 0.9, angle], "end2end": [*box, 0.9, 0, angle]}[layout]
+    raw = np.zeros((3 * 84 if layout == "yolov5" else 84, len(rows)), np.float32)
+    raw[7] = rows
+    raw = raw.T if layout == "yolov8" else raw
+    head = recognise(ModelFacts([("out", (1, *raw.shape))], (64, 64), {"task": "obb"}), layout)
+    found = head.detections({"out": raw}, fit(64, 64, head.spec), PostprocessParams(0.5))
+    assert found.obb is not None
+    np.testing.assert_allclose(found.obb, [[*box, angle]], rtol=1e-6)
 
 
 def test_preprocess_pads_and_orders_channels_by_family() -> None:

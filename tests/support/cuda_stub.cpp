@@ -326,10 +326,19 @@ const std::map<std::string, Binder> kernels = {
     {"preprocess_f16", binder(preprocess_f16)},
     {"to_bgr", binder(to_bgr)},
     {"masks", binder(masks, true)},
-    HEAD(yolov5),      HEAD(yolov8),      HEAD(yolox),         HEAD(end2end),        HEAD(logits),
-    HEAD(shares),      HEAD(decoded),     HEAD(chosen_shares), HEAD(yolov5_pose),    HEAD(yolov8_pose),
-    HEAD(end2end_pose), HEAD(yolov5_obb), HEAD(yolov8_obb),    HEAD(end2end_obb),    HEAD(yolov5_segment),
-    HEAD(yolov8_segment), HEAD(end2end_segment),
+    HEAD(yolov5),
+    HEAD(yolov8),
+    HEAD(yolox),
+    HEAD(end2end),
+    HEAD(logits),
+    HEAD(shares),
+    HEAD(chosen_shares),
+    HEAD(decoded),
+    HEAD(yolov5_extended),
+    HEAD(yolov8_extended),
+    HEAD(end2end_extended),
+    HEAD(yolov8_turned),
+    HEAD(end2end_turned),
 };
 
 const std::map<int, const char *> names = {

@@ -19,10 +19,9 @@ extern "C" void run_postprocess(const Index *grid, const Index *block, int head,
                                 const Limits *limits, const Placement *placements, const Results *results, int batch) {
     // In the order of tests.support.raw_outputs.KERNELS.
 #define KERNELS(STEP)                                                                                                  \
-    {STEP##_yolov5,         STEP##_yolov8,          STEP##_yolox,      STEP##_end2end,    STEP##_logits,              \
-     STEP##_shares,         STEP##_chosen_shares,   STEP##_decoded,    STEP##_yolov5_pose, STEP##_yolov5_obb,         \
-     STEP##_yolov5_segment, STEP##_yolov8_pose,     STEP##_yolov8_obb, STEP##_yolov8_segment,                         \
-     STEP##_end2end_pose,   STEP##_end2end_obb,     STEP##_end2end_segment}
+    {STEP##_yolov5,  STEP##_yolov8,          STEP##_yolox,           STEP##_end2end,         STEP##_logits,           \
+     STEP##_shares,  STEP##_chosen_shares,   STEP##_decoded,         STEP##_yolov5_extended, STEP##_yolov8_extended,  \
+     STEP##_end2end_extended, STEP##_yolov8_turned, STEP##_end2end_turned}
     void (*const collect[])(Output, Limits) = KERNELS(collect);
     void (*const select[])(Output, Limits, const Placement *, Results) = KERNELS(select);
     launch(*grid, *block, [&] { collect[head](*output, *limits); });

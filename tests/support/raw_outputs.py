@@ -16,7 +16,6 @@ from detectors.heads.recognise import recognise
 Floats = npt.NDArray[np.float32]
 Outputs = dict[str, npt.NDArray[np.generic]]
 
-TASKS = [f"{layout}-{task}" for layout in ("yolov5", "yolov8", "end2end") for task in ("pose", "obb", "segment")]
 # A head, and its kernels.
 KERNELS = {
     "yolov5": "yolov5",
@@ -29,7 +28,11 @@ KERNELS = {
     "detr-rows": "chosen_shares",
     "detr-decoded": "decoded",
 }
-KERNELS |= {name: name.replace("-", "_") for name in TASKS}
+_EXTENDED = ("yolov5", "yolov8", "end2end")
+_OF_TASKS = {f"{layout}-{task}": f"{layout}_extended" for layout in _EXTENDED for task in ("pose", "segment")}
+_OF_TASKS |= {f"{layout}-obb": f"{layout}_turned" for layout in ("yolov8", "end2end")}
+TASKS = (*_OF_TASKS,)
+KERNELS |= _OF_TASKS
 PLAIN = ("yolov5", "yolov8", "yolox", "end2end")
 QUERIES = ("rtdetr", "rfdetr", "detr-shares", "detr-rows", "detr-decoded")
 _CLASSES, _BATCH, _COEFFICIENTS = 5, 3, 6

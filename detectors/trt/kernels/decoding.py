@@ -15,10 +15,11 @@ from detectors.heads.rows import RowHead
 from detectors.port import PostprocessParams
 from detectors.trt.kernels import FOLDER, GAUSSIAN_BYTES, LIMITS, SCRATCH, struct
 
-_TASKS = [f"{layout}-{task}" for layout in ("yolov5", "yolov8", "end2end") for task in ("pose", "obb", "segment")]
+_EXTENDED = ("yolov5", "yolov8", "end2end")
 _NAMES: Mapping[str, Mapping[str, str]] = {  # file, head, kernels
     "postprocess": {name: name for name in ("yolov5", "yolov8", "yolox", "end2end")},
-    "tasks": {name: name.replace("-", "_") for name in _TASKS},
+    "tasks": {f"{layout}-{task}": f"{layout}_extended" for layout in _EXTENDED for task in ("pose", "segment")}
+    | {f"{layout}-obb": f"{layout}_turned" for layout in ("yolov8", "end2end")},
     "queries": {"rtdetr": "logits", "rfdetr": "logits", "detr-decoded": "decoded", "detr-rows": "chosen_shares"},
 }
 

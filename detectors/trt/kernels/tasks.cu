@@ -1,20 +1,39 @@
 // The heads of YOLO that keep more for a box: key points, an angle, or a mask. See rows.cuh.
-#include "postprocess.cu"
+#include "yolo.cuh"
 
-// Key points in source pixels: x, y and confidence, which is 1 where the model gives none.
+// Upright boxes with key points, or with coefficients of masks: which of both, `o` says.
 template <typename Layout>
-struct Pose : Layout {
+struct Extended : Layout {
     static __device__ inline bool write(const Output& o, const Limits& limits, const Placement& place,
                                         const Results& results, const Kept& kept) {
+        const long long at = (long long)kept.batch * limits.max_detections + kept.number;
+        if (o.values_a_point) write_points(o, place, results, kept, at);
+        if (o.kept) keep_coefficients(o, kept, o.kept + at * (4 + o.extras));
+        return Layout::write(o, limits, place, results, kept);
+    }
+
+    // In source pixels: x, y and confidence, which is 1 where the model gives none.
+    static __device__ inline void write_points(const Output& o, const Placement& place, const Results& results,
+                                               const Kept& kept, long long at) {
         const int values = o.values_a_point, points = o.extras / values;
-        float* out = results.extras + ((long long)kept.batch * limits.max_detections + kept.number) * points * 3;
+        float* out = results.extras + at * points * 3;
         for (int i = threadIdx.x; i < points; i += blockDim.x) {
             const auto value = [&](int number) { return Layout::extra(o, kept.batch, kept.row, i * values + number); };
             out[3 * i] = within(value(0), place.left, place.scale_x, place.width);
             out[3 * i + 1] = within(value(1), place.top, place.scale_y, place.height);
             out[3 * i + 2] = values == 3 ? value(2) : 1.0f;
         }
-        return Layout::write(o, limits, place, results, kept);
+    }
+
+    // The box in input pixels and the coefficients stay on the device, for `masks`.
+    static __device__ inline void keep_coefficients(const Output& o, const Kept& kept, float* out) {
+        for (int i = threadIdx.x; i < o.extras; i += blockDim.x) out[4 + i] = Layout::extra(o, kept.batch, kept.row, i);
+        if (threadIdx.x == 0) {
+            out[0] = kept.box.x1;
+            out[1] = kept.box.y1;
+            out[2] = kept.box.x2;
+            out[3] = kept.box.y2;
+        }
     }
 };
 
@@ -125,24 +144,6 @@ struct Turned : Layout {
 
 // --- masks ------------------------------------------------------------------------------------------------------------
 
-// The box in input pixels and the coefficients stay on the device, for `masks`.
-template <typename Layout>
-struct Segment : Layout {
-    static __device__ inline bool write(const Output& o, const Limits& limits, const Placement& place,
-                                        const Results& results, const Kept& kept) {
-        float* row = o.kept + ((long long)kept.batch * limits.max_detections + kept.number) * (4 + o.extras);
-        for (int i = threadIdx.x; i < o.extras; i += blockDim.x)
-            row[4 + i] = Layout::extra(o, kept.batch, kept.row, i);
-        if (threadIdx.x == 0) {
-            row[0] = kept.box.x1;
-            row[1] = kept.box.y1;
-            row[2] = kept.box.x2;
-            row[3] = kept.box.y2;
-        }
-        return Layout::write(o, limits, place, results, kept);
-    }
-};
-
 // One instance: prototypes of a picture, and the coefficients of a row.
 struct Instance {
     const float *protos, *coefficients;
@@ -231,12 +232,8 @@ extern "C" __global__ void masks(Output o, Limits limits, Results results) {
     }
 }
 
-LOOKOUT_HEAD(yolov5_pose, Pose<Yolov5Rows<false>>)
-LOOKOUT_HEAD(yolov8_pose, Pose<Yolov8Rows<false>>)
-LOOKOUT_HEAD(end2end_pose, Pose<End2end>)
-LOOKOUT_HEAD(yolov5_obb, Turned<Yolov5Rows<true>>)
-LOOKOUT_HEAD(yolov8_obb, Turned<Yolov8Rows<true>>)
-LOOKOUT_HEAD(end2end_obb, Turned<End2end>)
-LOOKOUT_HEAD(yolov5_segment, Segment<Yolov5Rows<false>>)
-LOOKOUT_HEAD(yolov8_segment, Segment<Yolov8Rows<false>>)
-LOOKOUT_HEAD(end2end_segment, Segment<End2end>)
+LOOKOUT_HEAD(yolov5_extended, Extended<Yolov5Rows>)
+LOOKOUT_HEAD(yolov8_extended, Extended<Yolov8Rows<false>>)
+LOOKOUT_HEAD(end2end_extended, Extended<End2end>)
+LOOKOUT_HEAD(yolov8_turned, Turned<Yolov8Rows<true>>)
+LOOKOUT_HEAD(end2end_turned, Turned<End2end>)
