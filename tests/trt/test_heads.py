@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from detectors.detections import plausible
 from detectors.port import PostprocessParams
 from detectors.trt.detector import TrtDetector
 from tests.support.heads import FOLDER, compared, differences, options_of
@@ -19,11 +20,17 @@ _OTHERS = [path.stem for path in sorted(FOLDER.glob("*.onnx")) if path.stem not 
 
 @pytest.mark.parametrize("name", [*_FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in _OTHERS)])
 def test_kernels_find_what_the_reference_finds(name: str, engines: Path, tmp_path: Path) -> None:
-    """In the same raw outputs, and nothing is decoded on the host."""
+    """In the same raw outputs, and nothing is decoded on the host. A batch gives the same as each of its pictures."""
     wanted = PostprocessParams(0.05, 0.5)
     options = options_of(name, tmp_path, wanted=wanted, max_batch=2, builder_level=0, cache=engines, precision="fp32")
     with closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         assert detector.decoding is not None
-        pairs = compared(detector, lane, host_pictures(4))
+        images = host_pictures(4)
+        pairs = compared(detector, lane, images)
+        labels = len(detector.info.labels)
+        size = detector.info.max_batch
+        batches = [lane.detect(images[begin : begin + size])[0] for begin in range(0, 4, size)]
+        together = plausible([one for batch in batches for one in batch], labels)[0]
     assert [differences(*pair) for pair in pairs] == [[]] * 4
+    assert [differences(one, alone) for one, (alone, _) in zip(together, pairs)] == [[]] * 4
     assert sum(len(found) for found, _ in pairs) > 0
