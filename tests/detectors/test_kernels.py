@@ -115,12 +115,13 @@ def test_the_strongest_of_too_many_are_kept(runner: CpuRunner) -> None:
     assert found.left_out == 2 * 3 * 8400 - 8192
 
 
-_FIRST, _MORE = ("sm_75", "sm_120"), ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
+_OLDEST, _MORE = "sm_75", ("sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 
 
-@pytest.mark.parametrize("architecture", [*_FIRST, *_MORE])
+@pytest.mark.parametrize("architecture", [_OLDEST, *_MORE])
 def test_kernels_compile_for_every_architecture(architecture: str) -> None:
-    for source in kernels.SOURCES[: None if architecture in _FIRST else 2]:
+    """Those of YOLO's boxes; the others for the oldest one."""
+    for source in kernels.SOURCES[: None if architecture == _OLDEST else 2]:
         assert nvrtc.compile_cubin(source, architecture)[:4] == b"\x7fELF"
 
 
