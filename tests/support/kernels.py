@@ -208,7 +208,10 @@ class CpuRunner:
         self._library.run_postprocess(_at(grid), _at(block), _NUMBERS[task.kernels.name], *structs, batch)
         for part in scratch.values():
             part.checked()
-        return to_detections(task, {name: part.checked() for name, part in found.items()})
+        arrays = {name: part.checked() for name, part in found.items()}
+        for full, kept in zip(arrays["full"], arrays["kept"]):
+            assert (full[kept:] == 0x7F).all(), "masks are made of rows that are not kept"
+        return to_detections(task, arrays)
 
 
 class _Guarded:

@@ -95,6 +95,10 @@ def random_rows(rng: np.random.Generator, kind: Kind, batch: int) -> Floats:
     centres = rng.uniform(0, size, (batch, rows, 2)).astype(np.float32)
     sizes = rng.uniform(4, size / 3, (batch, rows, 2)).astype(np.float32)
     sizes[:, 5::20] = 0  # boxes of no area
+    if kind.task == "obb":
+        sizes[:, 6::20] *= -1
+    if kind.task == "segment":  # borders between the pixels of prototypes
+        centres[:, ::3], sizes[:, ::3] = centres[:, ::3] // 4 * 4, sizes[:, ::3] // 8 * 8
     objectness = (rng.integers(5, 11, (batch, rows, 1)) / 10).astype(np.float32)
     extras = _extras(rng, kind, (batch, rows))
     if head == "end2end":

@@ -58,8 +58,6 @@ struct Shares : Rows {
 
 // The model has chosen: a score and a class a row.
 struct Chosen : Rows {
-    static constexpr bool each_class = false;
-
     static __device__ inline int left_out(const Limits&, int) { return 0; }
 };
 

@@ -43,7 +43,7 @@ struct Output {                    // numpy: detectors.trt.kernels.OUTPUT
     int* counts;                   // (batch): how many there were, even beyond capacity; and then, how many are kept
     Gaussian* shapes;              // (batch, most), of boxes at an angle
     float* kept;                   // (batch, max_detections, 4 + extras), of masks: kept boxes and their coefficients
-    int rows, classes;             // of the output
+    int rows, classes;             // of the output; one class where a row names its own
     int extras;                    // values of a row beside its box and scores
     int values_a_point;            // 2 or 3
     int label_bytes;               // of an integer class id: 4 or 8; 0 for a float
@@ -228,8 +228,7 @@ __device__ inline bool write_upright(const Limits& limits, const Placement& plac
 
 // What heads have in common; one that differs hides it.
 struct Rows {
-    static constexpr bool each_class = true;  // the place in the output counts classes, otherwise rows alone
-    static constexpr bool rotated = false;    // boxes at an angle, which `suppress` handles
+    static constexpr bool rotated = false;  // boxes at an angle, which `suppress` handles
 
     // Floats that are not negative have the order of their bits. Adding 0 makes one zero of the two.
     static __device__ inline unsigned int rank(float score) { return __float_as_uint(score + 0.0f); }
@@ -249,11 +248,9 @@ struct Rows {
     }
 };
 
-// The row of a candidate, by its key.
-template <typename Head>
+// The row of a candidate, by its key. Where a row names its class, `classes` is 1.
 __device__ inline int row_of(const Output& o, unsigned long long key) {
-    const unsigned int order = 0xffffffffu - (unsigned int)key;
-    return (int)(Head::each_class ? order / (unsigned int)o.classes : order);
+    return (int)((0xffffffffu - (unsigned int)key) / (unsigned int)o.classes);
 }
 
 // One block a picture.
@@ -285,7 +282,7 @@ __device__ inline void select(const Output& o, const Limits& limits, const Place
         __syncthreads();  // what the last round suppressed is seen by all
         if (dead[i]) continue;
         const Candidate best = candidates[slots[i]];
-        implausible += Head::write(o, limits, place, results, {batch, found, row_of<Head>(o, keys[i]), best});
+        implausible += Head::write(o, limits, place, results, {batch, found, row_of(o, keys[i]), best});
         ++found;
         if (Head::rotated || !limits.suppress) continue;
         for (int j = i + 1 + threadIdx.x; j < most; j += blockDim.x)

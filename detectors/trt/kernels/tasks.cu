@@ -93,7 +93,7 @@ struct Turned : Layout {
         const int* slots = o.slots + base;
         Gaussian* shapes = o.shapes + (long long)batch * limits.most;
         for (int i = threadIdx.x; i < most; i += blockDim.x)
-            shapes[i] = gaussian(candidates[slots[i]], angle(o, batch, row_of<Layout>(o, o.keys[base + i])));
+            shapes[i] = gaussian(candidates[slots[i]], angle(o, batch, row_of(o, o.keys[base + i])));
         __syncthreads();  // all shapes are there
         const float reach = reach_of(limits.iou);
         for (int j = threadIdx.x; j < most; j += blockDim.x) {

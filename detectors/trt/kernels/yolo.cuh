@@ -71,8 +71,6 @@ struct Yolox : Rows {
 };
 
 struct End2end : Rows {
-    static constexpr bool each_class = false;
-
     static __device__ inline const float* of(const Output& o, int batch, int row) {
         return o.values + ((long long)batch * o.rows + row) * (6 + o.extras);
     }
