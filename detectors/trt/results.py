@@ -165,7 +165,7 @@ class WithExtras(Boxes):
 
     def results(self, count: int) -> list[Detections]:
         """See `Results`."""
-        extras = self._buffers.extras[:count, : max(self._counts_of_each[0][:count])].copy()
+        extras = self._buffers.extras[:count, : self._counts_of_each[0][:count].max()].copy()
         return [
             replace(found, **self._added(extras[number, : len(found)])) if len(found) else found
             for number, found in enumerate(super().results(count))
