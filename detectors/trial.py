@@ -1,24 +1,36 @@
 """A trial run of an opened model on two blank pictures, which reveals other tasks and overflows.
 
 A pose or rotated-box model without metadata has outputs of a detector's shape; its key points and angles would be
-published as scores. Arithmetic that overflows in FP16 overflows on noise.
+published as scores. Arithmetic that overflows in FP16 overflows on noise. Where a GPU decodes, its boxes are compared
+with those of the reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
+from detectors.detections import Detections
 from detectors.heads.layout import Head, Outputs
 from detectors.letterbox import PAD, InputSpec
-from detectors.port import DetectorError, HostImage
+from detectors.port import DetectorError, HostImage, PostprocessParams
 
 _TOLERANCE = 1e-3  # of scores, for FP16 rounding
 _MAX_LOG = 20.0  # of a width over its stride: exp(20) is wider than any picture
 _MAX_SHARE = 2.0  # boxes as shares of the picture are no larger
 _LAYOUTS = ("yolov5", "yolov8", "yolox", "end2end")
 _POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
+_LEAST = 1e-6  # confidence: nearly everything is a box
+_RANKS = slice(10, 80)  # of the boxes between which a threshold is looked for
+_ALIKE = 0.9  # share of the boxes: one that is nearly at a limit may be on either side of it
+_NEAR_SCORE, _NEAR = 1e-3, 0.5  # pixels, or radians
+_BITS = 0.02  # of a mask
+
+Decode = Callable[[HostImage, PostprocessParams], tuple[Detections, Detections]]
+"""Decodes the raw outputs of one picture under some limits: on the device, and by the reference."""
 
 
 def check(run: Callable[[HostImage], Outputs], head: Head, precision: str) -> None:
@@ -45,6 +57,52 @@ def check(run: Callable[[HostImage], Outputs], head: Head, precision: str) -> No
             )
         if fault := _fault_of_boxes(raw, head):
             raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
+
+
+def decodes_alike(decode: Decode, spec: InputSpec, wanted: PostprocessParams) -> bool:
+    """Whether a device decodes as the reference does, at a threshold that some dozens of boxes reach."""
+    for _, picture in _pictures(spec):
+        _, all_boxes = decode(picture, replace(wanted, confidence=_LEAST))
+        limits = replace(wanted, confidence=_threshold(all_boxes.confidence))
+        if not _are_alike(*decode(picture, limits)):
+            return False
+    return True
+
+
+def _threshold(confidences: npt.NDArray[np.float32]) -> float:
+    """A confidence in the widest gap, so that rounding moves no box over it."""
+    ranked = np.sort(confidences)[::-1].astype(np.float64)
+    some = ranked[_RANKS] if len(ranked) > _RANKS.start + 1 else np.append(ranked, _LEAST)
+    if len(some) < 2:
+        return _LEAST
+    widest = int(np.argmax(some[:-1] - some[1:]))
+    return max(_LEAST, float(some[widest] + some[widest + 1]) / 2)
+
+
+def _are_alike(given: Detections, expected: Detections) -> bool:
+    if not len(given) or not len(expected):
+        return len(given) == len(expected)
+    near = np.abs(given.confidence[None] - expected.confidence[:, None]) < _NEAR_SCORE
+    near &= given.class_id[None] == expected.class_id[:, None]
+    near &= np.abs(given.xyxy[None] - expected.xyxy[:, None]).max(axis=2) < _NEAR
+    rows = near.any(axis=1).nonzero()[0]
+    others = near.argmax(axis=1)[rows]
+    found = sum(
+        _extras_are_alike(given[other : other + 1], expected[row : row + 1]) for row, other in zip(rows, others)
+    )
+    return found >= _ALIKE * max(len(given), len(expected))
+
+
+def _extras_are_alike(given: Detections, expected: Detections) -> bool:
+    """Whether key points, box at an angle and mask of one box are alike."""
+    for one, other in ((given.keypoints, expected.keypoints), (given.obb, expected.obb)):
+        if (one is None) != (other is None):
+            return False
+        if one is not None and other is not None and not np.allclose(one, other, rtol=0, atol=_NEAR, equal_nan=True):
+            return False
+    if given.masks is None or expected.masks is None:
+        return given.masks is expected.masks
+    return bool((given.masks.unpacked() != expected.masks.unpacked()).mean() < _BITS)
 
 
 def _fault_of_boxes(outputs: Outputs, head: Head) -> str | None:

@@ -82,6 +82,9 @@ class Logger(trt.ILogger):  # type: ignore[misc]
             log.debug("tensorrt", text=text)
 
 
+_UNLIKE = "{} is decoded on the CPU: its kernels find other boxes than the reference, on this GPU. Please report it"
+
+
 class TrtDetector:
     """See `detectors.port.Detector`.
 
@@ -132,7 +135,9 @@ class TrtDetector:
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
         notes += (*fixed_batch(model.batch, requested), *limit)
-        if not self.decoding:
+        if found and not self.decoding:
+            notes.append(_UNLIKE.format(self.head.name))
+        elif not self.decoding:
             notes.append(f"{self.head.name} is decoded on the CPU: its raw outputs are copied from the GPU")
         self.info = ModelInfo(
             name=options.path.stem,
@@ -232,12 +237,20 @@ class TrtDetector:
         """See `detectors.trial`."""
         try:
             with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
-                for at in self.sizes:
-                    trial.check(lane.at(at.size).raw, at.head, model.precision)
+                sized = [(lane.at(at.size), at.head) for at in self.sizes]
+                for one, head in sized:
+                    trial.check(one.raw, head, model.precision)
+                wanted = self.options.wanted
+                alike = not self.decoding or all(
+                    trial.decodes_alike(one.decoded, head.spec, wanted) for one, head in sized
+                )
         except CudaError:
             raise
         except DetectorError as error:
             raise DetectorError(f"{self.options.path}: {error}") from error
+        if not alike:
+            log.error("kernels do not decode as the reference does", head=self.head.name)
+            self.decoding = None
 
     def _load(self, model: ModelFile, options: Options, cache: Path) -> None:
         self.engine: Any = None  # frees an engine of another batch size first

@@ -12,7 +12,17 @@ import numpy as np
 from detectors.cuda import CudaError, Event, Stream
 from detectors.detections import Detections
 from detectors.heads.layout import Outputs
-from detectors.port import DetectorError, Fetch, HostImage, Image, PreparedImage, Size, StageTimes, fetched
+from detectors.port import (
+    DetectorError,
+    Fetch,
+    HostImage,
+    Image,
+    PostprocessParams,
+    PreparedImage,
+    Size,
+    StageTimes,
+    fetched,
+)
 from detectors.trt.fetching import Fetcher
 from detectors.trt.loaded import Loaded
 from detectors.trt.memory_plan import batch_sizes
@@ -140,6 +150,19 @@ class TrtLane:
         self._stream.synchronize()
         return {name: values.astype(np.float32) for name, values in outputs.items()}
 
+    def decoded(self, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:
+        """What the kernels find in a picture, and the reference in the same raw outputs; for checks of the kernels."""
+        return self.decoded_at(self._own, image, wanted)
+
+    def decoded_at(self, sized: SizedGraphs, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:
+        """`decoded` at an input size."""
+        raw = self.raw_at(sized, image)  # the outputs stay on the device
+        results = self._buffers.results(sized.at, wanted)
+        results.launch(self._next[1], self._stream)
+        self._stream.synchronize()
+        outputs = {name: values[None] for name, values in raw.items()}
+        return results.results(1)[0], sized.at.head.batch_detections(outputs, self._batch.boxes[:1], wanted)[0]
+
     def replay(self, size: int, times: int) -> float:
         """Seconds for replays of the engine's graph alone: a lower bound for `detect`.
 
@@ -182,6 +205,10 @@ class TrtLaneAt:
     def raw(self, image: Image) -> Outputs:
         """See `TrtLane.raw`."""
         return self._lane.raw_at(self._sized, image)
+
+    def decoded(self, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:
+        """See `TrtLane.decoded`."""
+        return self._lane.decoded_at(self._sized, image, wanted)
 
     def fetch(self, image: Image) -> Fetch:
         return self._lane.fetch(image)

@@ -79,6 +79,7 @@ class BoxBuffers:
 
     Attributes:
         decoding: the kernels.
+        labels: number of labels of the model.
         scratch: memory of the kernels by field of OUTPUT, and `counts`.
         boxes: (max_batch, max_detections, 6) kept boxes in host memory.
         counts_of_each: kept, left out and implausible boxes of each picture, likewise.
@@ -90,7 +91,7 @@ class BoxBuffers:
 
     def __init__(self, loaded: Loaded, decoding: Decoding, max_batch: int, own: Own) -> None:
         head, limit = loaded.head, loaded.options.wanted.max_detections
-        self.decoding = decoding
+        self.decoding, self.labels = decoding, loaded.labels
         scratch = scratch_of(head, limit, MOST_CANDIDATES, CAPACITY)
         self.scratch = {name: own(DeviceBuffer(max_batch * size)) for name, size in scratch.items()}
         self.counts = self.scratch["counts"] = own(DeviceBuffer(4 * max_batch))
@@ -129,7 +130,12 @@ class Boxes:
     """
 
     def __init__(
-        self, loaded: Loaded, at: AtSize, raw: Mapping[str, DeviceBuffer], batch: Batch, buffers: BoxBuffers
+        self,
+        at: AtSize,
+        wanted: PostprocessParams,
+        raw: Mapping[str, DeviceBuffer],
+        batch: Batch,
+        buffers: BoxBuffers,
     ) -> None:
         self._decoding, self._counts, self._buffers = buffers.decoding, buffers.counts, buffers
         self._boxes, self._counts_of_each, self._targets = buffers.boxes, buffers.counts_of_each, buffers.targets
@@ -140,7 +146,7 @@ class Boxes:
             kernels.OUTPUT, **fields, **{n: own.pointer for n, own in buffers.scratch.items()}
         )
         self._rows = fields["rows"]
-        self._limits = limits_of(at.head, loaded.options.wanted, self._rows, loaded.labels, MOST_CANDIDATES, CAPACITY)
+        self._limits = limits_of(at.head, wanted, self._rows, buffers.labels, MOST_CANDIDATES, CAPACITY)
 
     def launch(self, size: int, stream: Stream) -> None:
         self._counts.clear(stream)
@@ -181,9 +187,14 @@ class WithMasks(Boxes):
     """Boxes with their masks. A box without a mask is none."""
 
     def __init__(
-        self, loaded: Loaded, at: AtSize, raw: Mapping[str, DeviceBuffer], batch: Batch, buffers: BoxBuffers
+        self,
+        at: AtSize,
+        wanted: PostprocessParams,
+        raw: Mapping[str, DeviceBuffer],
+        batch: Batch,
+        buffers: BoxBuffers,
     ) -> None:
-        super().__init__(loaded, at, raw, batch, buffers)
+        super().__init__(at, wanted, raw, batch, buffers)
         max_batch, limit = buffers.full.shape
         height, self._width = (int(self._output[name][0]) for name in ("proto_height", "proto_width"))
         used = buffers.bits[: max_batch * limit * bytes_of_mask(at)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.cuda import DeviceBuffer, Graph, PinnedBuffer, Stream
-from detectors.port import DetectorError, HostImage
+from detectors.port import DetectorError, HostImage, PostprocessParams
 from detectors.trt import compat, kernels
 from detectors.trt.loaded import AtSize, Loaded
 from detectors.trt.results import BoxBuffers, Boxes, EnqueueStage, HostRows, Results, WithExtras, WithMasks
@@ -49,11 +49,15 @@ class Buffers:
         else:
             self._hosts = {name: own(PinnedBuffer(self.max_batch * size)) for name, size in self._bytes.items()}
 
-    def results(self, loaded: Loaded, at: AtSize) -> Results:
-        """The results of batches of one size."""
+    def results(self, at: AtSize, wanted: PostprocessParams) -> Results:
+        """The results of batches of one size.
+
+        Args:
+            wanted: with the `max_detections` of the options.
+        """
         if self._boxes:
-            return _KINDS.get(at.head.task, Boxes)(loaded, at, self.raw, self.batch, self._boxes)
-        return HostRows(at, loaded.options.wanted, self.raw, self._hosts, self.batch.boxes)
+            return _KINDS.get(at.head.task, Boxes)(at, wanted, self.raw, self.batch, self._boxes)
+        return HostRows(at, wanted, self.raw, self._hosts, self.batch.boxes)
 
 
 def bytes_of_outputs(sizes: Sequence[AtSize]) -> dict[str, int]:
@@ -90,7 +94,7 @@ class SizedGraphs:
     def __init__(self, loaded: Loaded, at: AtSize, buffers: Buffers, stream: Stream, own: Own) -> None:
         self.at, self.spec = at, at.head.spec
         self._loaded, self._buffers, self._stream, self._own = loaded, buffers, stream, own
-        self.results = buffers.results(loaded, at)
+        self.results = buffers.results(at, loaded.options.wanted)
         self.input_bytes = 3 * self.spec.width * self.spec.height * (2 if loaded.needs.half else 4)
         self._contexts: dict[int, Any] = {}
         own(self)

@@ -10,6 +10,8 @@ import pytest
 from detectors.detections import plausible
 from detectors.port import PostprocessParams
 from detectors.trt.detector import TrtDetector
+from detectors.trt.kernels import decoding
+from tests.support.events import logged
 from tests.support.heads import FOLDER, compared, differences, options_of
 from tests.trt.parts import host_pictures
 
@@ -34,3 +36,24 @@ def test_kernels_find_what_the_reference_finds(name: str, engines: Path, tmp_pat
     assert [differences(*pair) for pair in pairs] == [[]] * 4
     assert [differences(one, alone) for one, (alone, _) in zip(together, pairs)] == [[]] * 4
     assert sum(len(found) for found, _ in pairs) > 0
+
+
+@pytest.mark.parametrize(("name", "file", "head", "wrong"), [
+    ("yolov5u", "postprocess", "yolov8", "yolox"),
+    ("rtdetr", "queries", "rtdetr", "chosen_shares"),
+    ("yolov8-obb", "tasks", "yolov8-obb", "yolov8_extended"),
+])  # fmt: skip
+def test_kernels_that_find_other_boxes_are_not_used(
+    name: str, file: str, head: str, wrong: str, engines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernels of another head stand for a compiler or a GPU that computes something else."""
+    options = options_of(name, tmp_path, max_batch=2, builder_level=0, cache=engines, precision="fp32")
+    monkeypatch.setitem(decoding._NAMES[file], head, wrong)  # type: ignore[arg-type]
+    with logged() as logs, closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
+        assert detector.decoding is None
+        assert any("decoded on the CPU: its kernels find other boxes" in note for note in detector.info.notes)
+        pairs = compared(detector, lane, host_pictures(2))
+    assert [differences(*pair) for pair in pairs] == [[]] * 2
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "kernels do not decode as the reference does"
+    ]
