@@ -151,7 +151,7 @@ class TrtLane:
         return {name: values.astype(np.float32) for name, values in outputs.items()}
 
     def decoded(self, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:
-        """What the kernels find in a picture, and the reference in the same raw outputs; for checks of the kernels."""
+        """Boxes of one picture by the kernels, and by the reference from the same raw outputs; for checks."""
         return self.decoded_at(self._own, image, wanted)
 
     def decoded_at(self, sized: SizedGraphs, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:

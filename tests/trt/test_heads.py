@@ -48,7 +48,7 @@ def test_kernels_that_find_other_boxes_are_not_used(
 ) -> None:
     """The kernels of another head stand for a compiler or a GPU that computes something else."""
     options = options_of(name, tmp_path, max_batch=2, builder_level=0, cache=engines, precision="fp32")
-    monkeypatch.setitem(decoding._NAMES[file], head, wrong)  # type: ignore[arg-type]
+    monkeypatch.setitem(decoding._NAMES[file], head, wrong)
     with logged() as logs, closing(TrtDetector(options)) as detector, closing(detector.lane()) as lane:
         assert detector.decoding is None
         assert any("decoded on the CPU: its kernels find other boxes" in note for note in detector.info.notes)
