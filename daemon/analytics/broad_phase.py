@@ -25,6 +25,7 @@ BOX, STEADY, FLOATS = 0, 4, 7  # columns; then x, y and clearance of each rule
 ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
 UNSURE, WHOLE, CUT = range(3)  # views of an object: rules look at it; all of it; the picture's edge cuts it
 _ROOM = 16  # tracks, at first
+_MAX_STAMPS = 64  # more than there are tracks
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -98,6 +99,8 @@ class BroadPhase:
             self._stamps.clear()
         self._number += 1
         self._stamps[self._number] = stamp
+        if len(self._stamps) > count + _MAX_STAMPS:
+            self._prune_stamps()
         if len(tracks.id) > len(self._found):
             self._found = np.zeros(2 * len(tracks.id), np.int64)
         found = search(
@@ -117,6 +120,7 @@ class BroadPhase:
         view = self._integers[row, VIEW]
         track.is_cut, track.is_plain = bool(view == CUT), bool(view == WHOLE)
         track.box = floats[:STEADY]
+        track.square_radius = track.completed_square_radius = -1.0
         track.stamp = self._stamps[int(self._integers[row, NUMBER])]
         for at, state in enumerate(track.states):
             if state is not None:
@@ -154,7 +158,11 @@ class BroadPhase:
         if count < len(self._ids):
             self._floats[:count], self._integers[:count] = self._floats[rows], self._integers[rows]
             self._ids = [self._ids[row] for row in rows]
-        numbers: list[int] = self._integers[:count, NUMBER].tolist()
+        self._prune_stamps()
+
+    def _prune_stamps(self) -> None:
+        """Forget the frames in which no track was last seen, but for the newest frame."""
+        numbers: list[int] = self._integers[: len(self._ids), NUMBER].tolist()
         self._stamps = {number: self._stamps[number] for number in (*numbers, self._number)}
 
     def _place_of(self, id: int) -> tuple[int, bool]:

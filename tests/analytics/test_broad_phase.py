@@ -85,3 +85,15 @@ def test_one_signature_serves_all() -> None:
     compiled_broad_phase.compile_now()
     _events(0, "compiled")
     assert compiled_broad_phase.signatures() == 1
+
+
+def test_the_frames_of_a_long_stay_are_forgotten() -> None:
+    """Also where the source's clock stands still, so that no track is ever lost."""
+    feed = Feed(rules_of(_ZONE), lost_after_s=3600.0)
+    feed.search = search_of("compiled")
+    for number in range(1000):
+        feed.show(min(number, 10) / _FPS, {1: (480, 400, 520, 500)})
+    rules = feed.book.rules_of("cam")
+    assert rules is not None
+    assert rules._phase is not None
+    assert len(rules._phase._stamps) < 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -139,3 +140,13 @@ def test_what_does_not_compile_runs_in_numpy(monkeypatch: pytest.MonkeyPatch, tm
     assert [(line["log_level"], line["reason"]) for line in logs] == [
         ("warning", "cannot cache function: no locator available")
     ]
+
+
+def test_each_version_of_the_sources_has_its_own_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Numba would run what it has compiled with constants of before. Started processes use the same folder."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    fastest_loops(None)
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert folder.parent == tmp_path
+    fastest_loops(None)
+    assert Path(os.environ["NUMBA_CACHE_DIR"]) == folder

@@ -197,8 +197,9 @@ def placement(profile: Path, provider: str) -> str:
             nodes[event["name"]] = event["args"]["provider"], event["args"].get("op_name", "")
     profile.unlink()
     others = [(where, kind) for where, kind in nodes.values() if where != provider]
-    if nodes and len(others) == len(nodes):
-        raise NotRunError(f"{provider} loads, but all {len(nodes)} nodes of the model run on {_listed(_first(others))}")
+    if len(others) == len(nodes):
+        where = f": all {len(nodes)} are on {_listed(_first(others))}" if nodes else ""
+        raise NotRunError(f"{provider} loads, but no node of the model runs on it{where}")
     if not others:
         return ""
     names = _listed(kind for _, kind in others)
