@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from daemon.analytics.broad_phase import (
     ABSENT,
@@ -20,14 +19,14 @@ from daemon.analytics.broad_phase import (
     VIEW,
     WHOLE,
 )
+from daemon.analytics.jit import compiled
 from daemon.analytics.track import AS_WIDE, BLEND, FAR_TOP, HIDDEN, MARGIN, REFRESH_NS
 from daemon.geometry import REACH, REACH_MIN, ROUNDING
 
 _FAR = 1e18
-_compiled = njit(cache=True, error_model="numpy")
 
 
-@_compiled
+@compiled
 def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number, width, height, found):
     """Implements `Search`."""
     number_found, box, steady = 0, np.empty(4), np.empty(3)
@@ -51,7 +50,7 @@ def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number
     return number_found
 
 
-@_compiled
+@compiled
 def _completed(box, steady, integers, now, width, height):
     """As `Track.completed`, for an object that was not behind another one: completes the box, and returns the view."""
     if steady[1] == 0.0:  # no height is known
@@ -79,7 +78,7 @@ def _completed(box, steady, integers, now, width, height):
     return WHOLE
 
 
-@_compiled
+@compiled
 def _row_of(id, integers, count):
     low, high = 0, count
     while low < high:
@@ -91,7 +90,7 @@ def _row_of(id, integers, count):
     return low if low < count and integers[low, 0] == id else -1
 
 
-@_compiled
+@compiled
 def _is_left_alone(box, integers, floats, edges, ends, weights, now):
     """Whether no rule must look at a track. The clearance of rules that it comes nearer to is measured anew."""
     x0, y0, x1, y1 = box
@@ -118,7 +117,7 @@ def _is_left_alone(box, integers, floats, edges, ends, weights, now):
     return True
 
 
-@_compiled
+@compiled
 def _nearest(px, py, x, y, edges):
     """The square of the distance of (x, y) to the nearest edge; -1 if the path from (px, py) may cross an edge."""
     nearest, reach = _FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
@@ -143,7 +142,7 @@ def _nearest(px, py, x, y, edges):
     return nearest
 
 
-@_compiled
+@compiled
 def _is_beside(ax, ay, bx, by, line):
     """Whether both points surely lie on one side of a line, in spite of rounding."""
     cx, cy, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]

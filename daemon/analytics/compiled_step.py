@@ -1,17 +1,16 @@
 """The tracker's step as plain loops, which numba compiles: the results of `numpy_step`, to the last bit.
 
 Each number is computed by the same operations in the same order. Numba does not reorder them, and does not fuse a
-multiplication with an addition, unless `fastmath` is asked for. This module and `compiled_broad_phase` alone import
-numba.
+multiplication with an addition, unless `fastmath` is asked for.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from daemon.analytics import motion
 from daemon.analytics.grouping import Grouping
+from daemon.analytics.jit import compiled
 from daemon.analytics.track_step import (
     BORN,
     GROUP,
@@ -31,8 +30,6 @@ from daemon.analytics.track_step import (
 )
 
 _ROWS = motion.ROWS
-# The lock is held: a call takes 0.1 ms for a batch, and to get the lock back can take longer.
-_compiled = njit(cache=True, error_model="numpy")
 
 
 def step(work: StepInput) -> StepOutput:
@@ -74,7 +71,7 @@ def signatures() -> int:
     return len(_step.signatures)
 
 
-@_compiled
+@compiled
 def _step(
     floats, integers, track_counts, last_ids, now, seconds, timeout, confirm, floor, start, box_counts, xyxy,
     confidence, class_id, group_of, slot_of, class_of,
@@ -132,7 +129,7 @@ def _step(
     return tracks[:, :begin], numbers[:, :begin], counts, new_ids, ids, labels, corners, velocity, ages, left_out
 
 
-@_compiled
+@compiled
 def _measured(xyxy):
     measured = np.empty((4, len(xyxy)))
     for box in range(len(xyxy)):
@@ -143,20 +140,20 @@ def _measured(xyxy):
     return measured
 
 
-@_compiled
+@compiled
 def _squared_size(tracks, track, axis):
     size = max(tracks[2 + axis, track], motion.MIN_SIZE)
     return size * size
 
 
-@_compiled
+@compiled
 def _corners(tracks, track):
     across, down = max(tracks[2, track], 0.0) * 0.5, max(tracks[3, track], 0.0) * 0.5
     x, y = tracks[0, track], tracks[1, track]
     return x - across, y - down, x + across, y + down
 
 
-@_compiled
+@compiled
 def _predict(tracks, track, seconds, lost):
     if lost:
         tracks[6, track] *= 0.0
@@ -173,7 +170,7 @@ def _predict(tracks, track, seconds, lost):
         tracks[16 + row, track] += noise
 
 
-@_compiled
+@compiled
 def _matched(tracks, numbers, begin, end, now, edges, measured, groups, usable, strong):
     """The box of each track, with room for those that the boxes begin; and the strong boxes without a track."""
     count, boxes = end - begin, len(groups)
@@ -208,7 +205,7 @@ def _matched(tracks, numbers, begin, end, now, edges, measured, groups, usable, 
     return box_of, free
 
 
-@_compiled
+@compiled
 def _overlapping(edges, left, top, right, bottom, meets):
     """A loop without branches, which the compiler turns into vector instructions."""
     lefts, tops, rights, bottoms = edges[0], edges[1], edges[2], edges[3]
@@ -216,12 +213,12 @@ def _overlapping(edges, left, top, right, bottom, meets):
         meets[box] = (left < rights[box]) & (lefts[box] < right) & (top < bottoms[box]) & (tops[box] < bottom)
 
 
-@_compiled
+@compiled
 def _as_doubles(edges, box):
     return np.float64(edges[0, box]), np.float64(edges[1, box]), np.float64(edges[2, box]), np.float64(edges[3, box])
 
 
-@_compiled
+@compiled
 def _iou(left, top, right, bottom, left_, top_, right_, bottom_):
     across = max(min(right, right_) - max(left, left_), 0.0)
     down = max(min(bottom, bottom_) - max(top, top_), 0.0)
@@ -230,7 +227,7 @@ def _iou(left, top, right, bottom, left_, top_, right_, bottom_):
     return common / max(union, 1e-9)
 
 
-@_compiled
+@compiled
 def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, class_id, slot_of):
     """Correct tracks by their boxes, and drop unconfirmed ones without a box; returns where they end now."""
     kept = begin
@@ -252,7 +249,7 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
     return kept
 
 
-@_compiled
+@compiled
 def _correct(tracks, track, measured, box):
     squared = _squared_size(tracks, track, 0), _squared_size(tracks, track, 1)
     for row in range(4):
@@ -267,7 +264,7 @@ def _correct(tracks, track, measured, box):
         tracks[16 + row, track] = p11 - velocity_gain * p01
 
 
-@_compiled
+@compiled
 def _drop_doubles(free, xyxy, class_id, group_of, strong, first_box, last_box):
     """Free boxes that are the second box of an object are no longer free."""
     before = free.copy()
@@ -286,7 +283,7 @@ def _drop_doubles(free, xyxy, class_id, group_of, strong, first_box, last_box):
                 break
 
 
-@_compiled
+@compiled
 def _iou_of_boxes(xyxy, one, other):
     a, b = xyxy[one], xyxy[other]
     return _iou(
@@ -295,7 +292,7 @@ def _iou_of_boxes(xyxy, one, other):
     )  # fmt: skip
 
 
-@_compiled
+@compiled
 def _begin(tracks, numbers, track, now, measured, confidence, class_id, group_of, slot_of, box):
     tracks[:, track], numbers[:, track] = 0.0, 0
     tracks[:4, track] = measured[:, box]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from time import monotonic
 
 import structlog
 
-from daemon import geometry
 from daemon.analytics import numpy_step
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.track_step import Step
@@ -42,7 +40,7 @@ def fastest_loops(cache: Path | None) -> Loops:
         cache: where the compiled code is kept, beside engines; None for the usual folder.
     """
     began = monotonic()
-    _set_cache(cache_folder(cache) / "numba")
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder(cache) / "numba"))
     try:
         from daemon.analytics import compiled_broad_phase, compiled_step
 
@@ -59,14 +57,3 @@ def fastest_loops(cache: Path | None) -> Loops:
         return PYTHON
     log.info("tracking is compiled", seconds=round(monotonic() - began, 1))
     return Loops(compiled_step.step, compiled_broad_phase.search)
-
-
-def _set_cache(folder: Path) -> None:
-    """Keep the code of each version apart. Numba looks at a function's own file alone, but compiles in constants of
-    others."""
-    version = sha256()
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(geometry.__file__)):
-        version.update(file.read_bytes())
-    name = version.hexdigest()[:12]
-    base = Path(os.environ.get("NUMBA_CACHE_DIR") or folder)
-    os.environ["NUMBA_CACHE_DIR"] = str(base if base.name == name else base / name)

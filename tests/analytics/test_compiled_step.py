@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from daemon.analytics import compiled_step, numpy_step
 from daemon.analytics.grouping import Grouping
+from daemon.analytics.jit import versioned
 from daemon.analytics.loops import PYTHON, fastest_loops
 from daemon.analytics.track_step import MAX_TRACKS, StepInput, StepOutput
 from daemon.analytics.tracker import SourceTracks, TrackSettings, track
@@ -122,8 +123,9 @@ def test_one_signature_serves_all(labels: tuple[str, ...]) -> None:
 
 def test_without_numba_it_is_numpy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert fastest_loops(tmp_path).step is compiled_step.step
-    monkeypatch.delattr("daemon.analytics.compiled_step")
-    monkeypatch.delitem(sys.modules, "daemon.analytics.compiled_step")
+    for name in ("compiled_step", "jit"):
+        monkeypatch.delattr(f"daemon.analytics.{name}")
+        monkeypatch.delitem(sys.modules, f"daemon.analytics.{name}")
     monkeypatch.setitem(sys.modules, "numba", None)
     with logged() as logs:
         assert fastest_loops(tmp_path) is PYTHON
@@ -142,11 +144,9 @@ def test_what_does_not_compile_runs_in_numpy(monkeypatch: pytest.MonkeyPatch, tm
     ]
 
 
-def test_each_version_of_the_sources_has_its_own_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_version_of_the_sources_has_its_own_code(tmp_path: Path) -> None:
     """Numba would run what it has compiled with constants of before. Started processes use the same folder."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    fastest_loops(None)
-    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    folder = versioned(tmp_path)
     assert folder.parent == tmp_path
-    fastest_loops(None)
-    assert Path(os.environ["NUMBA_CACHE_DIR"]) == folder
+    assert versioned(folder) == folder
+    assert versioned(Path(os.environ["NUMBA_CACHE_DIR"])) == Path(os.environ["NUMBA_CACHE_DIR"])
