@@ -60,7 +60,7 @@ def _load(clip: Path, device: int) -> Load:
 
 
 @pytest.mark.usefixtures("machine", "told")
-@pytest.mark.parametrize(("visible", "device", "gpu"), [(None, 0, 1), (None, 2, 3), ("1", 0, 2), ("2,0", 1, 1)])
+@pytest.mark.parametrize(("visible", "device", "gpu"), [(None, 2, 3), ("2,0", 1, 1)])
 def test_figures_are_of_the_measured_gpu(
     visible: str | None, device: int, gpu: int, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -138,6 +138,7 @@ def test_sources_of_one_clip_start_at_different_offsets(clip: Path) -> None:
     assert PhasedSources(config_of(Load((clip,))), Load((clip,), until_end=True)).offsets == {}
 
 
+@pytest.mark.long
 def test_a_search_with_impossible_limits_finds_nothing(clip: Path) -> None:
     load = Load((clip,), sources=2, seconds=1.0, warm_up=0, backend="cpu", lanes=1, max_batch=4)
     report = most_sources(load, Constraints(dropped_percent=100, p50_ms=10_000, p99_ms=0.0001), 1)

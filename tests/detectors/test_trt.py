@@ -18,26 +18,15 @@ pytestmark = [
 ]
 # The bindings of the one between are compared with the code in CI as well: test_tensorrt_api.py.
 _VERSIONS = [stubs.VERSIONS[0], pytest.param(stubs.VERSIONS[1], marks=pytest.mark.long), stubs.VERSIONS[2]]
-_OTHERWISE = ["tests/trt/test_lane.py", "tests/trt/test_comparing.py"]
+_OTHERWISE = ["tests/trt/test_lane.py"]
 _CONTRACTS = ["tests/contract/test_detector.py", "tests/contract/test_cutter.py"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", stubs.VERSIONS)
-def test_all_heads_over_stand_ins(version: str, tmp_path: Path) -> None:
-    """Each file of the frameworks' exporters."""
-    arguments = [
-        "-m",
-        "pytest",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-        "-q",
-        "-m",
-        "long",
-        "tests/trt/test_heads.py",
-    ]
+def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
+    """Such as each file of the frameworks' exporters."""
+    arguments = ["-m", "pytest", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-m", "long", "tests/trt"]
     done = stubs.run(arguments, stubs.environment(tmp_path, version))
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 

@@ -31,6 +31,7 @@ def test_the_first_different_tensor_is_named(tmp_path: Path, capsys: pytest.Capt
     assert ", of Mul " in output.rpartition("the first: ")[2]
 
 
+@pytest.mark.long
 def test_all_tensors_of_a_given_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cv2.imwrite(str(tmp_path / "grey.png"), np.full((20, 30, 3), 90, np.uint8))
     assert _compare(tmp_path, "--all", "--picture", str(tmp_path / "grey.png")) == 0
