@@ -124,17 +124,18 @@ class Subscribers:
         self._warn()
         return fresh
 
-    def cut_off_all_but(self, keys: set[str]) -> None:
-        """End the connections of peers with other keys, now and when such a peer subscribes.
+    def cut_off_all_but(self, keys: set[str]) -> set[bytes]:
+        """`poll`, and end the connections of peers with other keys, now and when such a peer subscribes.
 
         The key of a peer that has not subscribed is unknown. It is cut off, too, and comes back if it may: libzmq sends
         to a new subscription before its event is read here.
         """
         self._let_in = keys
-        self._note_connections()
+        fresh = self.poll()  # whose keys are known from now on
         for peer in [*self._peers.values()]:
             if peer.key not in keys:
                 self._cut_off(peer)
+        return fresh
 
     def close(self) -> None:
         self._xpub.disable_monitor()

@@ -95,7 +95,7 @@ class ZeroMqSink:
     def newcomers(self) -> set[bytes]:
         if self._let_in is not None:
             let_in, self._let_in = self._let_in, None
-            self._subscribers.cut_off_all_but(let_in)
+            return self._subscribers.cut_off_all_but(let_in)
         return self._subscribers.poll()
 
     @property
