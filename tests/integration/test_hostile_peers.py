@@ -201,9 +201,8 @@ def test_a_key_that_is_taken_away_lets_nobody_in_after_a_reload(keys: Path, tmp_
         wait_until(lambda: "subscribers were cut off" in lookout.log(), "the connection is cut off")
         while other.receive(0):
             pass  # what it had
-        assert events_of_silent.poll(
-            round(PATIENCE_S * 1000)
-        )  # it is cut off, too: nobody knows the key of one that has not subscribed
+        # Nobody knows the key of one that has not subscribed: it is cut off, too.
+        assert events_of_silent.poll(round(PATIENCE_S * 1000))
         silent.subscribe(b"")
         receive_until(friend, has_seen(20, "street"))
         with _subscribe(lookout, keys, "stranger") as again:
