@@ -21,7 +21,7 @@ from daemon.geometry import Edge
 from detectors.detections import Tracks
 
 ID, NUMBER, REFRESH, VIEW, INTEGERS = range(5)  # columns; then `due` and the kind of state of each rule
-BOX, STEADY, FLOATS = 0, 4, 7  # columns; then x, y and clearance of each rule
+STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
 UNSURE, WHOLE, CUT = range(3)  # views of an object: rules look at it; all of it; the picture's edge cuts it
 _ROOM = 16  # tracks, at first

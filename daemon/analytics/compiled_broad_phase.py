@@ -11,6 +11,7 @@ from daemon.analytics.broad_phase import (
     CUT,
     FLOATS,
     FREE,
+    ID,
     INTEGERS,
     NUMBER,
     REFRESH,
@@ -83,11 +84,11 @@ def _row_of(id, integers, count):
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if integers[middle, 0] < id:
+        if integers[middle, ID] < id:
             low = middle + 1
         else:
             high = middle
-    return low if low < count and integers[low, 0] == id else -1
+    return low if low < count and integers[low, ID] == id else -1
 
 
 @compiled

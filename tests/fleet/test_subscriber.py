@@ -87,18 +87,22 @@ def _status(source: str, node: str, epoch: int, reason: str, fleet: str = "north
     return Report(topic("status", source), status)
 
 
+def _two_heard(stack: ExitStack) -> tuple[list[Bench], Subscriber]:
+    """Two publishers, and a reader of both states, which they know."""
+    benches = [Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*")) for _ in range(2)]
+    for bench in benches:
+        bench.publisher.start()
+        stack.callback(bench.publisher.stop, 5.0)
+    subscriber = stack.enter_context(Subscriber([bench.sink.endpoint for bench in benches], kinds=("status",)))
+    for bench in benches:
+        assert bench.publisher.has_subscribers.wait(30)
+    return benches, subscriber
+
+
 def test_a_reader_that_is_late_hears_the_former_owner_first() -> None:
     """Its messages came first: they are left out only if they come later than the new owner's."""
     with ExitStack() as stack:
-        benches = [Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*")) for _ in range(2)]
-        for bench in benches:
-            bench.publisher.start()
-            stack.callback(bench.publisher.stop, 5.0)
-        endpoints = [bench.sink.endpoint for bench in benches]
-        subscriber = stack.enter_context(Subscriber(endpoints, kinds=("status",)))
-        for bench in benches:
-            assert bench.publisher.has_subscribers.wait(30)
-        old, new = benches
+        (old, new), subscriber = _two_heard(stack)
         old.outbox.report(_status("cam", "old", 5, "first"))
         receive_until(subscriber, lambda message: isinstance(message, Status))
         old.outbox.report(_status("cam", "old", 5, "second"))
@@ -116,18 +120,11 @@ def test_a_reader_that_is_late_hears_the_former_owner_first() -> None:
 
 def test_fleets_with_sources_of_the_same_id_do_not_disturb_each_other() -> None:
     with ExitStack() as stack:
-        north, south = benches = [Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*")) for _ in range(2)]
-        for bench in benches:
-            bench.publisher.start()
-            stack.callback(bench.publisher.stop, 5.0)
-        endpoints = [bench.sink.endpoint for bench in benches]
-        subscriber = stack.enter_context(Subscriber(endpoints, kinds=("status",)))
-        for bench in benches:
-            assert bench.publisher.has_subscribers.wait(30)
+        (north, south), subscriber = _two_heard(stack)
         for turn in range(3):  # the fleets were born at different times, so their epochs are far apart
             north.outbox.report(_status("gate", "n", 2000, f"north {turn}", "north"))
             south.outbox.report(_status("gate", "s", 1000, f"south {turn}", "south"))
-            told = [receive_until(subscriber, lambda row: isinstance(row, Status))[-1] for _ in benches]
+            told = [receive_until(subscriber, lambda row: isinstance(row, Status))[-1] for _ in range(2)]
             assert {row.reason for row in told if isinstance(row, Status)} == {f"north {turn}", f"south {turn}"}
         assert (subscriber.fenced, subscriber.lost) == ({}, {})
 
