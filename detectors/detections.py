@@ -40,6 +40,13 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
         )  # fmt: skip
 
 
+NO_TRACKS = Tracks(
+    np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 4), np.float32), np.empty((0, 2), np.float32),
+    np.empty(0, np.int64),
+)  # fmt: skip
+"""Of a picture without boxes."""
+
+
 class Masks(msgspec.Struct, frozen=True, eq=False):
     """Masks of instances, packed to bits, one of each box.
 
@@ -113,17 +120,17 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
 
     def with_tracks(self, tracks: Tracks) -> Detections:
         """The same boxes with their tracks."""
-        return Detections(
-            self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, tracks, self.keypoints, self.obb,
-            self.masks, self.attributes,
-        )  # fmt: skip
+        return self._with("tracks", tracks)
 
     def with_attributes(self, attributes: npt.NDArray[np.object_]) -> Detections:
         """The same boxes with what classifiers say about them."""
-        return Detections(
-            self.xyxy, self.confidence, self.class_id, self.left_out, self.checked, self.tracks, self.keypoints,
-            self.obb, self.masks, attributes,
-        )  # fmt: skip
+        return self._with("attributes", attributes)
+
+    def _with(self, name: str, value: object) -> Detections:
+        """A copy with another value. It is not checked again: that costs more than the copy."""
+        changed: Detections = self.__copy__()  # type: ignore[attr-defined] # copy() takes twice as long
+        msgspec.structs.force_setattr(changed, name, value)
+        return changed
 
     def select(self, rows: npt.NDArray[np.intp]) -> Detections:
         """Rows by their numbers, faster than by an index."""

@@ -94,6 +94,8 @@ class BroadPhase:
 
     def search(self, search: Search, tracks: Tracks, stamp: Stamp, width: int, height: int) -> list[int]:
         """The places of tracks that a rule must look at."""
+        if not len(tracks.id):
+            return []
         count = len(self._ids)
         if not count:
             self._stamps.clear()
@@ -116,12 +118,11 @@ class BroadPhase:
         if not is_there:
             return
         floats = self._floats[row].tolist()
-        track.steady, track.refresh_due = floats[STEADY:FLOATS], int(self._integers[row, REFRESH])
-        view = self._integers[row, VIEW]
-        track.is_cut, track.is_plain = bool(view == CUT), bool(view == WHOLE)
-        track.box = floats[:STEADY]
+        _, number, track.refresh_due, view = self._integers[row, :INTEGERS].tolist()
+        track.steady, track.box = floats[STEADY:FLOATS], floats[:STEADY]
+        track.is_cut, track.is_plain = view == CUT, view == WHOLE
         track.square_radius = track.completed_square_radius = -1.0
-        track.stamp = self._stamps[int(self._integers[row, NUMBER])]
+        track.stamp = self._stamps[number]
         for at, state in enumerate(track.states):
             if state is not None:
                 state.x, state.y, state.clearance = floats[FLOATS + 3 * at : FLOATS + 3 * at + 3]
@@ -161,9 +162,9 @@ class BroadPhase:
         self._prune_stamps()
 
     def _prune_stamps(self) -> None:
-        """Forget the frames in which no track was last seen, but for the newest frame."""
-        numbers: list[int] = self._integers[: len(self._ids), NUMBER].tolist()
-        self._stamps = {number: self._stamps[number] for number in (*numbers, self._number)}
+        """Forget the frames in which no track was last seen, but for the newest frame with boxes."""
+        needed = {*self._integers[: len(self._ids), NUMBER].tolist(), self._number}
+        self._stamps = {number: stamp for number, stamp in self._stamps.items() if number in needed}
 
     def _place_of(self, id: int) -> tuple[int, bool]:
         """The row of a track, or the one at which it belongs, and whether it is there."""

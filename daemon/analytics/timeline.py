@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+import msgspec
+
 from daemon.analytics.event import Unseen
 from daemon.analytics.source_time import elapsed_ns
 from daemon.pipeline.frames import FrameInfo
@@ -12,7 +14,7 @@ from daemon.pipeline.frames import FrameInfo
 _MAX_GAPS = 256
 
 
-class Stamp(NamedTuple):
+class Stamp(msgspec.Struct, frozen=True, gc=False):
     """An analysed frame.
 
     Attributes:
@@ -46,11 +48,12 @@ class Timeline:
 
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
-        before = self.stamp
-        gap = max(0, elapsed_ns(before.frame, frame))
+        before = self._before = self.stamp
+        gap = elapsed_ns(before.frame, frame)
+        gap = gap if gap > 0 else 0
         lost = frame.seq - before.frame.seq - 1
         now = before.at + gap
-        self._before, self.stamp = before, Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
+        self.stamp = Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
         gaps = self._gaps
         while gaps and gaps[-1][1] <= gap:
             gaps.pop()

@@ -16,7 +16,7 @@ from daemon.analytics.grouping import Grouping
 from daemon.analytics.source_time import elapsed_ns
 from daemon.analytics.track_step import GROUP, INTEGERS, Step, StepInput
 from daemon.pipeline.frames import FrameInfo
-from detectors.detections import Detections, Tracks
+from detectors.detections import NO_TRACKS, Detections, Tracks
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ class SourceTracks:
         floats: (20 + width, n): see `motion`, and the votes for each label of the track's group.
         integers: (6, n): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
             frames since its last box.
+        count: n.
         last_id: the highest id so far.
     """
 
-    __slots__ = ("_last", "_now", "floats", "grouping", "integers", "last_id")
+    __slots__ = ("_last", "_now", "count", "floats", "grouping", "integers", "last_id")
 
     def __init__(self, last_id: int = 0) -> None:
         self.last_id = last_id
@@ -60,7 +61,7 @@ class SourceTracks:
         self._last = frame
         if self.grouping is None or not 0 <= step <= timeout_ns:
             self.floats, self.integers = np.empty((motion.ROWS + grouping.width, 0)), np.empty((INTEGERS, 0), np.int64)
-            step = 0
+            self.count = step = 0
         elif self.grouping is not grouping:
             self._regroup(self.grouping, grouping)
         self.grouping = grouping
@@ -73,6 +74,7 @@ class SourceTracks:
         self.integers[GROUP] = groups
         self.integers = self.integers[:, kept]
         self.floats = np.concatenate((self.floats[: motion.ROWS], votes))[:, kept]
+        self.count = self.integers.shape[1]
 
 
 def track(
@@ -89,36 +91,53 @@ def track(
         The tracks of each frame's boxes, and the number of boxes that began no track because their source has
         `MAX_TRACKS`.
     """
+    tracks = [NO_TRACKS] * len(frames)
     times = [state.advance(frame, own.timeout_ns, grouping) for state, frame, own in zip(states, frames, settings)]
-    done = step(
-        StepInput(
-            floats=np.concatenate([state.floats for state in states], axis=1),
-            integers=np.concatenate([state.integers for state in states], axis=1),
-            track_counts=np.array([state.integers.shape[1] for state in states], np.int64),
-            last_ids=np.array([state.last_id for state in states], np.int64),
-            now=np.array([now for now, _ in times], np.int64),
-            seconds=np.array([since for _, since in times], np.float64) / 1e9,
-            timeout=np.array([own.timeout_ns for own in settings], np.int64),
-            confirm=np.array([own.confirm_hits for own in settings], np.int64),
-            floor=np.array([own.floor for own in settings], np.float32),
-            start=np.array([own.start for own in settings], np.float32),
-            box_counts=np.array([len(one) for one in found], np.int64),
-            xyxy=np.concatenate([one.xyxy for one in found]),
-            confidence=np.concatenate([one.confidence for one in found]),
-            class_id=np.concatenate([one.class_id for one in found]),
-            grouping=grouping,
-        )
-    )
+    busy = [place for place, one in enumerate(found) if len(one.confidence) or states[place].count]
+    if not busy:
+        return tracks, 0
+    if len(busy) < len(frames):  # nothing happens to the others
+        times, found = [times[place] for place in busy], [found[place] for place in busy]
+        states, settings = [states[place] for place in busy], [settings[place] for place in busy]
+    done = step(_input(times, found, states, settings, grouping))
     begin = 0
     for state, count, last_id in zip(states, done.track_counts.tolist(), done.last_ids.tolist()):
         end = begin + count
         # Not copied: the next frame makes new arrays, and nobody changes the columns of another source.
         state.floats, state.integers, state.last_id = done.floats[:, begin:end], done.integers[:, begin:end], last_id
+        state.count = count
         begin = end
-    tracks, begin = [], 0
+    begin = 0
     ids, class_id, xyxy, velocity, age = done.columns
-    for one in found:
-        end = begin + len(one)
-        tracks.append(Tracks(ids[begin:end], class_id[begin:end], xyxy[begin:end], velocity[begin:end], age[begin:end]))
-        begin = end
+    for place, one in zip(busy, found):
+        if count := len(one.confidence):
+            rows = slice(begin, begin + count)
+            tracks[place] = Tracks(ids[rows], class_id[rows], xyxy[rows], velocity[rows], age[rows])
+            begin += count
     return tracks, done.left_out
+
+
+def _input(
+    times: Sequence[tuple[int, int]],
+    found: Sequence[Detections],
+    states: Sequence[SourceTracks],
+    settings: Sequence[TrackSettings],
+    grouping: Grouping,
+) -> StepInput:
+    return StepInput(
+        floats=np.concatenate([state.floats for state in states], axis=1),
+        integers=np.concatenate([state.integers for state in states], axis=1),
+        track_counts=np.array([state.count for state in states], np.int64),
+        last_ids=np.array([state.last_id for state in states], np.int64),
+        now=np.array([now for now, _ in times], np.int64),
+        seconds=np.array([since for _, since in times], np.float64) / 1e9,
+        timeout=np.array([own.timeout_ns for own in settings], np.int64),
+        confirm=np.array([own.confirm_hits for own in settings], np.int64),
+        floor=np.array([own.floor for own in settings], np.float32),
+        start=np.array([own.start for own in settings], np.float32),
+        box_counts=np.array([len(one.confidence) for one in found], np.int64),
+        xyxy=np.concatenate([one.xyxy for one in found]),
+        confidence=np.concatenate([one.confidence for one in found]),
+        class_id=np.concatenate([one.class_id for one in found]),
+        grouping=grouping,
+    )

@@ -112,10 +112,11 @@ class BoxFilter:
         kept = detections
         if self.classes is not None:
             kept = kept[self.classes[kept.class_id]]
-        if self.confidence is not None:
+        count = len(kept.confidence)
+        if self.confidence is not None and count and kept.confidence.item(count - 1) < self.confidence:
             strong = kept.confidence >= self.confidence
             rows = (strong if kept.tracks is None else strong | (kept.tracks.id > 0)).nonzero()[0]
-            kept = kept.select(rows) if len(rows) < len(strong) else kept
+            kept = kept.select(rows) if len(rows) < count else kept
         return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
 
 
