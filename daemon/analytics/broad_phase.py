@@ -20,10 +20,11 @@ from daemon.analytics.track import Track
 from daemon.geometry import Edge
 from detectors.detections import Tracks
 
-ID, NUMBER, REFRESH, VIEW, INTEGERS = range(5)  # columns; then `due` and the kind of state of each rule
+ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
-UNSURE, WHOLE, CUT = range(3)  # views of an object: rules look at it; all of it; the picture's edge cuts it
+UNSURE, WHOLE, CUT, HIDDEN = range(4)  # views of an object: its size is unknown; all of it; cut by the picture's edge;
+# its lower part behind another object
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
 
@@ -118,7 +119,7 @@ class BroadPhase:
         if not is_there:
             return
         floats = self._floats[row].tolist()
-        _, number, track.refresh_due, view = self._integers[row, :INTEGERS].tolist()
+        _, number, track.refresh_due, view, track.hidden_since = self._integers[row, :INTEGERS].tolist()
         track.steady, track.box = floats[STEADY:FLOATS], floats[:STEADY]
         track.is_cut, track.is_plain = view == CUT, view == WHOLE
         track.square_radius = track.completed_square_radius = -1.0
@@ -142,7 +143,7 @@ class BroadPhase:
         if not is_there:
             self._insert(row, track.id)
         floats: list[float] = [*track.box, *track.steady]
-        integers = [track.id, self._number, track.refresh_due, _view_of(track)]
+        integers = [track.id, self._number, track.refresh_due, _view_of(track), track.hidden_since]
         for state in track.states:
             if state is None:
                 floats += (0.0, 0.0, 0.0)
@@ -184,4 +185,4 @@ class BroadPhase:
 def _view_of(track: Track) -> int:
     if track.is_plain:
         return WHOLE
-    return CUT if track.is_cut and not track.is_hidden else UNSURE
+    return CUT if track.is_cut else HIDDEN

@@ -11,6 +11,8 @@ from daemon.analytics.broad_phase import (
     CUT,
     FLOATS,
     FREE,
+    HIDDEN,
+    HIDDEN_SINCE,
     ID,
     INTEGERS,
     NUMBER,
@@ -21,7 +23,16 @@ from daemon.analytics.broad_phase import (
     WHOLE,
 )
 from daemon.analytics.jit import compiled
-from daemon.analytics.track import AS_WIDE, BLEND, FAR_TOP, HIDDEN, MARGIN, REFRESH_NS
+from daemon.analytics.track import (
+    AS_WIDE,
+    BLEND,
+    FAR_TOP,
+    LEAST_HEIGHT,
+    MARGIN,
+    MAX_HIDDEN_NS,
+    NOT_HIDDEN,
+    REFRESH_NS,
+)
 from daemon.geometry import REACH, REACH_MIN, ROUNDING
 
 _FAR = 1e18
@@ -37,14 +48,13 @@ def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number
         row = _row_of(ids[place], integers, count)
         box[:] = xyxy[place]
         view = UNSURE
-        if row >= 0 and integers[row, VIEW] != UNSURE:
+        if row >= 0:
             steady[:] = floats[row, STEADY:FLOATS]
-            view = _completed(box, steady, integers[row], now, width, height)
+            view, hidden_since, refresh = _completed(box, steady, integers[row], now, width, height)
         if view != UNSURE and _is_left_alone(box, integers[row], floats[row], edges, ends, weights, now):
-            if view == WHOLE and (now >= integers[row, REFRESH] or integers[row, VIEW] == CUT):
-                integers[row, REFRESH] = now + REFRESH_NS
             floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
             integers[row, NUMBER], integers[row, VIEW] = number, view
+            integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
         else:
             found[number_found] = place
             number_found += 1
@@ -53,9 +63,11 @@ def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number
 
 @compiled
 def _completed(box, steady, integers, now, width, height):
-    """As `Track.completed`, for an object that was not behind another one: completes the box, and returns the view."""
+    """As `Track.completed`: completes the box and the steady size. Returns the view, `hidden_since` and
+    `refresh_due`."""
+    view, hidden_since, refresh = integers[VIEW], integers[HIDDEN_SINCE], integers[REFRESH]
     if steady[1] == 0.0:  # no height is known
-        return UNSURE
+        return UNSURE, hidden_since, refresh
     across, down = width * MARGIN, height * MARGIN
     x0, y0, x1, y1 = box
     left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
@@ -66,17 +78,31 @@ def _completed(box, steady, integers, now, width, height):
             box[2] = max(x1, x0 + steady[0])
         if bottom:
             box[3] = max(y1, y0 + steady[1])
-        return CUT
+        return CUT, hidden_since, refresh
     wide, tall = x1 - x0, y1 - y0
-    is_flat = tall / steady[1] < HIDDEN and wide > AS_WIDE * steady[0]
-    if is_flat and abs(y0 - steady[2]) < FAR_TOP * (steady[1] - tall):
-        return UNSURE
-    if now >= integers[REFRESH] or integers[VIEW] == CUT:
-        share = 1.0 if integers[VIEW] == CUT else BLEND
+    if view == WHOLE and now < refresh and tall >= LEAST_HEIGHT * steady[1]:
+        return WHOLE, hidden_since, refresh
+    hidden_since = _hidden_since(wide, y0, tall, steady, hidden_since, now)
+    if hidden_since > 0:
+        box[3] = max(y1, y0 + steady[1])
+        return HIDDEN, hidden_since, refresh
+    if now >= refresh or view != WHOLE:
+        share = BLEND if view == WHOLE else 1.0
         steady[0] += share * (wide - steady[0])
         steady[1] += share * (tall - steady[1])
         steady[2] = y0
-    return WHOLE
+        refresh = now + REFRESH_NS
+    return WHOLE, 0, refresh
+
+
+@compiled
+def _hidden_since(width, top, height, steady, since, now):
+    """As `Track._is_hidden`: the time since when the lower part is hidden; 0 while it is seen."""
+    share, is_as_wide = height / steady[1], width > AS_WIDE * steady[0]
+    if since > 0:
+        return since if share < NOT_HIDDEN and is_as_wide and now - since < MAX_HIDDEN_NS else 0
+    is_flat = share < LEAST_HEIGHT and is_as_wide
+    return max(1, now) if is_flat and abs(top - steady[2]) < FAR_TOP * (steady[1] - height) else 0
 
 
 @compiled

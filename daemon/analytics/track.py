@@ -10,8 +10,8 @@ from daemon.analytics.timeline import Stamp
 Box = Sequence[float]  # x0, y0, x1, y1
 
 REFRESH_NS = 1_000_000_000
-_MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
-HIDDEN, _NOT_HIDDEN = 0.9, 0.95  # height over the steady height
+MAX_HIDDEN_NS = 5_000_000_000  # then the object has another size
+LEAST_HEIGHT, NOT_HIDDEN = 0.9, 0.95  # height over the steady height
 AS_WIDE = 0.88  # width over the steady width, of an object whose lower part is hidden
 FAR_TOP = 0.5  # of the loss in height, for the upper edge
 BLEND = 0.5
@@ -32,13 +32,14 @@ class Track:
     refresh_due: time at which the size must be looked at.
     states: one for each rule of the source; None where the rule does not know the track yet.
     is_cut: the picture's edge cuts the box.
-    is_plain: neither does it, nor does something hide a part of the object.
+    hidden_since: time at which the lower part of the object went behind another one, ns; 0 while it is seen.
+    is_plain: neither does the edge cut it, nor does something hide a part of the object.
     """
 
     __slots__ = (
-        "_hidden_since", "_steady_height", "_steady_top", "_steady_width", "box", "class_id",
-        "completed_square_radius", "due", "id", "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius",
-        "stamp", "states", "x2", "y",
+        "_steady_height", "_steady_top", "_steady_width", "box", "class_id", "completed_square_radius", "due",
+        "hidden_since", "id", "is_cut", "is_plain", "refresh_due", "rules_due", "square_radius", "stamp", "states",
+        "x2", "y",
     )  # fmt: skip
 
     def __init__(self, id: int, rules: int) -> None:
@@ -51,21 +52,16 @@ class Track:
         self.states: list[Any] = [None] * rules
         self.is_cut, self.is_plain = False, True
         self._steady_width = self._steady_height = self._steady_top = 0.0
-        self._hidden_since = 0
+        self.hidden_since = 0
 
     @property
     def height(self) -> float:
         return self.box[3] - self.box[1]
 
     @property
-    def is_hidden(self) -> bool:
-        """Whether its lower part was behind another object when it was last seen whole."""
-        return self._hidden_since > 0
-
-    @property
     def least_height(self) -> float:
         """A plain box of this height, or a higher one, shows the whole object."""
-        return HIDDEN * self._steady_height
+        return LEAST_HEIGHT * self._steady_height
 
     @property
     def steady(self) -> list[float]:
@@ -121,14 +117,14 @@ class Track:
 
     def _is_hidden(self, width: float, top: float, height: float, now: int) -> bool:
         share = height / self._steady_height
-        if self._hidden_since:
-            if share < _NOT_HIDDEN and width > AS_WIDE * self._steady_width:
-                return now - self._hidden_since < _MAX_HIDDEN_NS
+        if self.hidden_since:
+            if share < NOT_HIDDEN and width > AS_WIDE * self._steady_width:
+                return now - self.hidden_since < MAX_HIDDEN_NS
             return False
         lost = self._steady_height - height
-        is_flat = share < HIDDEN and width > AS_WIDE * self._steady_width
+        is_flat = share < LEAST_HEIGHT and width > AS_WIDE * self._steady_width
         if is_flat and abs(top - self._steady_top) < FAR_TOP * lost:
-            self.is_plain, self._hidden_since = False, max(1, now)
+            self.is_plain, self.hidden_since = False, max(1, now)
             return True
         return False
 
@@ -137,4 +133,4 @@ class Track:
         self._steady_width += share * (x1 - x0 - self._steady_width)
         self._steady_height += share * (y1 - y0 - self._steady_height)
         self._steady_top = y0
-        self.refresh_due, self._hidden_since, self.is_plain = now + REFRESH_NS, 0, True
+        self.refresh_due, self.hidden_since, self.is_plain = now + REFRESH_NS, 0, True

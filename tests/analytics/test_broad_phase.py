@@ -28,12 +28,13 @@ _RULES: list[Mapping[str, object]] = [_ZONE, _LINE, _GATE, _CENTRE, _CROWD, _OBJ
 
 
 class _Walker:
-    """An object that walks and turns, shrinks behind others, leaves the picture, and is not seen now and then."""
+    """An object that walks and turns, is behind others for a frame or for seconds, leaves the picture, and is not seen
+    now and then."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._random = random
         self._at, self._size = random.uniform(0, 1, 2), random.uniform((0.03, 0.05), (0.15, 0.3))
-        self._speed = random.uniform(-0.02, 0.02, 2)
+        self._speed, self._seen = random.uniform(-0.02, 0.02, 2), 1.0
 
     def box(self, width: int, height: int) -> Box | None:
         random = self._random
@@ -42,9 +43,11 @@ class _Walker:
         self._at = (self._at + self._speed + random.normal(0, 0.001, 2)) % 1.2 - 0.1 * (self._at > 1.1)
         if random.random() < 0.1:
             return None
-        hidden = random.choice([1.0, 0.6]) if random.random() < 0.1 else 1.0
+        if random.random() < 0.02:
+            self._seen = float(random.choice([1.0, 0.6, 0.8]))
+        seen = 0.6 if random.random() < 0.05 else self._seen
         x, y, wide, tall = *self._at, *self._size
-        corners = np.clip([x - wide / 2, y - tall, x + wide / 2, y - tall * (1 - hidden)], 0, 1)
+        corners = np.clip([x - wide / 2, y - tall, x + wide / 2, y - tall * (1 - seen)], 0, 1)
         x0, y0, x1, y1 = (corners * [width, height, width, height]).tolist()
         return (x0, y0, x1, y1)
 
