@@ -12,6 +12,7 @@ import pytest
 from daemon.capture.processes.channel import Channel, pair
 from daemon.capture.processes.protocol import (
     DeviceFrame,
+    FrameFormat,
     FromCapture,
     HostFrame,
     NewMemory,
@@ -68,12 +69,12 @@ class _Daemon:
         self._channel = channel
 
     def hears(self, count: int) -> list[ProcessMessage]:
-        """That many messages, but for those of memory."""
+        """That many messages, but for those of memory and of formats."""
         heard: list[ProcessMessage] = []
         while len(heard) < count:
             received = self._channel.receive()
             assert received is not None
-            heard += [message for message in received[0] if not isinstance(message, NewMemory)]
+            heard += [message for message in received[0] if not isinstance(message, (NewMemory, FrameFormat))]
         return heard
 
 
@@ -94,9 +95,7 @@ def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
 
 def _told(messages: list[ProcessMessage]) -> list[tuple[int, object]]:
     return [
-        (message.capture, message.info.seq)
-        if isinstance(message, (DeviceFrame, HostFrame))
-        else (message.capture, message.seq if isinstance(message, PictureSkipped) else "state")
+        (message.capture, "state" if isinstance(message, StateChanged) else message.seq)
         for message in messages
         if isinstance(message, (DeviceFrame, HostFrame, PictureSkipped, StateChanged))
     ]
