@@ -286,10 +286,10 @@ class FrameBoard:
 
     def release(self, batch: Batch) -> None:
         """The results are in the outbox: other batches may have frames of these sources."""
-        frames = batch.frames
+        sources = [frame.info.source for frame in batch.frames]
         with self._lock:
             # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
-            for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(frames))):
+            for source in reversed(dict.fromkeys(reversed(sources))):
                 self._in_flight -= 1
                 queue = self._queues[source]
                 queue.in_flight = False
@@ -299,7 +299,8 @@ class FrameBoard:
                     continue
                 if queue.frames:
                     self._ready[source] = None
-                self._tell(queue)
+                if queue.waits_for_room:
+                    self._tell(queue)
             if not self._gather:  # otherwise the calling lane takes the next batch
                 self._call_lane()
 
@@ -388,6 +389,6 @@ class FrameBoard:
                 self._filled.notify()
 
     def _tell(self, queue: _Queue) -> None:
-        """Wake a thread only when there is room for several frames."""
-        if queue.waits_for_room and len(queue.frames) <= queue.depth // 2:
+        """Wake a thread that waits for room only when there is some for several frames."""
+        if len(queue.frames) <= queue.depth // 2:
             queue.call()

@@ -322,11 +322,10 @@ class Worker:
             run.heard_ns, self._no_descriptor_ns = self._clock.monotonic_ns(), None
             handlers = self._handlers
             for message in messages:
-                kind = type(message)
-                if kind is NewMemory:
+                if isinstance(message, NewMemory):
                     self._on_new_memory(run, message, fd)
                 else:
-                    handlers[kind](run, message)
+                    handlers[type(message)](run, message)
         except NoDescriptorError:
             raise
         except OSError as error:
