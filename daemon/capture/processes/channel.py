@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import socket
 from array import array
@@ -16,6 +17,7 @@ from daemon.capture.processes.protocol import ProcessMessage
 
 _PACKET_BYTES = 1 << 18
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_NOTHING = errno.EAGAIN, errno.ECONNRESET  # after a reset come the packets sent before, then the end
 _DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own: msgpack's nil, which is not a list of messages
 
 
@@ -87,9 +89,8 @@ class Channel:
         """
         if self._descriptors_due:
             return self._receive_with_descriptor()
-        try:
-            size = self._receive_packet()
-        except (BlockingIOError, ConnectionResetError):  # after a reset come the packets sent before, then the end
+        size = self._receive_packet()
+        if size is None:
             return [], None
         if size == 0:
             return None
@@ -104,14 +105,19 @@ class Channel:
         elif _libc().send(self.socket.fileno(), data, len(data), _AT_ONCE) < 0:
             raise _socket_error()
 
-    def _receive_packet(self) -> int:
-        """Receive into the buffer; returns the size."""
+    def _receive_packet(self) -> int | None:
+        """Receive into the buffer; returns the size, or None if nothing has come."""
         if self._waits:
-            return self.socket.recv_into(self._buffer)
+            try:
+                return self.socket.recv_into(self._buffer)
+            except (BlockingIOError, ConnectionResetError):
+                return None
         size: int = _libc().recv(self.socket.fileno(), self._address, _PACKET_BYTES, _AT_ONCE)
-        if size < 0:
-            raise _socket_error()
-        return size
+        if size >= 0:
+            return size
+        if ctypes.get_errno() in _NOTHING:
+            return None
+        raise _socket_error()
 
     def _receive_with_descriptor(self) -> tuple[list[ProcessMessage], int | None] | None:
         """Receive while a descriptor is announced; packets of other threads may come before it.
