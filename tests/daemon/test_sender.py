@@ -134,6 +134,18 @@ def test_the_format_of_frames_is_told_when_it_changes() -> None:
         assert heard == [(0, 8, 32), (0, 0), (1, 8, 32), (1, 0), (0, 1), (0, 4, 32), (0, 2), (1, 1)]
 
 
+def test_all_that_is_known_about_a_frame_arrives() -> None:
+    info = FrameInfo("cam", "s", 1, 2, 3, 4, FrameClock("ntp", 5), 6, 8, 4, 7, 1.5)
+    with _handing_over() as (sender, daemon, _):
+        feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed.put(Frame(info, HostImage(np.zeros((4, 8, 3), np.uint8))))
+        format, frame = daemon.hears_all(1)
+        assert isinstance(format, FrameFormat)
+        assert isinstance(frame, HostFrame)
+        assert (format.capture, frame.capture) == (9, 9)
+        assert frame.info("cam", format) == info
+
+
 @pytest.mark.parametrize("behind", [0, 1])
 def test_what_is_held_up_at_the_end_is_handed_over_first(behind: int) -> None:
     with _handing_over() as (sender, daemon, thread):

@@ -6,6 +6,7 @@ import msgspec
 
 from daemon.capture.sinks import Quota
 from daemon.messages import FrameClock, State, VideoFormat
+from daemon.pipeline.frames import FrameInfo
 from daemon.sources.port import PacketInfo
 
 MAX_MESSAGES = 64  # in one packet
@@ -59,6 +60,13 @@ class SharedFrame(ProcessMessage, frozen=True):
     lateness: int
     memory: int
     offset: int
+
+    def info(self, source: str, form: FrameFormat) -> FrameInfo:
+        """The whole metadata, with the id of the source and its format."""
+        return FrameInfo(
+            source, form.session, self.seq, self.pts, self.captured_ns, self.captured_at, form.clock, self.decode,
+            form.width, form.height, self.lateness, form.pixel_aspect,
+        )  # fmt: skip
 
 
 class DeviceFrame(SharedFrame, frozen=True, tag=1):

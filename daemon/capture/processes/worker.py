@@ -40,7 +40,6 @@ from daemon.capture.processes.protocol import (
     QuotaChanged,
     Remove,
     Returned,
-    SharedFrame,
     StateChanged,
     Stop,
     Watch,
@@ -48,7 +47,7 @@ from daemon.capture.processes.protocol import (
 from daemon.capture.processes.remote import RemoteCapture
 from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
-from daemon.pipeline.frames import Frame, FrameInfo
+from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import HostMapper, Mapper, RemoteLease, SharedMemory, view
 from daemon.system.children import reap
 from daemon.system.runtime import Runtime
@@ -518,7 +517,7 @@ class Worker:
             luma, luma + form.chroma, form.pitch, form.width, form.height, form.bt709, form.full_range, 0, lease,
             form.turns,
         )  # fmt: skip
-        self._accept(capture, Frame(_frame_info(capture.id, form, message), image))
+        self._accept(capture, Frame(message.info(capture.id, form), image))
 
     def _on_host_frame(self, run: _Run, message: HostFrame) -> None:
         run.outstanding += 1
@@ -527,7 +526,7 @@ class Worker:
             return
         form, address = run.formats[message.capture], run.memories[message.memory].pointer + message.offset
         image = HostImage(view(address, (form.height, form.width, 3), lease))
-        self._accept(capture, Frame(_frame_info(capture.id, form, message), image))
+        self._accept(capture, Frame(message.info(capture.id, form), image))
 
     def _accept(self, capture: RemoteCapture, frame: Frame) -> None:
         capture.seq = frame.info.seq + 1
@@ -613,13 +612,6 @@ class Worker:
 
     def _on_failed(self, run: _Run, message: Failed) -> None:
         run.problem = message.reason
-
-
-def _frame_info(source: str, form: FrameFormat, frame: SharedFrame) -> FrameInfo:
-    return FrameInfo(
-        source, form.session, frame.seq, frame.pts, frame.captured_ns, frame.captured_at, form.clock, frame.decode,
-        form.width, form.height, frame.lateness, form.pixel_aspect,
-    )  # fmt: skip
 
 
 def _exit_message(code: int) -> str:
