@@ -70,14 +70,16 @@ class _Hot:
     """Calls of every frame, with the interpreter's lock held.
 
     CUDA's bindings give the lock up around each call, also around those of a microsecond, and get it back behind every
-    thread that waits for it: a batch of 32 had fifty such calls, and a lane was late for all of them. Only calls of a
-    microsecond or two are here; what waits, or launches a graph of a hundred kernels, goes through the bindings.
+    thread that waits for it: a batch of 32 had fifty such calls, and a lane was late for all of them. Calls
+    that do not wait are here: each takes a microsecond or two, and the launch of a graph some tens. Those that wait go
+    through the bindings.
     """
 
     _TYPES: ClassVar[dict[str, tuple[Any, ...]]] = {
         "cuEventRecord": (ctypes.c_void_p, ctypes.c_void_p),
         "cuEventQuery": (ctypes.c_void_p,),
         "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), ctypes.c_void_p, ctypes.c_void_p),
+        "cuGraphLaunch": (ctypes.c_void_p, ctypes.c_void_p),
         "cuStreamWaitEvent": (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
         "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p),
         "cuMemcpy2DAsync_v2": (ctypes.c_void_p, ctypes.c_void_p),
@@ -417,13 +419,15 @@ class Graph:
             self._graph = _checked(driver.cuGraphInstantiate(graph, 0))
         finally:
             driver.cuGraphDestroy(graph)
+        self._handle = int(self._graph)
 
     def launch(self, stream: Stream) -> None:
-        _checked(driver.cuGraphLaunch(self._graph, stream.handle))
+        if status := _hot.cuGraphLaunch(self._handle, stream.handle):
+            _enqueued(status)
 
     def close(self) -> None:
         if self._graph is not None:
-            graph, self._graph = self._graph, None
+            graph, self._graph, self._handle = self._graph, None, 0
             _checked(driver.cuGraphExecDestroy(graph))
 
 

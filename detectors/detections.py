@@ -103,10 +103,11 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     attributes: npt.NDArray[np.object_] | None = None
 
     def __post_init__(self) -> None:
-        xyxy, confidence, class_id, count = self.xyxy, self.confidence, self.class_id, len(self.confidence)
-        shapes, dtypes = (xyxy.shape, confidence.shape, class_id.shape), (xyxy.dtype, confidence.dtype, class_id.dtype)
-        if shapes == ((count, 4), (count,), (count,)) and dtypes == (_FLOAT, _FLOAT, _INT):
+        xyxy, confidence, class_id, shape = self.xyxy, self.confidence, self.class_id, self.confidence.shape
+        are_rows = len(shape) == 1 and class_id.shape == shape and xyxy.shape == (*shape, 4)
+        if are_rows and xyxy.dtype == _FLOAT == confidence.dtype and class_id.dtype == _INT:
             return  # checked for every frame, so cheaply
+        count = len(confidence)
         for name, array, shape, dtype in (
             ("xyxy", xyxy, (count, 4), _FLOAT),
             ("confidence", confidence, (count,), _FLOAT),

@@ -186,13 +186,20 @@ class FrameBoard:
                 and an idle lane takes them one after the other.
         """
         with self._lock:
-            return self._put(frame, give_up, hold_ns)
+            waiting = len(self._ready)
+            done = self._put(frame, give_up, hold_ns)
+            if len(self._ready) > waiting:
+                self._call_lane()
+            return done
 
     def put_all(self, frames: Iterable[Frame]) -> None:
         """Add several frames; frames without room are dropped."""
         with self._lock:
+            waiting = len(self._ready)
             for frame in frames:
                 self._put(frame, "shutdown")
+            if len(self._ready) > waiting:
+                self._call_lane()  # which calls another if it leaves frames
 
     def take_batch(self, limit: int, timeout_s: float, retired: Stop | None = None) -> Batch:
         """Wait for frames and take up to `limit` of them; none after the timeout, or if the board is closed and empty.
@@ -212,53 +219,57 @@ class FrameBoard:
             if retired and retired.is_set:
                 self._call_lane()
                 return Batch([])
-            frames: list[Frame] = []
-            sizes, waiting = self._sizes, self._ready
-            ready, size = dict.fromkeys(islice(waiting, self._most_sources)), None
-            if sizes and waiting:
-                ready, size = self._of_one_size(sizes)
-                waiting = {**waiting}
-            for source in ready:
-                del self._ready[source]
-            again: list[str] = []  # sources with more frames, which wait for their next turn
-            pictures, room = self._pictures, limit
-            while room > 0 and (ready or again):
-                if not ready:
-                    ready, again = dict.fromkeys(again), []
-                source = next(iter(ready))
-                needed = pictures.get(source, 1) if pictures else 1
-                if frames and needed > room:
-                    break
-                del ready[source]
-                queue = self._queues[source]
-                frame = queue.frames.popleft()
-                if queue.replaces and self._is_stale(frame):
-                    self._ledger.drop(frame.info, "stale")
-                else:
-                    frames.append(frame)
-                    room -= needed
-                    queue.in_flight = True
-                if queue.frames:
-                    again.append(source)
-                self._tell(queue)
-            # Sources without a turn are first again. Sources of the batch are in flight.
-            if sizes:  # those of other sizes keep their place among them
-                ready = {source: None for source in waiting if source in ready or source in self._ready}
-            self._ready = {**ready, **self._ready, **dict.fromkeys(again)}
-            for source in {frame.info.source for frame in frames}:
-                self._ready.pop(source, None)
-                self._in_flight += 1
+            sources, size = self._first_sources()
+            frames = self._pop_frames(sources, limit)
             batch = Batch(frames, size)
             if frames:
                 self._in_hand[batch] = None
             self._call_lane()
             return batch
 
-    def _of_one_size(self, sizes: Mapping[str, Size]) -> tuple[dict[str, None], Size | None]:
-        """The sources of the next batch: those with the input size of the source that has waited longest."""
-        size = sizes.get(next(iter(self._ready)))
-        same = (source for source in self._ready if sizes.get(source) == size)
-        return dict.fromkeys(islice(same, self._most_sources)), size
+    def _first_sources(self) -> tuple[list[str], Size | None]:
+        """The sources whose turn it is: those with the input size of the source that has waited longest."""
+        ready, sizes = self._ready, self._sizes
+        if not (sizes and ready):
+            return list(islice(ready, self._most_sources)), None
+        size = sizes.get(next(iter(ready)))
+        same = (source for source in ready if sizes.get(source) == size)
+        return list(islice(same, self._most_sources)), size
+
+    def _pop_frames(self, sources: Sequence[str], room: int) -> list[Frame]:
+        """Take frames for so many pictures, one of each source at each turn. Sources of which none is taken keep their
+        place."""
+        frames: list[Frame] = []
+        pictures, queues = self._pictures, self._queues
+        oldest_ns = self._clock.monotonic_ns() - self._max_age_ns
+        while sources:
+            more: list[str] = []
+            for source in sources:
+                needed = pictures.get(source, 1) if pictures else 1
+                if needed > room and frames:
+                    return frames
+                queue = queues[source]
+                frame = queue.frames.popleft()
+                if queue.replaces and frame.info.captured_ns < oldest_ns:
+                    self._ledger.drop(frame.info, "stale")
+                else:
+                    frames.append(frame)
+                    room -= needed
+                    self._set_in_flight(source, queue)
+                if queue.frames:
+                    more.append(source)
+                elif not queue.in_flight:
+                    del self._ready[source]
+                if queue.waits_for_room:
+                    self._tell(queue)
+            sources = more
+        return frames
+
+    def _set_in_flight(self, source: str, queue: _Queue) -> None:
+        if not queue.in_flight:
+            queue.in_flight = True
+            self._in_flight += 1
+            del self._ready[source]
 
     def is_waited_for(self, batch: Batch) -> bool:
         """Whether the sources of a batch wait for lanes, and no stop has begun: its frames get no older while it is
@@ -275,10 +286,10 @@ class FrameBoard:
 
     def release(self, batch: Batch) -> None:
         """The results are in the outbox: other batches may have frames of these sources."""
-        frames = batch.frames
+        sources = [frame.info.source for frame in batch.frames]
         with self._lock:
             # Order by each source's last frame in the batch, so that a source with two frames does not go first again.
-            for source in reversed(dict.fromkeys(frame.info.source for frame in reversed(frames))):
+            for source in reversed(dict.fromkeys(reversed(sources))):
                 self._in_flight -= 1
                 queue = self._queues[source]
                 queue.in_flight = False
@@ -288,7 +299,8 @@ class FrameBoard:
                     continue
                 if queue.frames:
                     self._ready[source] = None
-                self._tell(queue)
+                if queue.waits_for_room:
+                    self._tell(queue)
             if not self._gather:  # otherwise the calling lane takes the next batch
                 self._call_lane()
 
@@ -349,20 +361,20 @@ class FrameBoard:
         if self._closed or queue is None or queue.gone:
             self._ledger.drop(frame.info, "shutdown" if self._closed else "removed")
             return True
-        if queue.replaces and queue.frames:
-            if not give_up and self._clock.monotonic_ns() - queue.frames[-1].info.captured_ns < hold_ns:
+        frames = queue.frames
+        if queue.replaces and frames:
+            if not give_up and self._clock.monotonic_ns() - frames[-1].info.captured_ns < hold_ns:
                 queue.waits_for_room = True
                 return False
-            self._ledger.drop(queue.frames.popleft().info, "superseded")
-        elif len(queue.frames) >= queue.depth:
+            self._ledger.drop(frames.popleft().info, "superseded")
+        elif len(frames) >= queue.depth:
             if give_up:
                 self._ledger.drop(frame.info, give_up)
             queue.waits_for_room = not give_up
             return give_up is not None
-        queue.frames.append(frame)
+        frames.append(frame)
         if not (queue.in_flight or source in self._ready):
             self._ready[source] = None
-            self._call_lane()
         return True
 
     def _is_worth_taking(self) -> bool:
@@ -377,9 +389,6 @@ class FrameBoard:
                 self._filled.notify()
 
     def _tell(self, queue: _Queue) -> None:
-        """Wake a thread only when there is room for several frames."""
-        if queue.waits_for_room and len(queue.frames) <= queue.depth // 2:
+        """Wake a thread that waits for room only when there is some for several frames."""
+        if len(queue.frames) <= queue.depth // 2:
             queue.call()
-
-    def _is_stale(self, frame: Frame) -> bool:
-        return self._clock.monotonic_ns() - frame.info.captured_ns > self._max_age_ns

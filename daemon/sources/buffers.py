@@ -10,6 +10,7 @@ from ctypes import c_int, c_long, c_size_t, c_void_p
 from functools import cache
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -133,16 +134,15 @@ class HostSlot:
         self.memory, self.offset = memory, offset
 
 
-class RemoteLease:
+class RemoteLease(msgspec.Struct, frozen=True, gc=False):
     """A slot of another process. A lease that dies appends its slot to `returned`, for the owner."""
 
-    __slots__ = ("_memory", "_offset", "_returned")
-
-    def __init__(self, returned: deque[tuple[int, int]], memory: int, offset: int) -> None:
-        self._returned, self._memory, self._offset = returned, memory, offset
+    returned: deque[tuple[int, int]]
+    memory: int
+    offset: int
 
     def __del__(self) -> None:
-        self._returned.append((self._memory, self._offset))
+        self.returned.append((self.memory, self.offset))
 
 
 class _View:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ from detectors.trt.kernels.decoding import Raw, extras_of, fields_of, limits_of,
 from detectors.trt.loaded import AtSize, Decoding, Loaded
 from detectors.trt.memory_plan import CAPACITY
 from detectors.trt.staging import Batch, Own
+
+_ROW_BYTES = 24  # of a kept box: four corners, confidence, class
 
 EnqueueStage = Callable[[int, Stream], None]
 """Enqueues one stage of a batch of some size."""
@@ -97,7 +100,7 @@ class BoxBuffers:
         self.counts = self.scratch["counts"] = own(DeviceBuffer(4 * max_batch))
         rows = max_batch * limit
         mask = max(map(bytes_of_mask, loaded.sizes))
-        sizes = [rows * 24, *[4 * max_batch] * 3, rows * 4 * extras_of(head), rows if mask else 0, rows * mask]
+        sizes = [rows * _ROW_BYTES, *[4 * max_batch] * 3, rows * 4 * extras_of(head), rows if mask else 0, rows * mask]
         begins = [sum(sizes[:number]) for number in range(len(sizes))]
         self._results = own(PinnedBuffer(sum(sizes)))
         view = self._results.view
@@ -139,6 +142,7 @@ class Boxes:
     ) -> None:
         self._decoding, self._counts, self._buffers = buffers.decoding, buffers.counts, buffers
         self._boxes, self._counts_of_each, self._targets = buffers.boxes, buffers.counts_of_each, buffers.targets
+        self._bytes = memoryview(self._boxes).cast("B")  # type: ignore[arg-type]
         self._head, self._places, self._batch = at.head, batch.places, batch
         outputs = {tensor.name: Raw(raw[tensor.name].pointer, tensor.shape, tensor.dtype) for tensor in at.outputs}
         fields = fields_of(at.head, outputs)
@@ -158,12 +162,20 @@ class Boxes:
     def results(self, count: int) -> list[Detections]:
         """See `Results`. In one copy for the batch, because the next batch writes here again."""
         kept, left_out, implausible = (counts[:count].tolist() for counts in self._counts_of_each)
-        rows = self._boxes[:count, : max(kept)].copy()
-        boxes, confidences, classes = rows[..., :4], rows[..., 4], rows[..., 5].astype(np.int32)
+        rows = self._copied(kept)
+        boxes, confidences, classes = rows[:, :4], rows[:, 4], np.empty(len(rows), np.int32)
+        np.add(rows[:, 5], 0, out=classes, casting="unsafe")  # `astype` releases the GIL, too
         return [
-            Detections(boxes[i, :found], confidences[i, :found], classes[i, :found], left_out[i], implausible[i] == 0)
-            for i, found in enumerate(kept)
+            Detections(boxes[end - n : end], confidences[end - n : end], classes[end - n : end], left, bad == 0)
+            for n, end, left, bad in zip(kept, accumulate(kept), left_out, implausible)
         ]
+
+    def _copied(self, kept: Sequence[int]) -> npt.NDArray[np.float32]:
+        """(sum of kept, 6) the kept rows of all pictures. A copy by numpy would release the GIL, and a lane would wait
+        to get it back."""
+        memory, stride = self._bytes, self._boxes.strides[0]
+        parts = [memory[at * stride : at * stride + _ROW_BYTES * found] for at, found in enumerate(kept)]
+        return np.frombuffer(bytearray().join(parts), np.float32).reshape(-1, 6)
 
 
 class WithExtras(Boxes):

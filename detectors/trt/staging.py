@@ -11,7 +11,7 @@ import structlog
 
 from detectors.cuda import DeviceBuffer, PinnedBuffer, Stream
 from detectors.letterbox import InputSpec, Letterbox, fit
-from detectors.port import DeviceImage, HostImage, Image
+from detectors.port import HostImage, Image
 from detectors.trt import kernels
 from detectors.trt.host_copies import HostCopyPool, Slot
 
@@ -52,29 +52,35 @@ class Batch:
         self._planes = self._pictures["plane0"], self._pictures["plane1"]
         self._grown = False
         self.boxes = [_fit(1, 1, spec)] * max_batch
-        self._described: list[tuple[object, ...] | None] = [None] * max_batch
+        self._spec = spec
+        # Of each picture in the buffers what was described, but for its addresses, and its place.
+        self._described: list[tuple[tuple[int, ...], Letterbox] | None] = [None] * max_batch
         self.pictures, self.places = np.uint64(self._device.pointer), np.uint64(self._device.pointer + pictures)
 
     def fill(self, images: Sequence[Image], size: int, spec: InputSpec, stream: Stream) -> None:
         """Enqueue the copies of host pictures and of the descriptions; pictures up to `size` repeat the last one."""
         staged: list[tuple[Slot, HostImage]] = []
+        planes0, planes1 = [], []
+        if spec is not self._spec:
+            self._spec, self._described = spec, [None] * len(self._described)
         for number, image in enumerate(images):
-            box = self.boxes[number] = _fit(image.width, image.height, spec)
             if isinstance(image, HostImage):
                 slot = self._slots[number]
                 if image.bgr.nbytes > slot.device.size:
                     self._grow(slot, image, stream)
                 staged.append((slot, image))
-                self._describe_bgr(number, slot.device.pointer, box)
+                plane0, plane1 = slot.device.pointer, 0
             else:
                 if image.ready:
                     stream.wait(image.ready)
-                self._describe_nv12(number, image, box)
+                plane0, plane1 = image.luma, image.chroma
+            planes0.append(plane0)
+            planes1.append(plane1)
+            self._describe(number, image)
         count = len(images)
+        self._planes[0][:count], self._planes[1][:count] = planes0, planes1  # faster than one by one
         if count < size:
-            self._pictures[count:size] = self._pictures[count - 1]
-            self._places[count:size] = self._places[count - 1]
-            self._described[count:size] = [None] * (size - count)
+            self._repeat_last(count, size)
         self._copy_pool.copy(staged, stream)
         self._device.upload(self._host, stream)
 
@@ -86,19 +92,28 @@ class Batch:
         stream.synchronize()
         slot.grow(image.bgr.nbytes)
 
-    def _describe_bgr(self, number: int, pointer: int, box: Letterbox) -> None:
-        known = (box, pointer)
-        if known != self._described[number]:
-            self._pictures[number] = kernels.bgr_picture(pointer, box.source[0] * 3, box)
-            self._describe_placement(number, box, known)
+    def _describe(self, number: int, image: Image) -> None:
+        """Describe a picture but for its addresses, unless the one before at its place was alike."""
+        if isinstance(image, HostImage):
+            kind: tuple[int, ...] = image.width, image.height
+        else:
+            kind = (
+                image.width, image.height, image.pitch, image.bt709, image.full_range, image.turns, image.odd_x,
+                image.odd_y,
+            )  # fmt: skip
+        known = self._described[number]
+        if known is None or known[0] != kind:
+            box = _fit(image.width, image.height, self._spec)
+            if isinstance(image, HostImage):
+                self._pictures[number] = kernels.bgr_picture(0, image.width * 3, box)
+            else:
+                self._pictures[number] = kernels.nv12_picture(image, box)
+            self._places[number] = kernels.placements([box])[0]
+            known = self._described[number] = kind, box
+        self.boxes[number] = known[1]
 
-    def _describe_nv12(self, number: int, image: DeviceImage, box: Letterbox) -> None:
-        known = (box, image.pitch, image.bt709, image.full_range, image.turns, image.odd_x, image.odd_y)
-        if known != self._described[number]:
-            self._pictures[number] = kernels.nv12_picture(image, box)
-            self._describe_placement(number, box, known)
-        self._planes[0][number], self._planes[1][number] = image.luma, image.chroma
-
-    def _describe_placement(self, number: int, box: Letterbox, known: tuple[object, ...]) -> None:
-        self._places[number] = kernels.placements([box])[0]
-        self._described[number] = known
+    def _repeat_last(self, count: int, size: int) -> None:
+        """Describe the pictures from `count` up to `size` as the one before them."""
+        last = count - 1
+        self._pictures[count:size], self._places[count:size] = self._pictures[last], self._places[last]
+        self._described[count:size] = [self._described[last]] * (size - count)

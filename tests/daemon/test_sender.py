@@ -12,6 +12,7 @@ import pytest
 from daemon.capture.processes.channel import Channel, pair
 from daemon.capture.processes.protocol import (
     DeviceFrame,
+    FrameFormat,
     FromCapture,
     HostFrame,
     NewMemory,
@@ -50,12 +51,12 @@ class _Source:
         self._memory = HostMemory(_SIZE * 4)
         self._buffers = BufferPool([_Place(self._memory, _SIZE * number) for number in range(4)])
 
-    def put(self, *, whole: bool = True) -> _Place:
+    def put(self, *, whole: bool = True, size: tuple[int, int] = (8, 4)) -> _Place:
         lease = self._buffers.acquire()
         lease.slot.is_ready = whole
         luma = self._memory.pointer + lease.slot.offset
-        image = DeviceImage(luma, luma + 32, 8, 8, 4, False, False, 0, lease)
-        info = FrameInfo("cam", "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, 8, 4)
+        image = DeviceImage(luma, luma + 32, 8, *size, False, False, 0, lease)
+        info = FrameInfo("cam", "s", self._seq, None, 0, 0, FrameClock("arrival", 0), 0, *size)
         self._seq += 1
         self.feed.put(Frame(info, image))
         return lease.slot
@@ -68,9 +69,13 @@ class _Daemon:
         self._channel = channel
 
     def hears(self, count: int) -> list[ProcessMessage]:
-        """That many messages, but for those of memory."""
+        """That many messages, but for those of memory and of formats."""
+        return [message for message in self.hears_all(count) if not isinstance(message, FrameFormat)]
+
+    def hears_all(self, count: int) -> list[ProcessMessage]:
+        """The same with the formats, which do not count."""
         heard: list[ProcessMessage] = []
-        while len(heard) < count:
+        while sum(not isinstance(message, FrameFormat) for message in heard) < count:
             received = self._channel.receive()
             assert received is not None
             heard += [message for message in received[0] if not isinstance(message, NewMemory)]
@@ -94,9 +99,7 @@ def _handing_over() -> Iterator[tuple[FrameSender, _Daemon, Thread]]:
 
 def _told(messages: list[ProcessMessage]) -> list[tuple[int, object]]:
     return [
-        (message.capture, message.info.seq)
-        if isinstance(message, (DeviceFrame, HostFrame))
-        else (message.capture, message.seq if isinstance(message, PictureSkipped) else "state")
+        (message.capture, "state" if isinstance(message, StateChanged) else message.seq)
         for message in messages
         if isinstance(message, (DeviceFrame, HostFrame, PictureSkipped, StateChanged))
     ]
@@ -114,6 +117,33 @@ def test_a_picture_that_the_gpu_still_copies_holds_up_its_own_source_alone() -> 
         assert _told(daemon.hears(2)) == [(1, 0), (1, 1)]
         late.is_ready = True
         assert _told(daemon.hears(4)) == [(0, 0), (0, 1), (0, 2), (0, "state")]
+
+
+def test_the_format_of_frames_is_told_when_it_changes() -> None:
+    with _handing_over() as (sender, daemon, _):
+        one, other = _Source(0, sender), _Source(1, sender)
+        for source, size in ((one, (8, 4)), (other, (8, 4)), (one, (8, 4)), (one, (4, 8)), (other, (8, 4))):
+            source.put(size=size)
+        heard = [
+            (message.capture, message.width, message.chroma)
+            if isinstance(message, FrameFormat)
+            else (message.capture, message.seq)
+            for message in daemon.hears_all(5)
+            if isinstance(message, (FrameFormat, DeviceFrame))
+        ]
+        assert heard == [(0, 8, 32), (0, 0), (1, 8, 32), (1, 0), (0, 1), (0, 4, 32), (0, 2), (1, 1)]
+
+
+def test_all_that_is_known_about_a_frame_arrives() -> None:
+    info = FrameInfo("cam", "s", 1, 2, 3, 4, FrameClock("ntp", 5), 6, 8, 4, 7, 1.5)
+    with _handing_over() as (sender, daemon, _):
+        feed = Feed(9, sender, live=True, depth=1, slots=4, has_admission=False)
+        feed.put(Frame(info, HostImage(np.zeros((4, 8, 3), np.uint8))))
+        format, frame = daemon.hears_all(1)
+        assert isinstance(format, FrameFormat)
+        assert isinstance(frame, HostFrame)
+        assert (format.capture, frame.capture) == (9, 9)
+        assert frame.info("cam", format) == info
 
 
 @pytest.mark.parametrize("behind", [0, 1])

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import socket
 from array import array
 from collections.abc import Sequence
+from ctypes import c_char, c_char_p, c_int, c_size_t, c_ssize_t, c_void_p
+from functools import cache
 
 import msgspec
 
 from daemon.capture.processes.protocol import ProcessMessage
 
 _PACKET_BYTES = 1 << 18
+_AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+_NOTHING = errno.EAGAIN, errno.ECONNRESET  # after a reset come the packets sent before, then the end
 _DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own: msgpack's nil, which is not a list of messages
 
 
 class NoDescriptorError(Exception):
     """This process has no free file descriptor."""
+
+
+@cache
+def _libc() -> ctypes.PyDLL:
+    """The C library, called with the GIL held.
+
+    Python's sockets release the GIL around each call. A call that does not wait takes a microsecond or two; getting the
+    GIL back behind busy lanes takes many times that, and a wake-up.
+    """
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.recv.argtypes, libc.recv.restype = (c_int, c_void_p, c_size_t, c_int), c_ssize_t
+    libc.send.argtypes, libc.send.restype = (c_int, c_char_p, c_size_t, c_int), c_ssize_t
+    return libc
+
+
+def _socket_error() -> OSError:
+    """The failure of the last call of the C library, of the class that Python's sockets raise."""
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number))
 
 
 class Channel:
@@ -34,6 +59,8 @@ class Channel:
         self._decode = msgspec.msgpack.Decoder(list[kind]).decode  # type: ignore[valid-type]
         self._buffer = bytearray(_PACKET_BYTES)
         self._view = memoryview(self._buffer)
+        self._address = ctypes.addressof(c_char.from_buffer(self._buffer))
+        self._waits = end.getblocking()
         self._discarded = bytearray(1)
         self._descriptors_due = 0
 
@@ -46,7 +73,7 @@ class Channel:
         data = self._encode(messages)
         try:
             if fd is None:
-                self.socket.send(data)
+                self._send_packet(data)
             else:
                 self.socket.send(_DESCRIPTOR_FOLLOWS)
                 socket.send_fds(self.socket, [data], [fd])
@@ -62,9 +89,8 @@ class Channel:
         """
         if self._descriptors_due:
             return self._receive_with_descriptor()
-        try:
-            size = self.socket.recv_into(self._buffer)
-        except (BlockingIOError, ConnectionResetError):  # after a reset come the packets sent before, then the end
+        size = self._receive_packet()
+        if size is None:
             return [], None
         if size == 0:
             return None
@@ -72,6 +98,26 @@ class Channel:
             self._descriptors_due += 1
             return self._receive_with_descriptor()
         return self._decode(self._view[:size]), None
+
+    def _send_packet(self, data: bytes) -> None:
+        if self._waits:
+            self.socket.send(data)
+        elif _libc().send(self.socket.fileno(), data, len(data), _AT_ONCE) < 0:
+            raise _socket_error()
+
+    def _receive_packet(self) -> int | None:
+        """Receive into the buffer; returns the size, or None if nothing has come."""
+        if self._waits:
+            try:
+                return self.socket.recv_into(self._buffer)
+            except (BlockingIOError, ConnectionResetError):
+                return None
+        size: int = _libc().recv(self.socket.fileno(), self._address, _PACKET_BYTES, _AT_ONCE)
+        if size >= 0:
+            return size
+        if ctypes.get_errno() in _NOTHING:
+            return None
+        raise _socket_error()
 
     def _receive_with_descriptor(self) -> tuple[list[ProcessMessage], int | None] | None:
         """Receive while a descriptor is announced; packets of other threads may come before it.

@@ -62,6 +62,7 @@ class WorkerPool(threading.Thread):
         self._mapper: Mapper | None = None
         self._spares = SpareDescriptors(0)
         self._ending, self._is_killed = Stop(), False
+        self._is_busy = False  # messages came at the last turn
         self.ended = Stop()
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._wake, False)
@@ -257,28 +258,36 @@ class WorkerPool(threading.Thread):
         for worker in self._workers:  # send messages before waiting
             worker.run_once()
         self._workers = [worker for worker in self._workers if not worker.done]
+        self._spares.refill()
+        # While frames come at each turn, there is no need to ask which processes have some.
+        came = [self._receive(worker) for worker in (self._workers if self._is_busy else self._poll())]
+        self._is_busy = self._config.live and any(came)
+        if self._is_busy:
+            self._runtime.clock.wait(self._ending, _GATHER_S)
+
+    def _poll(self) -> list[Worker]:
+        """Wait for messages; returns the workers that have some."""
         poller = select.poll()
         poller.register(self._wake, select.POLLIN)
         workers = {fd: worker for worker in self._workers if (fd := worker.fileno()) is not None}
         for fd in workers:
             poller.register(fd, select.POLLIN)
-        self._spares.refill()
         came = poller.poll(min([_IDLE_MS, *(worker.poll_ms for worker in self._workers)]))
-        for fd, _ in came:
-            if fd == self._wake:
-                with suppress(BlockingIOError):
-                    os.read(self._wake, 4096)
-            else:
-                self._receive(workers[fd])
-        if came and self._config.live:
-            self._runtime.clock.wait(self._ending, _GATHER_S)
+        if any(fd == self._wake for fd, _ in came):
+            with suppress(BlockingIOError):
+                os.read(self._wake, 4096)
+        return [workers[fd] for fd, _ in came if fd != self._wake]
 
-    def _receive(self, worker: Worker) -> None:
+    def _receive(self, worker: Worker) -> bool:
+        """Returns whether messages came."""
+        if worker.fileno() is None:
+            return False
         try:
-            worker.receive()
+            return worker.receive()
         except NoDescriptorError:
             with self._spares.released():
                 try:
-                    worker.receive()
+                    return worker.receive()
                 except NoDescriptorError:  # other threads took them
                     worker.wait_for_descriptor()
+                    return False

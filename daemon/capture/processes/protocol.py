@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from daemon.capture.sinks import Quota
-from daemon.messages import State, VideoFormat
+from daemon.messages import FrameClock, State, VideoFormat
 from daemon.pipeline.frames import FrameInfo
 from daemon.sources.port import PacketInfo
 
@@ -21,33 +21,60 @@ class ProcessMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 # same id by the time a message of a removed source arrives.
 
 
-class DeviceFrame(ProcessMessage, frozen=True, tag=1):
-    """A frame on the GPU. Its slot is leased until the daemon returns it.
+class FrameFormat(ProcessMessage, frozen=True, tag=13):
+    """Values that all frames of a source have in common until its next format. It comes before the first of them.
 
     Attributes:
-        memory, offset: address of luma.
-        chroma: bytes from luma to chroma.
-        turns: as in `detectors.port.DeviceImage`.
+        session, clock, width, height, pixel_aspect: as in `daemon.pipeline.frames.FrameInfo`.
+        chroma: bytes from luma to chroma; of frames on the GPU, like the rest.
+        pitch, bt709, full_range, turns: as in `detectors.port.DeviceImage`.
     """
 
     capture: int
-    info: FrameInfo
-    memory: int
-    offset: int
-    chroma: int
-    pitch: int
-    bt709: bool
-    full_range: bool
-    turns: int
+    session: str
+    clock: FrameClock
+    width: int
+    height: int
+    pixel_aspect: float
+    chroma: int = 0
+    pitch: int = 0
+    bt709: bool = False
+    full_range: bool = False
+    turns: int = 0
 
 
-class HostFrame(ProcessMessage, frozen=True, tag=2):
-    """A frame in host memory, BGR, as `detectors.port.HostImage`. Its slot is leased until the daemon returns it."""
+class SharedFrame(ProcessMessage, frozen=True):
+    """A frame in memory that the capture process shares. Its slot is leased until the daemon returns it.
+
+    Attributes:
+        seq, pts, captured_ns, captured_at, decode, lateness: as in `daemon.pipeline.frames.FrameInfo`.
+        memory, offset: address of the picture, on the GPU of luma.
+    """
 
     capture: int
-    info: FrameInfo
+    seq: int
+    pts: int | None
+    captured_ns: int
+    captured_at: int
+    decode: int
+    lateness: int
     memory: int
     offset: int
+
+    def info(self, source: str, form: FrameFormat) -> FrameInfo:
+        """The whole metadata, with the id of the source and its format."""
+        return FrameInfo(
+            source, form.session, self.seq, self.pts, self.captured_ns, self.captured_at, form.clock, self.decode,
+            form.width, form.height, self.lateness, form.pixel_aspect,
+        )  # fmt: skip
+
+
+class DeviceFrame(SharedFrame, frozen=True, tag=1):
+    """A frame on the GPU, NV12."""
+
+
+class HostFrame(SharedFrame, frozen=True, tag=2):
+    """A frame in host memory, BGR, as `detectors.port.HostImage`."""
 
 
 class PictureSkipped(ProcessMessage, frozen=True, tag=3):
@@ -135,7 +162,8 @@ class PacketPart(ProcessMessage, frozen=True, tag=12):
 
 
 FromCapture = (
-    DeviceFrame
+    FrameFormat
+    | DeviceFrame
     | HostFrame
     | PictureSkipped
     | StateChanged

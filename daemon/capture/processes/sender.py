@@ -20,6 +20,7 @@ from daemon.capture.processes.protocol import (
     DeviceFrame,
     Disconnected,
     Ended,
+    FrameFormat,
     Heartbeat,
     HostFrame,
     MemoryClosed,
@@ -73,6 +74,9 @@ class Feed:
         depth: if not live, limit of outstanding frames; a waiting capture wakes when half of them are returned.
         slots: slots for pictures in host memory.
         has_admission: the daemon admits connections.
+
+    Attributes:
+        format: that the daemon was told last; of the thread that sends.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class Feed:
         self._sender, self._depth, self._slots, self._has_admission = sender, depth, slots, has_admission
         self._wake: Callable[[], None] = lambda: None
         self._wants_wake = False
+        self.format: FrameFormat | None = None
         # Each is written by one thread: the capture's, and the receiving one.
         self._sent = self._returned = 0
         self._last_ns = 0  # capture time of the last frame
@@ -350,7 +355,7 @@ class FrameSender:
             self._channel.send([item.content])
             feed.on_packet_sent(len(item.content.data))
         elif feed is None or (feed not in self._blocked and _is_ready(item)):
-            batch.append(self._message(item))
+            self._add(item, batch)
         elif feed in self._blocked:
             self._blocked[feed].append(item)
         else:
@@ -360,22 +365,40 @@ class FrameSender:
         """Add what is not blocked any more."""
         waiting = self._blocked[feed]
         while waiting and len(batch) < MAX_MESSAGES and _is_ready(waiting[0]):
-            batch.append(self._message(waiting.popleft()))
+            self._add(waiting.popleft(), batch)
         if not waiting:
             del self._blocked[feed]
 
-    def _message(self, item: _Item) -> ProcessMessage:
+    def _add(self, item: _Item, batch: list[ProcessMessage]) -> None:
+        """Add what can be sent."""
         content, feed = item.content, item.feed
         if isinstance(content, ProcessMessage):
-            return content
+            batch.append(content)
+            return
         assert feed is not None  # noqa: S101 - every frame has a feed
         if isinstance(content, Frame):
-            info, image = content.info, cast("DeviceImage", content.image)
-            memory, offset = self._register_outstanding(feed, image.lease, device=True)
-            chroma = image.chroma - image.luma
-            kind = image.bt709, image.full_range, image.turns
-            return DeviceFrame(feed.number, info, memory, offset, chroma, image.pitch, *kind)
-        return HostFrame(feed.number, content.info, *self._register_outstanding(feed, content.lease, device=False))
+            image = cast("DeviceImage", content.image)
+            self._tell_format(feed, content.info, batch, image)
+            slot = self._register_outstanding(feed, image.lease, device=True)
+            batch.append(DeviceFrame(feed.number, *_of_frame(content.info), *slot))
+        else:
+            self._tell_format(feed, content.info, batch)
+            slot = self._register_outstanding(feed, content.lease, device=False)
+            batch.append(HostFrame(feed.number, *_of_frame(content.info), *slot))
+
+    def _tell_format(
+        self, feed: Feed, info: FrameInfo, batch: list[ProcessMessage], image: DeviceImage | None = None
+    ) -> None:
+        """Add the format of a frame, if it is not that of the frame before."""
+        common = feed.number, info.session, info.clock, info.width, info.height, info.pixel_aspect
+        if image is None:
+            format = FrameFormat(*common)
+        else:
+            kind = image.pitch, image.bt709, image.full_range, image.turns
+            format = FrameFormat(*common, image.chroma - image.luma, *kind)
+        if format != feed.format:
+            feed.format = format
+            batch.append(format)
 
     def _register_outstanding(self, feed: Feed, lease: Any, *, device: bool) -> tuple[int, int]:
         """Keep a lease until the daemon returns it; memory number and offset identify it."""
@@ -393,6 +416,11 @@ class FrameSender:
             self._memories[number] = memory
             self._channel.send([NewMemory(number, memory.size, device)], memory.fd)
         return number
+
+
+def _of_frame(info: FrameInfo) -> tuple[int, int | None, int, int, int, int]:
+    """The fields that differ from frame to frame."""
+    return info.seq, info.pts, info.captured_ns, info.captured_at, info.decode, info.lateness
 
 
 def _is_ready(item: _Item) -> bool:

@@ -28,6 +28,7 @@ from daemon.capture.processes.protocol import (
     Disconnected,
     Ended,
     Failed,
+    FrameFormat,
     FromCapture,
     Heartbeat,
     HostFrame,
@@ -73,6 +74,7 @@ class _Run:
         captures: numbers of its captures, ended ones included.
         started_ns, heard_ns: monotonic times of its start and of its last message.
         memories: its memory, by number.
+        formats: of the frames of its captures.
         returned: slots that the daemon has released and not yet returned.
         outstanding: number of slots that are not returned yet.
         unsent: messages to it.
@@ -89,6 +91,7 @@ class _Run:
     started_ns: int
     heard_ns: int
     memories: dict[int, SharedMemory] = field(default_factory=dict)
+    formats: dict[int, FrameFormat] = field(default_factory=dict)
     returned: deque[tuple[int, int]] = field(default_factory=deque)
     outstanding: int = 0
     unsent: deque[ProcessMessage] = field(default_factory=deque)
@@ -152,6 +155,7 @@ class Worker:
         self._no_descriptor_ns: int | None = None  # monotonic time at which a descriptor was missing for its memory
         self._last_run_ns = runtime.clock.monotonic_ns()
         self._handlers: Mapping[type[ProcessMessage], Callable[[_Run, Any], None]] = {
+            FrameFormat: self._on_frame_format,
             DeviceFrame: self._on_device_frame,
             HostFrame: self._on_host_frame,
             PictureSkipped: self._on_picture_skipped,
@@ -289,39 +293,47 @@ class Worker:
         for run in (*self._closing, *([self._current] if self._current else [])):
             reap(run.process, 0)
 
-    def receive(self) -> None:
-        """Receive messages, up to a number of packets. A process with invalid messages is replaced.
+    def receive(self) -> bool:
+        """Receive messages, up to a number of packets; returns whether any came. A process with invalid messages is
+        replaced.
 
         Raises:
             NoDescriptorError: for its memory; later messages are not received.
         """
-        for _ in range(_PACKETS):
-            run = self._current
-            if run is None:
-                return
-            try:
-                received = run.channel.receive()
-                if received is None:
-                    self._on_closed(run)
-                    return
-                messages, fd = received
-                if not messages:
-                    return
-                run.heard_ns, self._no_descriptor_ns = self._clock.monotonic_ns(), None
-                for message in messages:
-                    if isinstance(message, NewMemory):
-                        self._on_new_memory(run, message, fd)
-                    else:
-                        self._handlers[type(message)](run, message)
-            except NoDescriptorError:
-                raise
-            except OSError as error:
-                log.error("capture process is replaced", process=self._number, reason=error.strerror)
-                self._replace(run, f"its memory could not be taken: {error.strerror}")
-            except Exception as error:
-                log.exception("capture process cannot be understood", process=self._number)
-                self._replace(run, f"{type(error).__name__}: {error}")
+        packets = 0
+        try:
+            while packets < _PACKETS and (run := self._current) and self._receive_packet(run):
+                packets += 1
+        finally:
             self._put_frames()
+        return packets > 0
+
+    def _receive_packet(self, run: _Run) -> bool:
+        """Receive the messages of one packet; returns whether one came."""
+        try:
+            received = run.channel.receive()
+            if received is None:
+                self._on_closed(run)
+                return False
+            messages, fd = received
+            if not messages:
+                return False
+            run.heard_ns, self._no_descriptor_ns = self._clock.monotonic_ns(), None
+            handlers = self._handlers
+            for message in messages:
+                if isinstance(message, NewMemory):
+                    self._on_new_memory(run, message, fd)
+                else:
+                    handlers[type(message)](run, message)
+        except NoDescriptorError:
+            raise
+        except OSError as error:
+            log.error("capture process is replaced", process=self._number, reason=error.strerror)
+            self._replace(run, f"its memory could not be taken: {error.strerror}")
+        except Exception as error:
+            log.exception("capture process cannot be understood", process=self._number)
+            self._replace(run, f"{type(error).__name__}: {error}")
+        return True
 
     def wait_for_descriptor(self) -> None:
         """Pause reading until a descriptor is free, or the process is given up. Meanwhile none of its messages is read,
@@ -429,6 +441,7 @@ class Worker:
 
     def _on_closed(self, run: _Run) -> None:
         """Its socket is closed: it has ended, or will soon."""
+        self._put_frames()  # before its sources end
         run.channel.close()
         run.closed_ns = self._clock.monotonic_ns()
         self._current, self._no_descriptor_ns, self.memory = None, None, 0
@@ -489,34 +502,36 @@ class Worker:
     # --- messages --------------------------------------------------------------------------------------------------
     # For a capture that is unknown by now frames are returned at once, and other messages are ignored.
 
+    def _on_frame_format(self, run: _Run, message: FrameFormat) -> None:
+        run.formats[message.capture] = message
+
     def _on_device_frame(self, run: _Run, message: DeviceFrame) -> None:
-        info, luma = message.info, run.memories[message.memory].pointer + message.offset
+        memory, offset = message.memory, message.offset
         run.outstanding += 1
+        lease = RemoteLease(run.returned, memory, offset)
+        if not (capture := self._captures.get(message.capture)):
+            return
+        form = run.formats[message.capture]
+        luma = run.memories[memory].pointer + offset
         image = DeviceImage(
-            luma=luma,
-            chroma=luma + message.chroma,
-            pitch=message.pitch,
-            width=info.width,
-            height=info.height,
-            bt709=message.bt709,
-            full_range=message.full_range,
-            turns=message.turns,
-            lease=RemoteLease(run.returned, message.memory, message.offset),
-        )
-        self._accept(message.capture, Frame(info, image))
+            luma, luma + form.chroma, form.pitch, form.width, form.height, form.bt709, form.full_range, 0, lease,
+            form.turns,
+        )  # fmt: skip
+        self._accept(capture, Frame(message.info(capture.id, form), image))
 
     def _on_host_frame(self, run: _Run, message: HostFrame) -> None:
-        info, address = message.info, run.memories[message.memory].pointer + message.offset
         run.outstanding += 1
         lease = RemoteLease(run.returned, message.memory, message.offset)
-        self._accept(message.capture, Frame(info, HostImage(view(address, (info.height, info.width, 3), lease))))
+        if not (capture := self._captures.get(message.capture)):
+            return
+        form, address = run.formats[message.capture], run.memories[message.memory].pointer + message.offset
+        image = HostImage(view(address, (form.height, form.width, 3), lease))
+        self._accept(capture, Frame(message.info(capture.id, form), image))
 
-    def _accept(self, number: int, frame: Frame) -> None:
-        capture = self._captures.get(number)
-        if capture:
-            capture.seq = frame.info.seq + 1
-            self._sinks.ledger.captured(capture.id)
-            self._frames.append(frame)
+    def _accept(self, capture: RemoteCapture, frame: Frame) -> None:
+        capture.seq = frame.info.seq + 1
+        self._sinks.ledger.captured(capture.id)
+        self._frames.append(frame)
 
     def _put_frames(self) -> None:
         if self._frames:
@@ -564,7 +579,8 @@ class Worker:
         if capture := self._captures.get(message.capture):
             self._sinks.admission.release(capture.id)
 
-    def _on_ended(self, _: _Run, message: Ended) -> None:
+    def _on_ended(self, run: _Run, message: Ended) -> None:
+        run.formats.pop(message.capture, None)
         if capture := self._captures.pop(message.capture, None):
             self._put_frames()  # once the last source has ended, the board takes no more
             capture.failure = message.failure
