@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+from detectors.joining import joined
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
 
@@ -119,6 +122,11 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     def __len__(self) -> int:
         return len(self.confidence)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the boxes have nothing beside their tracks."""
+        return self.keypoints is None and self.obb is None and self.masks is None and self.attributes is None
+
     def with_tracks(self, tracks: Tracks) -> Detections:
         """The same boxes with their tracks."""
         return self._with("tracks", tracks)
@@ -171,6 +179,50 @@ def no_tracks(found: Detections) -> Tracks:
         found.xyxy,
         np.zeros((count, 2), np.float32),
         np.zeros(count, np.int64),
+    )
+
+
+def selected(found: Sequence[Detections], kept: npt.NDArray[np.bool_]) -> list[Detections]:
+    """Some boxes of each picture.
+
+    Args:
+        kept: (n,) of the boxes of all pictures.
+    """
+    ends = list(accumulate([len(one.confidence) for one in found]))
+    if not _may_be_joined(found):
+        return [one[rows] for one, rows in zip(found, np.split(kept, ends[:-1]))]
+    rows = kept.nonzero()[0]
+    together, places = _joined(found).select(rows), np.searchsorted(rows, ends).tolist()
+    return [
+        Detections(
+            together.xyxy[rows], together.confidence[rows], together.class_id[rows], one.left_out, one.checked,
+            None if together.tracks is None else together.tracks[rows],
+        )
+        for one, rows in zip(found, map(slice, [0, *places], places))
+    ]  # fmt: skip
+
+
+def _may_be_joined(found: Sequence[Detections]) -> bool:
+    """Whether the pictures have boxes alone, or boxes and tracks alone."""
+    tracked = found[0].tracks is not None
+    return all((one.tracks is not None) == tracked and one.is_plain for one in found)
+
+
+def _joined(found: Sequence[Detections]) -> Detections:
+    tracks = [one.tracks for one in found if one.tracks is not None]
+    return Detections(
+        joined([one.xyxy for one in found]),
+        joined([one.confidence for one in found]),
+        joined([one.class_id for one in found]),
+        tracks=Tracks(
+            joined([one.id for one in tracks]),
+            joined([one.class_id for one in tracks]),
+            joined([one.xyxy for one in tracks]),
+            joined([one.velocity for one in tracks]),
+            joined([one.age for one in tracks]),
+        )
+        if tracks
+        else None,
     )
 
 

@@ -47,8 +47,8 @@ def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     none = np.zeros(0, np.int64)
     nothing = StepInput(
-        floats=np.zeros((_ROWS + 1, 0)),
-        integers=np.zeros((INTEGERS, 0), np.int64),
+        floats=np.zeros((0, _ROWS + 1)),
+        integers=np.zeros((0, INTEGERS), np.int64),
         track_counts=none,
         last_ids=none,
         now=none,
@@ -77,8 +77,9 @@ def _step(
     confidence, class_id, group_of, slot_of, class_of,
 ):  # fmt: skip
     boxes = len(class_id)
-    room = floats.shape[1] + boxes
-    tracks, numbers = np.empty((floats.shape[0], room)), np.empty((INTEGERS, room), np.int64)
+    room = len(floats) + boxes
+    rows, integer_rows = np.empty((room, floats.shape[1])), np.empty((room, INTEGERS), np.int64)
+    tracks, numbers = rows.T, integer_rows.T  # a column each
     counts, new_ids = np.empty_like(track_counts), last_ids.copy()
     ids, ages = np.zeros(boxes, np.int64), np.zeros(boxes, np.int64)
     labels, corners, velocity = class_id.copy(), xyxy.copy(), np.zeros((boxes, 2), np.float32)
@@ -89,8 +90,8 @@ def _step(
         last_track, last_box = first_track + track_counts[source], first_box + box_counts[source]
         end = begin
         for old in range(first_track, last_track):
-            if now[source] - integers[SEEN, old] <= timeout[source]:
-                tracks[:, end], numbers[:, end] = floats[:, old], integers[:, old]
+            if now[source] - integers[old, SEEN] <= timeout[source]:
+                rows[end], integer_rows[end] = floats[old], integers[old]
                 _predict(tracks, end, seconds[source], numbers[MISSED, end] > 0)
                 end += 1
         for box in range(first_box, last_box):
@@ -126,7 +127,7 @@ def _step(
                 velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
         counts[source] = end - begin
         begin, first_track, first_box = end, last_track, last_box
-    return tracks[:, :begin], numbers[:, :begin], counts, new_ids, ids, labels, corners, velocity, ages, left_out
+    return rows[:begin], integer_rows[:begin], counts, new_ids, ids, labels, corners, velocity, ages, left_out
 
 
 @compiled

@@ -41,7 +41,7 @@ _MIN_IOU = np.array(MIN_IOU)
 
 @dataclass
 class _Tracks:
-    """The tracks of several sources side by side.
+    """The tracks of several sources side by side, a column each.
 
     Attributes:
         source: (n,) place of the source, in order.
@@ -106,12 +106,14 @@ class _Step:
             tracks = tracks.beside(self._begun(born))
         last_ids = self._give_ids(tracks)
         counts = np.bincount(tracks.source, minlength=len(last_ids))
-        return StepOutput(tracks.floats, tracks.integers, counts, last_ids, self._columns(tracks), self._left_out)
+        floats, integers = tracks.floats.T.copy(), tracks.integers.T.copy()
+        return StepOutput(floats, integers, counts, last_ids, self._columns(tracks), self._left_out)
 
     def _predicted(self) -> _Tracks:
         work = self._in
         source = np.repeat(np.arange(len(work.track_counts)), work.track_counts)
-        tracks = _Tracks(work.floats, work.integers, source, np.empty(len(source), np.intp))
+        floats, integers = work.floats.T.copy(), work.integers.T.copy()
+        tracks = _Tracks(floats, integers, source, np.empty(len(source), np.intp))
         alive = work.now[source] - tracks.integers[SEEN] <= work.timeout[source]
         if not alive.all():
             tracks = tracks[alive]

@@ -31,8 +31,8 @@ class StepInput:
     """Tracks and boxes, those of a source side by side. All arrays of (s,) have a place for each source.
 
     Attributes:
-        floats: (20 + width, n): see `motion`, and the votes for each label of the track's group.
-        integers: (6, n): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
+        floats: (n, 20 + width): see `motion`, and the votes for each label of the track's group.
+        integers: (n, 6): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
             frames since its last box.
         track_counts: (s,) tracks of each source.
         last_ids: (s,) the highest id so far.

@@ -17,6 +17,7 @@ from daemon.analytics.source_time import elapsed_ns
 from daemon.analytics.track_step import GROUP, INTEGERS, Step, StepInput
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import NO_TRACKS, Detections, Tracks
+from detectors.joining import joined
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class TrackSettings:
 
 
 class SourceTracks:
-    """The tracks of one source, a column each. One thread at a time uses it.
+    """The tracks of one source, a row each. One thread at a time uses it.
 
     Attributes:
-        floats: (20 + width, n): see `motion`, and the votes for each label of the track's group.
-        integers: (6, n): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
+        floats: (n, 20 + width): see `motion`, and the votes for each label of the track's group.
+        integers: (n, 6): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
             frames since its last box.
         count: n.
         last_id: the highest id so far.
@@ -60,7 +61,7 @@ class SourceTracks:
         step = elapsed_ns(self._last, frame) if self._last else 0
         self._last = frame
         if self.grouping is None or not 0 <= step <= timeout_ns:
-            self.floats, self.integers = np.empty((motion.ROWS + grouping.width, 0)), np.empty((INTEGERS, 0), np.int64)
+            self.floats, self.integers = np.empty((0, motion.ROWS + grouping.width)), np.empty((0, INTEGERS), np.int64)
             self.count = step = 0
         elif self.grouping is not grouping:
             self._regroup(self.grouping, grouping)
@@ -69,12 +70,12 @@ class SourceTracks:
         return self._now, step
 
     def _regroup(self, old: Grouping, new: Grouping) -> None:
-        groups, votes = old.moved(self.integers[GROUP], self.floats[motion.ROWS :], new)
+        groups, votes = old.moved(self.integers[:, GROUP], self.floats[:, motion.ROWS :].T, new)
         kept = groups >= 0
-        self.integers[GROUP] = groups
-        self.integers = self.integers[:, kept]
-        self.floats = np.concatenate((self.floats[: motion.ROWS], votes))[:, kept]
-        self.count = self.integers.shape[1]
+        self.integers[:, GROUP] = groups
+        self.integers = self.integers[kept]
+        self.floats = np.concatenate((self.floats[:, : motion.ROWS], votes.T), axis=1)[kept]
+        self.count = len(self.integers)
 
 
 def track(
@@ -103,8 +104,8 @@ def track(
     begin = 0
     for state, count, last_id in zip(states, done.track_counts.tolist(), done.last_ids.tolist()):
         end = begin + count
-        # Not copied: the next frame makes new arrays, and nobody changes the columns of another source.
-        state.floats, state.integers, state.last_id = done.floats[:, begin:end], done.integers[:, begin:end], last_id
+        # Not copied: the next frame makes new arrays, and nobody changes the rows of another source.
+        state.floats, state.integers, state.last_id = done.floats[begin:end], done.integers[begin:end], last_id
         state.count = count
         begin = end
     begin = 0
@@ -125,8 +126,8 @@ def _input(
     grouping: Grouping,
 ) -> StepInput:
     return StepInput(
-        floats=np.concatenate([state.floats for state in states], axis=1),
-        integers=np.concatenate([state.integers for state in states], axis=1),
+        floats=joined([state.floats for state in states]),
+        integers=joined([state.integers for state in states]),
         track_counts=np.array([state.count for state in states], np.int64),
         last_ids=np.array([state.last_id for state in states], np.int64),
         now=np.array([now for now, _ in times], np.int64),
@@ -136,8 +137,8 @@ def _input(
         floor=np.array([own.floor for own in settings], np.float32),
         start=np.array([own.start for own in settings], np.float32),
         box_counts=np.array([len(one.confidence) for one in found], np.int64),
-        xyxy=np.concatenate([one.xyxy for one in found]),
-        confidence=np.concatenate([one.confidence for one in found]),
-        class_id=np.concatenate([one.class_id for one in found]),
+        xyxy=joined([one.xyxy for one in found]),
+        confidence=joined([one.confidence for one in found]),
+        class_id=joined([one.class_id for one in found]),
         grouping=grouping,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +13,8 @@ import numpy.typing as npt
 from daemon.config import Config, SourceConfig
 from daemon.errors import ConfigError
 from daemon.pipeline.frames import FrameInfo
-from detectors.detections import Detections
+from detectors.detections import Detections, no_tracks, selected
+from detectors.joining import joined
 
 _MAX_REMOVED = 1000  # removed sources whose filter is kept: a lane may still have a frame of each
 
@@ -109,15 +111,35 @@ class BoxFilter:
     max_detections: int
 
     def __call__(self, detections: Detections) -> Detections:
-        kept = detections
-        if self.classes is not None:
-            kept = kept[self.classes[kept.class_id]]
-        count = len(kept.confidence)
-        if self.confidence is not None and count and kept.confidence.item(count - 1) < self.confidence:
-            strong = kept.confidence >= self.confidence
-            rows = (strong if kept.tracks is None else strong | (kept.tracks.id > 0)).nonzero()[0]
-            kept = kept.select(rows) if len(rows) < count else kept
-        return kept if len(kept.confidence) <= self.max_detections else kept[: self.max_detections]
+        kept = self.of_labels(detections)
+        if self.confidence is not None and self.has_weak(kept):
+            (kept,) = without_weak([kept], [self.confidence])
+        return self.limited(kept)
+
+    def of_labels(self, detections: Detections) -> Detections:
+        return detections if self.classes is None else detections[self.classes[detections.class_id]]
+
+    def has_weak(self, detections: Detections) -> bool:
+        """Whether some box is weaker than the threshold. The last one is the weakest."""
+        count = len(detections.confidence)
+        return self.confidence is not None and count > 0 and detections.confidence.item(count - 1) < self.confidence
+
+    def limited(self, detections: Detections) -> Detections:
+        return detections if len(detections.confidence) <= self.max_detections else detections[: self.max_detections]
+
+
+_ALL = BoxFilter(None, None, sys.maxsize)
+
+
+def without_weak(found: Sequence[Detections], thresholds: Sequence[float]) -> list[Detections]:
+    """The boxes of each picture that reach its threshold, or are of a confirmed track.
+
+    All at once: numpy gives the interpreter's lock up for each selection of rows, and a lane waits to get it back.
+    """
+    counts = [len(one.confidence) for one in found]
+    kept = joined([one.confidence for one in found]) >= np.repeat(np.array(thresholds, np.float32), counts)
+    kept |= joined([no_tracks(one).id if one.tracks is None else one.tracks.id for one in found]) > 0
+    return selected(found, kept)
 
 
 def filter_of(source: SourceConfig, labels: tuple[str, ...], defaults: Defaults) -> BoxFilter:
@@ -150,10 +172,14 @@ class FilterStage:
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
         filters, removed = self._filters, self._removed
-        return [
-            own(seen) if (own := filters.get(frame.source) or removed.get(frame.source)) else seen
-            for frame, seen in zip(frames, found)
-        ]
+        owns = [filters.get(frame.source) or removed.get(frame.source, _ALL) for frame in frames]
+        kept = [own.of_labels(seen) for own, seen in zip(owns, found)]
+        weak = [place for place, own in enumerate(owns) if own.has_weak(kept[place])]
+        if weak:
+            thresholds = [owns[place].confidence or 0.0 for place in weak]
+            for place, strong in zip(weak, without_weak([kept[place] for place in weak], thresholds)):
+                kept[place] = strong
+        return [own.limited(seen) for own, seen in zip(owns, kept)]
 
     def update(self, filters: Mapping[str, BoxFilter]) -> None:
         """Replace the filters of these sources."""

@@ -163,8 +163,9 @@ class Boxes:
         """See `Results`. In one copy for the batch, because the next batch writes here again."""
         kept, left_out, implausible = (counts[:count].tolist() for counts in self._counts_of_each)
         rows = self._copied(kept)
-        boxes, confidences, classes = rows[:, :4], rows[:, 4], np.empty(len(rows), np.int32)
-        np.add(rows[:, 5], 0, out=classes, casting="unsafe")  # `astype` releases the GIL, too
+        # In one piece each, so that they can be joined; `copy` and `astype` release the GIL, too.
+        boxes, confidences, classes = np.positive(rows[:, :4]), np.positive(rows[:, 4]), np.empty(len(rows), np.int32)
+        np.add(rows[:, 5], 0, out=classes, casting="unsafe")
         return [
             Detections(boxes[end - n : end], confidences[end - n : end], classes[end - n : end], left, bad == 0)
             for n, end, left, bad in zip(kept, accumulate(kept), left_out, implausible)

@@ -161,3 +161,20 @@ def test_the_filter_keeps_weak_boxes_of_confirmed_tracks_if_their_label_is_wante
     assert kept.tracks is not None
     assert kept.tracks.id.tolist() == [1, 2]
     assert len(BoxFilter(0.5, None, 100)(found)) == 1
+
+
+def test_pictures_with_other_columns_are_filtered_as_each_alone() -> None:
+    """With boxes alone, with tracks, with key points: in one batch, and with nothing left of one."""
+    frames, plain = _batch(12, 8)
+    found = list(plain)
+    for place in (1, 4, 7):
+        found[place] = plain[place].with_tracks(replace(no_tracks(plain[place]), id=np.arange(len(plain[place])) % 3))
+    found[5] = replace(plain[5], keypoints=np.ones((len(plain[5]), 2, 3), np.float32))
+    filters = {"street": BoxFilter(0.6, None, 3), "yard": BoxFilter(0.99, None, 5)}
+    together = FilterStage(filters)(frames, found)
+    alone = [FilterStage(filters)([frame], [one])[0] for frame, one in zip(frames, found)]
+    assert _rows(together) == _rows(alone)
+    assert [one.keypoints is None for one in together] == [one.keypoints is None for one in found]
+    for one, own in zip(together, alone):
+        assert (one.tracks is None) == (own.tracks is None)
+        assert one.tracks is None or own.tracks is None or one.tracks.id.tolist() == own.tracks.id.tolist()
