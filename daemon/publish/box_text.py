@@ -21,7 +21,7 @@ from detectors.port import cache_folder
 
 log = structlog.get_logger(__name__)
 Array = npt.NDArray[Any]
-_BOX_BYTES = 400  # of a box without its labels, at most
+_NUMBERS_BYTES = 300  # of a box, at most, with the names between them
 
 
 class BoxText:
@@ -44,13 +44,14 @@ class BoxText:
         if any([one.attributes is not None for one in found]):  # noqa: C419 - likewise
             return None
         counts = [len(one.confidence) for one in found]
-        names, starts, max_bytes = _names(labels)
-        text = np.empty(sum(counts) * (_BOX_BYTES + 2 * max_bytes) + 2 * len(found), np.uint8)
+        *labelled, max_bytes = _labelled(labels)
+        text = np.empty(sum(counts) * (_NUMBERS_BYTES + max_bytes) + 2 * len(found), np.uint8)
         ends = np.empty(len(found), np.int64)
-        if not self._write(np.cumsum(counts), names, starts, *_columns(found, sum(counts)), text, ends):
+        if not self._write(np.cumsum(counts), *labelled, *_columns(found, sum(counts)), text, ends):
             return None
         places = ends.tolist()
-        return [msgspec.Raw(bytes(text.data[begin:end])) for begin, end in zip([0, *places], places)]
+        written = text[: places[-1]].tobytes()
+        return [msgspec.Raw(written[begin:end]) for begin, end in zip([0, *places], places)]
 
 
 def fastest_box_text(cache: Path | None) -> BoxText | None:
@@ -105,8 +106,16 @@ def _joined(parts: Sequence[Array], into: Array) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _names(labels: tuple[str, ...]) -> tuple[Array, Array, int]:
-    """The labels as JSON one after the other, and where each begins, and the length of the longest."""
+def _labelled(labels: tuple[str, ...]) -> tuple[Array, Array, Array, Array, int]:
+    """The arguments of `write` for each label, and the most bytes of both."""
     texts = [msgspec.json.encode(label) for label in labels]
+    heads = [b'{"label":%b,"class_id":%d,"confidence":' % (text, place) for place, text in enumerate(texts)]
+    tails = [b',"track_label":%b}' % text for text in texts]
+    max_bytes = max(map(len, heads), default=0) + max(map(len, tails), default=0)
+    return *_side_by_side(heads), *_side_by_side(tails), max_bytes
+
+
+def _side_by_side(texts: Sequence[bytes]) -> tuple[Array, Array]:
+    """The texts in one array, and where each begins; the last number is the end."""
     starts = np.cumsum([0, *(len(text) for text in texts)], dtype=np.int64)
-    return np.frombuffer(b"".join([*texts, b" "]), np.uint8), starts, max(map(len, texts), default=0)
+    return np.frombuffer(b"".join([*texts, b" "]), np.uint8), starts

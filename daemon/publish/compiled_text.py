@@ -21,20 +21,22 @@ def _constant(text):
 
 _ZERO, _ONE, _TWO, _TEN = np.uintp(0), np.uintp(1), np.uintp(2), np.uint64(10)
 _OPEN, _CLOSE, _MINUS = _constant(b"["), _constant(b"]"), _constant(b"-")
-_LABEL, _CLASS, _CONFIDENCE = _constant(b'{"label":'), _constant(b',"class_id":'), _constant(b',"confidence":')
 _BOX, _COMMA, _UNTRACKED = _constant(b',"box":['), _constant(b","), _constant(b'],"track_id":null}')
 _TRACK, _VELOCITY, _AGE = _constant(b'],"track_id":'), _constant(b',"velocity":['), _constant(b'],"age":')
-_TRACK_LABEL, _END = _constant(b',"track_label":'), _constant(b"}")
 
 
 @compiled
-def write(ends, names, starts, class_id, confidence, xyxy, ids, track_class, velocity, age, text, places):
+def write(
+    ends, heads, head_starts, tails, tail_starts,
+    class_id, confidence, xyxy, ids, track_class, velocity, age, text, places,
+):  # fmt: skip
     """Write the list of boxes of each frame, one after the other, without spaces.
 
     Args:
         ends: (f,) int64, number of boxes up to the end of each frame.
-        names: uint8, the labels as JSON, one after the other.
-        starts: (c + 1,) int64, the place where each label begins, and the end.
+        heads, head_starts: uint8, what a box of each class begins with, up to its confidence, one after the other; and
+            (c + 1,) int64, where each begins, and the end.
+        tails, tail_starts: likewise what a tracked box ends with, from its `track_label`.
         class_id, confidence, xyxy: as in `Detections`.
         ids, track_class, velocity, age: as in `Tracks`.
         text: uint8, with room for all.
@@ -43,7 +45,7 @@ def write(ends, names, starts, class_id, confidence, xyxy, ids, track_class, vel
     Returns:
         Whether it is written: not if a number is out of range.
     """
-    if not _can_write(len(starts) - 1, class_id, confidence, xyxy, ids, track_class, velocity, age):
+    if not _can_write(len(head_starts) - 1, class_id, confidence, xyxy, ids, track_class, velocity, age):
         return False
     at, begin = _ZERO, 0
     for frame in range(len(ends)):
@@ -51,9 +53,8 @@ def write(ends, names, starts, class_id, confidence, xyxy, ids, track_class, vel
         for box in range(begin, ends[frame]):
             if box > begin:
                 at = _copy(text, at, _COMMA)
-            at = _label(text, _copy(text, at, _LABEL), names, starts, class_id[box])
-            at = _integer(text, _copy(text, at, _CLASS), class_id[box])
-            at = _decimal(text, _copy(text, at, _CONFIDENCE), confidence[box], 4, 10_000)
+            at = _label(text, at, heads, head_starts, class_id[box])
+            at = _decimal(text, at, confidence[box], 4, 10_000)
             at = _pair(text, _copy(text, at, _BOX), xyxy[box, 0], xyxy[box, 1])
             at = _pair(text, _copy(text, at, _COMMA), xyxy[box, 2], xyxy[box, 3])
             if ids[box] == 0:
@@ -62,8 +63,7 @@ def write(ends, names, starts, class_id, confidence, xyxy, ids, track_class, vel
             at = _integer(text, _copy(text, at, _TRACK), ids[box])
             at = _pair(text, _copy(text, at, _VELOCITY), velocity[box, 0], velocity[box, 1])
             at = _integer(text, _copy(text, at, _AGE), age[box])
-            at = _label(text, _copy(text, at, _TRACK_LABEL), names, starts, track_class[box])
-            at = _copy(text, at, _END)
+            at = _label(text, at, tails, tail_starts, track_class[box])
         begin = ends[frame]
         at = _copy(text, at, _CLOSE)
         places[frame] = at
@@ -90,8 +90,8 @@ def _copy(text, at, part):
 
 
 @compiled
-def _label(text, at, names, starts, class_id):
-    return _copy(text, at, names[starts[class_id] : starts[class_id + 1]])
+def _label(text, at, parts, starts, class_id):
+    return _copy(text, at, parts[starts[class_id] : starts[class_id + 1]])
 
 
 @compiled
@@ -120,11 +120,10 @@ def _decimal(text, at, value, digits, scale):
 @compiled
 def _integer(text, at, number):
     rest = np.uint64(number)
-    end = at + _ONE
-    while rest >= _TEN:
-        rest //= _TEN
+    end, limit = at + _ONE, _TEN
+    while rest >= limit:  # an int64 is below 1e19, which a uint64 can hold
+        limit *= _TEN
         end += _ONE
-    rest = np.uint64(number)
     place = end
     while place > at:
         place -= _ONE
