@@ -17,6 +17,7 @@ import structlog
 
 from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal, journal_path
+from daemon.analytics.loops import PYTHON
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
@@ -60,6 +61,7 @@ from daemon.pipeline.lanes import Lanes
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox
 from daemon.pipeline.views import SourceViews, check_views
+from daemon.publish.box_text import fastest_box_text
 from daemon.publish.fence import Fence, NoFence
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.packets import PacketPublisher
@@ -208,6 +210,8 @@ class App:
         views.add_listener(board.set_pictures)
         views.add_size_listener(board.set_sizes)
         pipeline = self._make_pipeline(detector.info, board, views)
+        self._analytics.tracker.on_compiled = self._compile_box_text
+        self._compile_box_text()
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         self.health.conditions.append(lambda: self._lanes.unavailable)
@@ -534,6 +538,12 @@ class App:
         followers = [self.second] if config.classifiers else []
         parts = (board, self._outbox, self.ledger, self._runtime)
         return Pipeline(*parts, self._observers(), stages if config.classifiers else analytics, followers, views)
+
+    def _compile_box_text(self) -> None:
+        """Only where the tracker is compiled, because numba takes 120 MB, and where all sinks send JSON."""
+        is_json = self._config.publisher.encoding == "json" and not self._message_sinks
+        if is_json and self._analytics.tracker.loops not in (None, PYTHON):
+            self.publisher.box_text = fastest_box_text(self._config.model.cache)
 
     def _open_second_stage(self, undo: ExitStack) -> SecondStage:
         """Open the classifiers, on the backend of the model. They are opened before it, so that it is opened with the

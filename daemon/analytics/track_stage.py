@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -32,11 +32,13 @@ class Tracker:
     Attributes:
         loops: the compiled ones where numba is installed, and those in Python until they are ready. Results are the
             same. None before a source is tracked.
+        on_compiled: called in the compiler's thread when other loops have taken the place of those in Python.
     """
 
     def __init__(self, config: Config, ledger: Ledger) -> None:
         self._ledger = ledger
         self._states: dict[str, SourceTracks] = {}
+        self.on_compiled: Callable[[], None] = lambda: None
         self._last_ids: dict[str, int] = {}  # of removed sources, the longest removed first
         self.loops = fastest_loops(config.model.cache) if settings_of(config) else None
         self.configure(config)
@@ -58,6 +60,7 @@ class Tracker:
 
     def _compile(self, cache: Path | None) -> None:
         self.loops = fastest_loops(cache)
+        self.on_compiled()
 
     def _forget(self, source: str) -> None:
         """End the tracks of a source. If it comes back its ids go on, while this is remembered."""

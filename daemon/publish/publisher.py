@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import structlog
 
 from daemon.messages import (
-    Detection,
     Latency,
     Message,
     Metrics,
-    Owner,
     Packets,
     PublisherMetrics,
     State,
@@ -24,7 +22,8 @@ from daemon.messages import (
 from daemon.pipeline.frames import FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Report, Result
-from daemon.publish.build import MessageBuilder, boxes_of
+from daemon.publish.box_text import BoxText
+from daemon.publish.build import Boxes, MessageBuilder, boxes_of
 from daemon.publish.fence import Fence, Grants, NoFence, may_send, owner_of_frame
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.port import Sink
@@ -51,6 +50,7 @@ class Publisher(threading.Thread):
         has_subscribers: set while there is a subscription.
         answer: called with the source of each new subscription to exactly `packets/<source>/`; set before the start.
         fence: asked before messages are sent; set before the start.
+        box_text: writes boxes as JSON, if all sinks send that; any thread may set it.
         on_forgotten: called with a removed source after its last message was sent; set before the start.
     """
 
@@ -74,6 +74,7 @@ class Publisher(threading.Thread):
         self.answer: Callable[[str], Packets | None] = lambda _: None
         self.fence: Fence = NoFence()
         self.on_forgotten: Callable[[str], None] = lambda _: None
+        self.box_text: BoxText | None = None
         self._forgotten: list[str] = []  # since the last flush
         self._fenced = 0  # reports
         self._unsent: set[bytes] = set()  # topics of statuses
@@ -155,18 +156,14 @@ class Publisher(threading.Thread):
     def _send_items(self, items: Sequence[Result | Report]) -> None:
         """Send the items of the outbox's last `get`."""
         grants = self.fence.grants()
-        boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks)
+        boxes = boxes_of([item for item in items if isinstance(item, Result)], self._masks, self.box_text)
         sent: list[tuple[int, FrameInfo, Latency]] = []
         try:
             for item in self._outbox.sending():
                 if isinstance(item, Result):
-                    owner = None if grants is None else owner_of_frame(grants, item.frame)
-                    found = next(boxes)
-                    if grants is not None and owner is None:
-                        self._ledger.drop(item.frame, "fenced")
-                        continue
-                    latency = self._send_result(item, found, owner)
-                    sent.append((self._ledger.published(item.frame.source), item.frame, latency))
+                    latency = self._send_result(item, boxes, grants)
+                    if latency is not None:
+                        sent.append((self._ledger.published(item.frame.source), item.frame, latency))
                 elif item.message is None or isinstance(item.message, Metrics) or may_send(grants, item.message):
                     self._send_report(item)
                 else:
@@ -193,16 +190,22 @@ class Publisher(threading.Thread):
             self._send(name, message)
             self._unsent.discard(name)
 
-    def _send_result(self, result: Result, boxes: list[Detection], owner: Owner | None) -> Latency:
-        """Send a result; returns its latency. A result that breaks the publisher is counted as dropped."""
+    def _send_result(self, result: Result, boxes: Iterator[Boxes], grants: Grants | None) -> Latency | None:
+        """Send a result with the next boxes; returns its latency, or None if it is fenced. A result that breaks the
+        publisher is counted as dropped."""
         try:
-            name, message = self._build.detections(result, boxes, owner)
-            for sink in self._sinks:
-                sink.send(name, message)
+            found = next(boxes)
+            owner = None if grants is None else owner_of_frame(grants, result.frame)
+            if owner is not None or grants is None:
+                name, message = self._build.detections(result, found, owner)
+                for sink in self._sinks:
+                    sink.send(name, message)
+                return message.latency
         except Exception:
             self._ledger.drop(result.frame, "shutdown")
             raise
-        return message.latency
+        self._ledger.drop(result.frame, "fenced")
+        return None
 
     def _send(self, name: bytes, message: Message) -> None:
         for sink in self._sinks:

@@ -27,6 +27,7 @@ from daemon.publish.subscribers import Subscribers, in_use
 
 log = structlog.get_logger(__name__)
 _AT_ONCE = 32  # messages to the socket one after the other: ZeroMQ's thread sleeps between those that come apart
+_MORE = int(zmq.SNDMORE)
 _MOST_BYTES = 4096  # of a message that comes in; libzmq allocates what a peer announces, before it knows who that is
 _LINGER_MS = 1000
 _NO_KEYS = "{} holds no .key file"
@@ -76,9 +77,10 @@ class ZeroMqSink:
     def flush(self) -> None:
         """To the socket. XPUB never blocks: at the high-water mark it leaves a message out for that subscriber, who
         sees the gap in `index`."""
+        put = self._put
         for name, payload in self._encoded:  # two calls cost half of what send_multipart does
-            self._put(name, zmq.SNDMORE)
-            self._put(payload, 0)
+            put(name, _MORE)
+            put(payload, 0)
         self._encoded.clear()
 
     def open_packets(self, high_water_mark: int) -> zmq.Socket[bytes]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from daemon.app import App
@@ -21,9 +22,10 @@ from daemon.config import (
     PublisherConfig,
     SourceConfig,
     SyntheticConfig,
+    TrackingConfig,
     parse,
 )
-from daemon.messages import Detections
+from daemon.messages import Detections, Encoding
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
@@ -231,3 +233,33 @@ def test_the_demo_model_and_config_yaml_fit() -> None:
     assert DEMO_MODEL.stat().st_size < 3_000_000
     text = (DEMO_MODEL.parents[1] / "config.yaml").read_text()
     assert parse(text).model.path == Path("models/demo.onnx")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "tracked", "is_written"), [("json", True, True), ("json", False, False), ("msgpack", True, False)]
+)
+def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
+    encoding: Encoding, tracked: bool, is_written: bool
+) -> None:
+    tracking = TrackingConfig(enabled=tracked)
+    config = _config(SyntheticConfig(id="cam", frames=20, pace="fast"), audience=True, tracking=tracking)
+    publisher = msgspec.structs.replace(config.publisher, encoding=encoding)
+    app = App(
+        msgspec.structs.replace(config, publisher=publisher, board=BoardConfig(mode="lossless", depth=4)),
+        open_detector=lambda _, options: FakeDetector(options),
+    )
+    assert (app.publisher.box_text is not None) == is_written
+    with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
+        assert app.run() == 0
+        seqs = [getattr(message, "seq", None) for message in iter(lambda: subscriber.receive(0.5), None)]
+    assert seqs == list(range(20))
+
+
+def test_boxes_are_written_as_json_after_the_first_tracked_source_has_come() -> None:
+    app = App(_config(SyntheticConfig(id="cam")), open_detector=lambda _, options: FakeDetector(options))
+    try:
+        assert app.publisher.box_text is None
+        app._analytics.configure(_config(SyntheticConfig(id="cam"), tracking=TrackingConfig(enabled=True)))
+        wait_until(lambda: app.publisher.box_text is not None, "the compiler is done")
+    finally:
+        app.stop()

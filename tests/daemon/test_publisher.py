@@ -126,6 +126,19 @@ def test_the_subscriber_sees_its_own_loss(bench: Bench) -> None:
         assert subscriber.lost == {"detections/cam/": 3}
 
 
+def test_a_result_that_breaks_the_publisher_is_counted() -> None:
+    """Here a class without a label, which no lane lets through."""
+    bench = Bench(PublisherConfig(endpoint="tcp://127.0.0.1:*"))
+    broken = found.Detections(np.zeros((1, 4), np.float32), np.ones(1, np.float32), np.array([9], np.int32))
+    bench.outbox.put([bench.result(0), msgspec.structs.replace(bench.result(1), detections=broken)])
+    bench.publisher.start()
+    bench.publisher.join(30)
+    bench.outbox.abandon()
+    assert ["index out of range" in failure for failure in bench.failures] == [True]
+    counts = bench.ledger.counts_of("cam")
+    assert (counts.captured, counts.published, counts.dropped.shutdown) == (2, 0, 2)
+
+
 def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
     bench.publisher.start()
     bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
