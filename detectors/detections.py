@@ -243,9 +243,9 @@ def plausible(found: Sequence[Detections], classes: int) -> tuple[Sequence[Detec
     """
     if all([one.checked for one in found]):  # noqa: C419 - a list costs less
         return found, 0
-    left, top, right, bottom = np.concatenate([one.xyxy for one in found]).T
-    confidence = np.concatenate([one.confidence for one in found])
-    class_id = np.concatenate([one.class_id for one in found])
+    left, top, right, bottom = joined([one.xyxy for one in found]).T
+    confidence = joined([one.confidence for one in found])
+    class_id = joined([one.class_id for one in found])
     # Comparisons with NaN are false.
     good = (left <= right) & (top <= bottom) & (right - left + bottom - top < np.inf)
     good &= (confidence >= 0) & (confidence <= 1) & (class_id >= 0) & (class_id < classes)

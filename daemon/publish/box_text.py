@@ -17,6 +17,7 @@ import numpy.typing as npt
 import structlog
 
 from detectors.detections import Detections, no_tracks, nothing
+from detectors.joining import joined
 from detectors.port import cache_folder
 
 log = structlog.get_logger(__name__)
@@ -47,7 +48,7 @@ class BoxText:
         *labelled, max_bytes = _labelled(labels)
         text = np.empty(sum(counts) * (_NUMBERS_BYTES + max_bytes) + 2 * len(found), np.uint8)
         ends = np.empty(len(found), np.int64)
-        if not self._write(np.cumsum(counts), *labelled, *_columns(found, sum(counts)), text, ends):
+        if not self._write(np.cumsum(counts), *labelled, *_columns(found), text, ends):
             return None
         places = ends.tolist()
         written = text[: places[-1]].tobytes()
@@ -75,14 +76,10 @@ def fastest_box_text(cache: Path | None) -> BoxText | None:
     return text
 
 
-def _columns(found: Sequence[Detections], count: int) -> tuple[Array, ...]:
-    class_id = _joined([one.class_id for one in found], np.empty(count, np.int32))
-    return (
-        class_id,
-        _joined([one.confidence for one in found], np.empty(count, np.float32)),
-        _joined([one.xyxy for one in found], np.empty((count, 4), np.float32)),
-        *_track_columns(found, class_id),
-    )
+def _columns(found: Sequence[Detections]) -> tuple[Array, ...]:
+    class_id = joined([one.class_id for one in found])
+    boxes = joined([one.confidence for one in found]), joined([one.xyxy for one in found])
+    return class_id, *boxes, *_track_columns(found, class_id)
 
 
 def _track_columns(found: Sequence[Detections], class_id: Array) -> tuple[Array, ...]:
@@ -93,16 +90,11 @@ def _track_columns(found: Sequence[Detections], class_id: Array) -> tuple[Array,
         return zeros, class_id, np.zeros((count, 2), np.float32), zeros
     tracks = [no_tracks(one) if one.tracks is None else one.tracks for one in found]
     return (
-        _joined([one.id for one in tracks], np.empty(count, np.int64)),
-        _joined([one.class_id for one in tracks], np.empty(count, np.int32)),
-        _joined([one.velocity for one in tracks], np.empty((count, 2), np.float32)),
-        _joined([one.age for one in tracks], np.empty(count, np.int64)),
+        joined([one.id for one in tracks]),
+        joined([one.class_id for one in tracks]),
+        joined([one.velocity for one in tracks]),
+        joined([one.age for one in tracks]),
     )
-
-
-def _joined(parts: Sequence[Array], into: Array) -> Array:
-    """One column of all frames, in the dtype and order for which the loops are compiled."""
-    return np.concatenate(parts, out=into)
 
 
 @lru_cache(maxsize=16)

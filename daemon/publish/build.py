@@ -36,6 +36,7 @@ from daemon.publish.fence import Grants, may_send
 from daemon.publish.masks import MaskEncoder
 from daemon.publish.subscribers import matching
 from detectors.detections import Detections, no_tracks
+from detectors.joining import joined
 
 Boxes = list[Detection] | msgspec.Raw
 _AT_ONCE = 32  # frames whose boxes are made ahead
@@ -141,7 +142,7 @@ def boxes_of(results: Sequence[Result], masks: MaskEncoder, text: BoxText | None
 
 
 def _rounded(found: Sequence[Detections], labels: tuple[str, ...], masks: MaskEncoder) -> Iterator[list[Detection]]:
-    classes = np.concatenate([one.class_id for one in found]).tolist()
+    classes = joined([one.class_id for one in found]).tolist()
     columns = (
         [labels[class_id] for class_id in classes],
         classes,
@@ -155,7 +156,7 @@ def _rounded(found: Sequence[Detections], labels: tuple[str, ...], masks: MaskEn
 
 def _column(parts: Sequence[npt.NDArray[np.float32]], digits: int) -> list[Any]:
     """The numbers of all frames, rounded."""
-    rounded: list[Any] = np.concatenate(parts, dtype=np.float64).round(digits).tolist()
+    rounded: list[Any] = joined(parts).astype(np.float64).round(digits).tolist()
     return rounded
 
 
@@ -164,12 +165,12 @@ def _track_columns(found: Sequence[Detections], labels: tuple[str, ...]) -> list
     if all([one.tracks is None for one in found]):  # noqa: C419 - a list costs less
         return []
     tracks = [no_tracks(one) if one.tracks is None else one.tracks for one in found]
-    ids = np.concatenate([one.id for one in tracks]).tolist()
+    ids = joined([one.id for one in tracks]).tolist()
     columns: list[list[Any]] = [
         ids,
         _column([one.velocity for one in tracks], 2),
-        np.concatenate([one.age for one in tracks]).tolist(),
-        [labels[class_id] for class_id in np.concatenate([one.class_id for one in tracks]).tolist()],
+        joined([one.age for one in tracks]).tolist(),
+        [labels[class_id] for class_id in joined([one.class_id for one in tracks]).tolist()],
     ]
     for place in [place for place, track_id in enumerate(ids) if not track_id]:
         for column, absent in zip(columns, (None, UNSET, UNSET, UNSET)):
