@@ -20,6 +20,6 @@ def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     first: npt.NDArray[Any] = parts[0]
     try:
         memory = bytearray().join(parts)  # type: ignore[arg-type]
-    except BufferError:  # a part is not in one piece, row by row
+    except (BufferError, TypeError):  # a part is not in one piece, row by row
         return np.ascontiguousarray(np.concatenate(parts))
     return np.frombuffer(memory, first.dtype).reshape(-1, *first.shape[1:])
