@@ -124,9 +124,11 @@ class BroadPhase:
         track.is_cut, track.is_plain = view == CUT, view == WHOLE
         track.square_radius = track.completed_square_radius = -1.0
         track.stamp = self._stamps[number]
-        for at, state in enumerate(track.states):
+        at = FLOATS
+        for state in track.states:
             if state is not None:
-                state.x, state.y, state.clearance = floats[FLOATS + 3 * at : FLOATS + 3 * at + 3]
+                state.x, state.y, state.clearance = floats[at], floats[at + 1], floats[at + 2]
+            at += 3
 
     def load_stamps(self, tracks: dict[int, Track]) -> None:
         """Give all tracks the stamp of the frame in which they were last seen."""
@@ -155,12 +157,11 @@ class BroadPhase:
 
     def keep(self, tracks: dict[int, Track]) -> None:
         """Remove the rows of tracks that have ended."""
-        rows = [row for row, id in enumerate(self._ids) if id in tracks]
-        count = len(rows)
-        if count < len(self._ids):
-            self._floats[:count], self._integers[:count] = self._floats[rows], self._integers[rows]
-            self._ids = [self._ids[row] for row in rows]
-        self._prune_stamps()
+        for row in reversed([row for row, id in enumerate(self._ids) if id not in tracks]):
+            end = len(self._ids)
+            self._floats[row : end - 1] = self._floats[row + 1 : end]
+            self._integers[row : end - 1] = self._integers[row + 1 : end]
+            del self._ids[row]
 
     def _prune_stamps(self) -> None:
         """Forget the frames in which no track was last seen, but for the newest frame with boxes."""
