@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
@@ -31,10 +32,9 @@ class Bell:
 
     def ring(self) -> None:
         """From any thread."""
-        try:
-            self._silent.release()
-        except RuntimeError:
-            """It rings already."""
+        if self._silent.locked():  # otherwise it rings already
+            with suppress(RuntimeError):  # another thread was faster
+                self._silent.release()
 
     def wait(self, timeout: float) -> bool:
         """Returns whether it rang, which it does no more."""

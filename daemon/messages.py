@@ -284,7 +284,7 @@ class EventAttribute(msgspec.Struct, frozen=True, gc=False):
     confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Something happened: an object appeared or left, a rule found something, or an attribute is known.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from daemon import messages
 from daemon.pipeline.frames import FrameInfo
@@ -11,23 +11,10 @@ from daemon.rule_config import RuleBase
 Kind = messages.EventKind
 Phase = messages.EventPhase
 EndReason = messages.EndReason
+Unseen = messages.Unseen
 
 
-@dataclass(frozen=True)
-class Unseen:
-    """Frames of the source that were lost while an event was decided.
-
-    Attributes:
-        frames: their number, from gaps in `seq`.
-        longest_ns: the longest gap between two analysed frames, in source time.
-    """
-
-    frames: int = 0
-    longest_ns: int = 0
-
-
-@dataclass(frozen=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One event about one track, about all tracks in a zone, or about an attribute.
 
     Attributes:
@@ -40,10 +27,10 @@ class Event:
         direction: of a line or gate; "forward" goes from the left to the right of the line, as seen from its first
             point towards its second, or from the first line of a gate to the second.
         dwell_ns: source time in the zone so far.
-        count: tracks in the zone, of a crowd.
         reason: why a stay ended.
-        attribute: the one that has settled or changed.
         config: the rule, as it was when the event was confirmed; None for an object without a rule.
+        count: tracks in the zone, of a crowd.
+        attribute: the one that has settled or changed.
     """
 
     kind: Kind
@@ -57,8 +44,8 @@ class Event:
     box: tuple[float, float, float, float] | None = None
     direction: messages.Direction | None = None
     dwell_ns: int | None = None
-    count: int | None = None
     reason: EndReason | None = None
     unseen: Unseen = Unseen()
-    attribute: messages.EventAttribute | None = None
     config: RuleBase | None = None
+    count: int | None = None
+    attribute: messages.EventAttribute | None = None

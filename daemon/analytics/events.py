@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+from msgspec.structs import replace as _replace
 
 from daemon import messages
 from daemon.analytics.event import Event
@@ -41,6 +44,23 @@ class Stores:
     snapshots: EventSnapshots | None = None
 
 
+class _Source:
+    """A source whose counts are published.
+
+    Attributes:
+        events, counts: topics.
+        sent_ns: monotonic ns of the last message of counts.
+        has_changed: since then.
+    """
+
+    __slots__ = ("counts", "events", "has_changed", "sent_ns")
+
+    def __init__(self, source: str) -> None:
+        self.events, self.counts = topic("events", source), topic("counts", source)
+        self.sent_ns = 0
+        self.has_changed = True
+
+
 class EventPublisher:
     """Takes the events of all sources. No method blocks.
 
@@ -61,8 +81,8 @@ class EventPublisher:
         self._interval_ns = round(counts_interval_s * 1e9)
         self._number = journal.first if journal else clock.utc_ns() // 1_000_000
         self._totals = Totals(clock.utc_ns())
-        self._sources: dict[str, int] = {}  # monotonic ns of the last message of counts
-        self._changed: set[str] = set()
+        self._sources: dict[str, _Source] = {}
+        self._found: deque[Event] = deque()
         self._lock = threading.Lock()
         if journal:
             journal.restore = self._restore
@@ -70,26 +90,43 @@ class EventPublisher:
                 self._totals.restore(*journal.earlier)
 
     def on_event(self, event: Event) -> None:
-        """Publish an event, keep it, and count it; called by the lane that found it."""
+        """Publish an event, keep it, and count it."""
+        self._found.append(event)
+        self.deliver()
+
+    @property
+    def hold(self) -> Callable[[Event], None]:
+        """A function that takes an event, from any thread, and leaves it for the next `deliver`."""
+        return self._found.append
+
+    def deliver(self) -> None:
+        """Publish, keep and count all events that were taken, in that order; another thread's too.
+
+        Those of a batch come together: an event alone finds the processor's caches cold, and costs three times as much.
+        """
         with self._lock:  # so that the outbox has events in the order of their numbers
-            number, self._number = self._number, self._number + 1
-            id = f"{self._identity.instance}-{number}"
-            pictured = self.snapshots is not None and self.snapshots.request(event, id)
-            snapshot = f"/api/v1/events/{id}/snapshot.jpg" if pictured else None
-            message = _message_of(event, number, self._identity, snapshot)
-            key = self._totals.add(event)
-            self._changed.add(event.source)
-            self._sources.setdefault(event.source, 0)
-            self._outbox.report(Report(topic("events", event.source), message))
-            if self.journal:
-                self.journal.put(message, None if self._is_shared else key)
+            while self._found:
+                self._publish(self._found.popleft())
+
+    def _publish(self, event: Event) -> None:
+        number = self._number
+        self._number = number + 1
+        id = f"{self._identity.instance}-{number}"
+        pictured = self.snapshots is not None and self.snapshots.request(event, id)
+        snapshot = f"/api/v1/events/{id}/snapshot.jpg" if pictured else None
+        message = _message_of(event, number, id, self._identity, snapshot)
+        key = self._totals.add(event)
+        source = self._sources.get(event.source) or self._added(event.source)
+        source.has_changed = True
+        self._outbox.report(Report(source.events, message))
+        if self.journal is not None:
+            self.journal.put(message, None if self._is_shared else key)
 
     def expect(self, sources: Iterable[str]) -> None:
         """Publish counts of these sources even before their first event."""
         with self._lock:
             for source in sources:
-                self._sources.setdefault(source, 0)
-                self._changed.add(source)
+                (self._sources.get(source) or self._added(source)).has_changed = True
 
     def begin(self, source: str) -> None:
         """Count the events of a source from now on, not those of an earlier owner: call it before its first frame."""
@@ -103,19 +140,23 @@ class EventPublisher:
             if self._is_shared:
                 self._totals.end(source)
             self._sources.pop(source, None)
-            self._changed.discard(source)
 
     def tick(self, now_ns: int) -> None:
         """Publish the counts that are due; called about once a second with the monotonic time."""
+        soon = min(_SOON_NS, self._interval_ns)
         with self._lock:
-            soon = min(_SOON_NS, self._interval_ns)
-            due = [source for source, sent in self._sources.items() if self._is_due(source, now_ns - sent, soon)]
-            self._report_counts(due, now_ns)
+            due = [
+                name
+                for name, source in self._sources.items()
+                if now_ns - source.sent_ns >= (soon if source.has_changed else self._interval_ns)
+            ]
+        self._report_counts(due, now_ns)
 
     def flush(self) -> None:
         """Publish the counts that have changed; at the end."""
         with self._lock:
-            self._report_counts([*self._changed & self._sources.keys()], self._clock.monotonic_ns())
+            changed = [name for name, source in self._sources.items() if source.has_changed]
+        self._report_counts(changed, self._clock.monotonic_ns())
 
     def counts(self) -> list[messages.Counts]:
         """Of all sources with events, or with rules, now."""
@@ -136,14 +177,17 @@ class EventPublisher:
         """Events that are in no total, because there are too many of those."""
         return self._totals.uncounted
 
-    def _is_due(self, source: str, age_ns: int, soon: int) -> bool:
-        return age_ns >= (soon if source in self._changed else self._interval_ns)
+    def _added(self, name: str) -> _Source:
+        source = self._sources[name] = _Source(name)
+        return source
 
-    def _report_counts(self, sources: list[str], now_ns: int) -> None:
-        for source in sources:
-            self._sources[source] = now_ns
-            self._changed.discard(source)
-            self._outbox.report(Report(topic("counts", source), self._counts_of(source)))
+    def _report_counts(self, names: list[str], now_ns: int) -> None:
+        for name in names:
+            with self._lock:  # for one source at a time, so that no lane waits for those of all
+                source = self._sources.get(name)
+                if source is not None:
+                    source.sent_ns, source.has_changed = now_ns, False
+                    self._outbox.report(Report(source.counts, self._counts_of(name)))
 
     def _counts_of(self, source: str) -> messages.Counts:
         return messages.Counts(
@@ -166,13 +210,14 @@ class EventPublisher:
                 self._number = max(self._number, self.journal.reserved)
 
 
-def _message_of(event: Event, number: int, identity: Identity, snapshot: str | None) -> messages.Event:
+def _message_of(event: Event, number: int, id: str, identity: Identity, snapshot: str | None) -> messages.Event:
     began, confirmed, box = event.began, event.confirmed, event.box
-    return messages.Event(
-        id=f"{identity.instance}-{number}",
+    source = event.source
+    message = messages.Event(  # in two steps: Python makes a dict for a call with more than 15 names, which costs more
+        id=id,
         number=number,
         instance=identity.instance,
-        source=event.source,
+        source=source,
         session=began.session,
         index=0,
         kind=event.kind,
@@ -182,6 +227,9 @@ def _message_of(event: Event, number: int, identity: Identity, snapshot: str | N
         at=began.captured_at,
         confirmed_seq=confirmed.seq,
         confirmed_at=confirmed.captured_at,
+    )
+    return _replace(
+        message,
         rule=event.rule,
         direction=event.direction,
         track=event.track,
@@ -190,8 +238,8 @@ def _message_of(event: Event, number: int, identity: Identity, snapshot: str | N
         dwell=event.dwell_ns,
         count=event.count,
         reason=event.reason,
-        unseen=messages.Unseen(event.unseen.frames, event.unseen.longest_ns),
+        unseen=event.unseen,
         snapshot=snapshot,
         attribute=event.attribute,
-        owner=identity.owner_of(event.source),
+        owner=identity.owner(source) if identity.owner else None,
     )

@@ -19,10 +19,11 @@ class RuleBook:
     Args:
         on_event: called with each event, in a source's order, by a lane or by the thread that changes rules. It must
             return soon, and must not call this object.
+        deliver: called by the same thread when the events of a batch, or of a change, are given; it may work on them.
     """
 
-    def __init__(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
+    def __init__(self, on_event: OnEvent, deliver: Callable[[], None] = lambda: None) -> None:
+        self._on_event, self.deliver = on_event, deliver
         self._sources: dict[str, SourceRules] = {}
         self._down: dict[str, int] = {}  # monotonic ns since when sources give no frames
         self._lock = threading.Lock()  # of changes
@@ -48,11 +49,13 @@ class RuleBook:
                     self._sources[source] = there
                 if there is not None and not own.rules:
                     del self._sources[source]
+        self.deliver()
 
     def source_down(self, source: str) -> None:
         """End the events of a source that gives no more frames, for now or for ever."""
         if there := self._sources.get(source):
             there.end("source_down")
+            self.deliver()
 
     def on_state(self, source: str, state: State, now_ns: int) -> None:
         """A source has another state.
@@ -81,6 +84,7 @@ class RuleBook:
         with self._lock:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
+        self.deliver()
 
     @property
     def has_rules(self) -> bool:
@@ -117,6 +121,9 @@ class RulesStage:
         if not self._book.has_rules:
             return found
         search = self._search()
-        for frame, seen in zip(frames, found):
-            self._book.observe(frame, seen, self._labels, search)
+        try:
+            for frame, seen in zip(frames, found):
+                self._book.observe(frame, seen, self._labels, search)
+        finally:
+            self._book.deliver()
         return found

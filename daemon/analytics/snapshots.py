@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from daemon.analytics.drawn_rules import drawn_on
@@ -36,11 +37,11 @@ _IDLE_S = 0.2
 _DAY_S = 86_400
 _MIB = 1 << 20
 _ID = re.compile(r"[0-9A-Za-z-]{1,64}-\d{1,20}")
+_PLACES = (ZoneConfig, LineConfig, GateConfig)
 _PICTURED = ("appeared", "entered", "dwell", "crossed", "passed", "over")  # phases that are found on a frame in hand
 
 
-@dataclass(frozen=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """A picture that an event wants of the frame `seq`."""
 
     id: str
@@ -90,8 +91,8 @@ class EventSnapshots(threading.Thread):
         """Ask for the picture of an event, before its frame comes to `on_result`; whether there may be one."""
         if event.phase not in _PICTURED or self._jobs.full():
             return False
-        text = " ".join(part for part in (event.rule, event.phase, event.direction, event.label) if part)
-        places = [event.config] if isinstance(event.config, ZoneConfig | LineConfig | GateConfig) else []
+        text = " ".join([part for part in (event.rule, event.phase, event.direction, event.label) if part])
+        places = [event.config] if isinstance(event.config, _PLACES) else []
         request = _Request(id, event.confirmed.seq, text, event.box, places)
         self._requests.setdefault(event.source, []).append(request)
         return True

@@ -27,7 +27,7 @@ class AnalyticsStages:
     """
 
     def __init__(self, config: Config, ledger: Ledger, events: EventPublisher) -> None:
-        self.tracker, self.rules, self._events = Tracker(config, ledger), RuleBook(events.on_event), events
+        self.tracker, self.rules, self._events = Tracker(config, ledger), RuleBook(events.hold, events.deliver), events
         self._configure_rules(config)
 
     @staticmethod

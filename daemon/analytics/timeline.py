@@ -65,5 +65,9 @@ class Timeline:
 
     def unseen(self, since: Stamp) -> Unseen:
         """Frames lost between an earlier frame and the newest one."""
-        longest_ns = next((gap for end, gap in self._gaps if end > since.at), 0)
+        at, longest_ns = since.at, 0
+        for end, gap in self._gaps:
+            if end > at:
+                longest_ns = gap
+                break
         return Unseen(self.stamp.lost - since.lost, longest_ns)

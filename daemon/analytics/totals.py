@@ -23,6 +23,9 @@ class Key(NamedTuple):
     label: str | None
 
 
+_key = tuple.__new__  # `Key` in half the time
+
+
 class Totals:
     """The caller holds a lock.
 
@@ -39,7 +42,7 @@ class Totals:
     def __init__(self, since: int) -> None:
         self.since = since
         self.uncounted = 0
-        self._totals: dict[str, Counter[Key]] = {}  # by source
+        self._totals: dict[str, dict[Key, int]] = {}  # by source
         self._inside: dict[str, dict[tuple[str | None, int], str | None]] = {}  # by source: label by rule and track
         self._zones: dict[str, dict[str | None, None]] = {}  # by source: those that had a track, in order
         self._begun: dict[str, int] = {}  # by source: UTC, ns, where it differs from `since`
@@ -67,8 +70,9 @@ class Totals:
 
     def add(self, event: Event) -> Key | None:
         """Count an event; returns the total that grew by one, None if there are too many."""
-        key = Key(event.source, event.rule, event.kind, event.phase, event.direction, event.label)
-        if event.kind in ("zone", "object") and event.track is not None:
+        kind = event.kind
+        key = _key(Key, (event.source, event.rule, kind, event.phase, event.direction, event.label))
+        if (kind == "zone" or kind == "object") and event.track is not None:  # noqa: PLR1714 - costs less
             self._move(event, event.track)
         return key if self._add(key, 1) else None
 
@@ -82,13 +86,19 @@ class Totals:
 
     def totals(self, source: str) -> list[messages.Total]:
         return [
-            messages.Total(key.rule, key.kind, key.phase, key.direction, key.label, count)
-            for key, count in self._totals.get(source, {}).items()
+            messages.Total(rule, kind, phase, direction, label, count)
+            for (_, rule, kind, phase, direction, label), count in self._totals.get(source, {}).items()
         ]
 
     def occupancy(self, source: str) -> list[messages.Occupancy]:
         """Of each zone with a track in it."""
-        labels = Counter((rule, label) for (rule, _), label in self._inside.get(source, {}).items())
+        inside = self._inside.get(source)
+        if not inside:
+            return []
+        labels: dict[tuple[str | None, str | None], int] = {}
+        for (rule, _), label in inside.items():
+            row = rule, label
+            labels[row] = labels.get(row, 0) + 1
         return [messages.Occupancy(rule, label, count) for (rule, label), count in labels.items()]
 
     def occupancies(self) -> Iterator[tuple[str, str | None, int]]:
@@ -104,19 +114,26 @@ class Totals:
         self._zones.pop(source, None)
 
     def _add(self, key: Key, count: int) -> bool:
-        totals = self._totals.setdefault(key.source, Counter())
-        if key not in totals:
+        totals = self._totals.get(key.source)
+        if totals is None:
+            totals = self._totals[key.source] = {}
+        before = totals.get(key)
+        if before is None:
             if self._keys >= MAX_KEYS:
                 self.uncounted += count
                 return False
             self._keys += 1
-        totals[key] += count
+            before = 0
+        totals[key] = before + count
         return True
 
     def _move(self, event: Event, track: int) -> None:
-        inside = self._inside.setdefault(event.source, {})
-        if event.phase in ("entered", "appeared"):
-            self._zones.setdefault(event.source, {})[event.rule] = None
+        source, phase = event.source, event.phase
+        inside = self._inside.get(source)
+        if inside is None:
+            inside = self._inside[source] = {}
+        if phase in ("entered", "appeared"):
+            self._zones.setdefault(source, {})[event.rule] = None
             inside[event.rule, track] = event.label
-        elif event.phase == "left":
+        elif phase == "left":
             inside.pop((event.rule, track), None)

@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import msgspec
 
@@ -40,8 +39,7 @@ class Result(msgspec.Struct, frozen=True, gc=False):
     served: Served
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, gc=False):
     """A message about something else than one frame's detections, without its index, which the publisher sets.
 
     Attributes:

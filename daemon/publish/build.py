@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import UNSET
+from msgspec.structs import replace as _replace
 
 from daemon.clock import Clock
 from daemon.messages import (
@@ -97,10 +98,11 @@ class MessageBuilder:
             self._gone[report.source] = None
             self._forget_oldest()
             return None
+        name = report.topic
         if isinstance(message, Status):
-            self._last_status[report.topic] = message
+            self._last_status[name] = message
             self._gone.pop(message.source, None)
-        return self.numbered(report.topic, message)
+        return self.numbered(name, message)
 
     def hold_back(self, name: bytes, status: Status) -> None:
         """Remember a status that may not be sent now."""
@@ -115,7 +117,7 @@ class MessageBuilder:
         """The message with the next index of its topic."""
         index = self._index[name]
         self._index[name] = index + 1
-        return msgspec.structs.replace(message, index=index)  # structs are frozen
+        return _replace(message, index=index)  # structs are frozen
 
     def _forget_oldest(self) -> None:
         """Forget the counters of the longest removed sources beyond `MAX_GONE`."""

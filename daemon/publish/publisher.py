@@ -164,7 +164,12 @@ class Publisher(threading.Thread):
                     latency = self._send_result(item, boxes, grants)
                     if latency is not None:
                         sent.append((self._ledger.published(item.frame.source), item.frame, latency))
-                elif item.message is None or isinstance(item.message, Metrics) or may_send(grants, item.message):
+                elif (
+                    grants is None
+                    or item.message is None
+                    or isinstance(item.message, Metrics)
+                    or may_send(grants, item.message)
+                ):
                     self._send_report(item)
                 else:
                     self._keep_unsent(item, item.message)
@@ -172,11 +177,14 @@ class Publisher(threading.Thread):
             self._ledger.add_rows(sent)
 
     def _send_report(self, report: Report) -> None:
-        self._unsent.discard(report.topic)
+        name = report.topic
+        if self._unsent:
+            self._unsent.discard(name)
         if report.message is None:
             self._forgotten.append(report.source)
         if (message := self._build.report(report)) is not None:
-            self._send(report.topic, message)
+            for sink in self._sinks:
+                sink.send(name, message)
 
     def _keep_unsent(self, report: Report, message: Message) -> None:
         """Count a report that may not be sent. A status is sent when its source may be published for again."""

@@ -120,6 +120,43 @@ def test_events_of_many_lanes_have_numbers_in_the_order_of_the_outbox(clock: Man
     assert numbers == list(range(numbers[0], numbers[0] + 800))
 
 
+def test_events_of_a_batch_come_in_order_before_one_of_another_thread(clock: ManualClock) -> None:
+    with Rig(None, clock) as rig:
+        rig.events.hold(crossing(0))
+        rig.events.hold(crossing(1))
+        assert rig.reports() == []
+        rig.events.on_event(crossing(2, reason="source_down"))
+        rig.events.deliver()
+        messages = rig.reports()
+        assert [message.seq for message in messages] == [0, 1, 2]
+        assert [message.number - messages[0].number for message in messages] == [0, 1, 2]
+        rig.events.deliver()
+        assert rig.reports() == []
+        assert [row.totals[0].count for row in rig.events.counts()] == [3]
+
+
+def test_events_held_by_many_lanes_come_once_and_before_their_lane_goes_on(clock: ManualClock) -> None:
+    """Whichever lane delivers them."""
+    late: list[int] = []
+
+    def publish(source: str) -> None:
+        for seq in range(100):
+            rig.events.hold(crossing(seq, source))
+            rig.events.deliver()
+            late.extend(0 for row in rig.events.totals() if row[0].source == source and row[1] != seq + 1)
+
+    with Rig(None, clock) as rig:
+        lanes = [threading.Thread(target=publish, args=(name,)) for name in "abcd"]
+        for lane in lanes:
+            lane.start()
+        for lane in lanes:
+            lane.join()
+        found = rig.reports()
+    assert late == []
+    assert [message.number for message in found] == list(range(found[0].number, found[0].number + 400))
+    assert [message.seq for message in found if message.source == "a"] == [*range(100)]
+
+
 def _phases(rig: Rig) -> list[Any]:
     return [type(message).__name__ for message in rig.reports()]
 

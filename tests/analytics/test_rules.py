@@ -470,6 +470,34 @@ def test_equal_rules_change_nothing() -> None:
     ]
 
 
+def test_each_batch_and_each_change_delivers_its_events() -> None:
+    """A batch that fails, too."""
+    held: list[Event] = []
+    delivered: list[str] = []
+
+    def deliver() -> None:
+        delivered.extend(short(event) for event in held)
+        held.clear()
+
+    book = RuleBook(held.append, deliver)
+    stage, names = RulesStage(book, LABELS), ("a", "b", "c", "d")
+    for name in names:
+        book.update({name: RuleSet(rules_of(OBJECT), SECOND)})
+    frames = [frame_at(0, 0, source=name) for name in names]
+    stage(frames, [tracks_of({1: standing_at(*INSIDE)}) for _ in names])
+    assert delivered == ["object appeared"] * 4
+    book.source_down("a")
+    book.update({"b": RuleSet((), SECOND)})
+    book.forget("c")
+    book.on_state("d", "ended", 0)
+    reasons = ("source_down", "rule_removed", "source_down", "source_down")
+    assert delivered[4:] == [f"object left {reason}" for reason in reasons]
+    frames = [frame_at(1, 1, source="a"), frame_at(1, 1, source="d")]
+    with pytest.raises(AttributeError):  # the second frame has no boxes
+        stage(frames, [tracks_of({2: standing_at(*INSIDE)}), None])  # type: ignore[list-item]
+    assert delivered[8:] == ["object appeared"]
+
+
 def test_rules_change_beside_a_lane() -> None:
     """Any order of changes and frames is one that could be: each stay that begins has its end."""
     events: list[Event] = []
