@@ -120,9 +120,11 @@ class BoxFilter:
         return detections if self.classes is None else detections[self.classes[detections.class_id]]
 
     def has_weak(self, detections: Detections) -> bool:
-        """Whether some box is weaker than the threshold. The last one is the weakest."""
+        """Whether boxes weaker than the threshold may have to be removed. The last one is the weakest."""
+        if self.confidence is None or detections.threshold >= self.confidence:
+            return False
         count = len(detections.confidence)
-        return self.confidence is not None and count > 0 and detections.confidence.item(count - 1) < self.confidence
+        return count > 0 and detections.confidence.item(count - 1) < self.confidence
 
     def limited(self, detections: Detections) -> Detections:
         return detections if len(detections.confidence) <= self.max_detections else detections[: self.max_detections]
