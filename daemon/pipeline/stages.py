@@ -175,13 +175,15 @@ class FilterStage:
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
         filters, removed = self._filters, self._removed
         owns = [filters.get(frame.source) or removed.get(frame.source, _ALL) for frame in frames]
-        kept = [own.of_labels(seen) for own, seen in zip(owns, found)]
-        weak = [place for place, own in enumerate(owns) if own.has_weak(kept[place])]
+        kept = [seen if own.classes is None else own.of_labels(seen) for own, seen in zip(owns, found)]
+        weak = [place for place, (own, seen) in enumerate(zip(owns, kept)) if own.has_weak(seen)]
         if weak:
             thresholds = [owns[place].confidence or 0.0 for place in weak]
             for place, strong in zip(weak, without_weak([kept[place] for place in weak], thresholds)):
                 kept[place] = strong
-        return [own.limited(seen) for own, seen in zip(owns, kept)]
+        return [
+            seen if len(seen.confidence) <= own.max_detections else own.limited(seen) for own, seen in zip(owns, kept)
+        ]
 
     def update(self, filters: Mapping[str, BoxFilter]) -> None:
         """Replace the filters of these sources."""
