@@ -12,6 +12,7 @@ import numpy.typing as npt
 from detectors.joining import joined
 
 _FLOAT, _INT = np.dtype(np.float32), np.dtype(np.int32)
+_set = msgspec.structs.force_setattr
 
 
 class Tracks(msgspec.Struct, frozen=True, eq=False):
@@ -89,6 +90,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
             angle in radians, clockwise from the x axis to the width. `xyxy` is the hull in the picture.
         masks: of models that find them.
         attributes: (n,) object, what classifiers say about each box, by name; None where nothing is known.
+        threshold: weaker boxes are already removed, but for those of confirmed tracks.
 
     Raises:
         ValueError: wrong shape or dtype.
@@ -104,6 +106,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     obb: npt.NDArray[np.float32] | None = None
     masks: Masks | None = None
     attributes: npt.NDArray[np.object_] | None = None
+    threshold: float = 0.0
 
     def __post_init__(self) -> None:
         xyxy, confidence, class_id, shape = self.xyxy, self.confidence, self.class_id, self.confidence.shape
@@ -131,6 +134,23 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
         """The same boxes with their tracks."""
         return self._with("tracks", tracks)
 
+    def with_rows(
+        self,
+        xyxy: npt.NDArray[np.float32],
+        confidence: npt.NDArray[np.float32],
+        class_id: npt.NDArray[np.int32],
+        tracks: Tracks | None,
+        threshold: float,
+    ) -> Detections:
+        """With these columns, and the others as they are. The columns are known to be right, and not checked again."""
+        changed: Detections = self.__copy__()  # type: ignore[attr-defined]
+        _set(changed, "xyxy", xyxy)
+        _set(changed, "confidence", confidence)
+        _set(changed, "class_id", class_id)
+        _set(changed, "tracks", tracks)
+        _set(changed, "threshold", threshold)
+        return changed
+
     def with_attributes(self, attributes: npt.NDArray[np.object_]) -> Detections:
         """The same boxes with what classifiers say about them."""
         return self._with("attributes", attributes)
@@ -138,7 +158,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
     def _with(self, name: str, value: object) -> Detections:
         """A copy with another value. It is not checked again: that costs more than the copy."""
         changed: Detections = self.__copy__()  # type: ignore[attr-defined] # copy() takes twice as long
-        msgspec.structs.force_setattr(changed, name, value)
+        _set(changed, name, value)
         return changed
 
     def select(self, rows: npt.NDArray[np.intp]) -> Detections:
@@ -151,6 +171,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
             None if self.obb is None else self.obb.take(rows, 0),
             None if self.masks is None else self.masks[rows],
             None if self.attributes is None else self.attributes.take(rows),
+            self.threshold,
         )  # fmt: skip
 
     def __getitem__(self, keep: npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice) -> Detections:
@@ -167,6 +188,7 @@ class Detections(msgspec.Struct, frozen=True, eq=False):
             None if self.obb is None else self.obb[keep],
             None if self.masks is None else self.masks[keep],
             None if self.attributes is None else self.attributes[keep],
+            self.threshold,
         )
 
 
@@ -194,12 +216,15 @@ def selected(found: Sequence[Detections], kept: npt.NDArray[np.bool_]) -> list[D
     rows = kept.nonzero()[0]
     together, places = _joined(found).select(rows), np.searchsorted(rows, ends).tolist()
     return [
-        Detections(
-            together.xyxy[rows], together.confidence[rows], together.class_id[rows], one.left_out, one.checked,
+        one.with_rows(
+            together.xyxy[rows],
+            together.confidence[rows],
+            together.class_id[rows],
             None if together.tracks is None else together.tracks[rows],
+            one.threshold,
         )
         for one, rows in zip(found, map(slice, [0, *places], places))
-    ]  # fmt: skip
+    ]
 
 
 def _may_be_joined(found: Sequence[Detections]) -> bool:

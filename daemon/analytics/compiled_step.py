@@ -16,7 +16,6 @@ from daemon.analytics.track_step import (
     GROUP,
     HITS,
     ID,
-    INTEGERS,
     MAX_MISSED,
     MAX_TRACKS,
     MIN_IOU,
@@ -25,39 +24,29 @@ from daemon.analytics.track_step import (
     SAME_OBJECT,
     SEEN,
     SHORT_NS,
+    VOTES,
     StepInput,
     StepOutput,
 )
-
-_ROWS = motion.ROWS
 
 
 def step(work: StepInput) -> StepOutput:
     """Implements `Step`."""
     grouping = work.grouping
-    floats, integers, counts, last_ids, *columns, left_out = _step(
-        work.floats, work.integers, work.track_counts, work.last_ids, work.now, work.seconds, work.timeout,
-        work.confirm, work.floor, work.start, work.box_counts, work.xyxy, work.confidence, work.class_id,
+    tracks, sources, rows, xyxy, confidence, class_id, *columns, left_out = _step(
+        work.tracks, work.sources, work.limits, work.thresholds, work.xyxy, work.confidence, work.class_id,
         grouping.group_of, grouping.slot_of, grouping.class_of,
     )  # fmt: skip
-    return StepOutput(floats, integers, counts, last_ids, tuple(columns), left_out)
+    return StepOutput(tracks, sources, rows, (xyxy, confidence, class_id), tuple(columns), left_out)
 
 
 def compile_now() -> None:
     """Compile, or load what another process has compiled."""
-    none = np.zeros(0, np.int64)
     nothing = StepInput(
-        floats=np.zeros((0, _ROWS + 1)),
-        integers=np.zeros((0, INTEGERS), np.int64),
-        track_counts=none,
-        last_ids=none,
-        now=none,
-        seconds=np.zeros(0),
-        timeout=none,
-        confirm=none,
-        floor=np.zeros(0, np.float32),
-        start=np.zeros(0, np.float32),
-        box_counts=none,
+        tracks=np.zeros((0, VOTES + 1)),
+        sources=np.zeros((0, 5), np.int64),
+        limits=np.zeros((0, 2), np.int64),
+        thresholds=np.zeros((0, 3), np.float32),
         xyxy=np.zeros((0, 4), np.float32),
         confidence=np.zeros(0, np.float32),
         class_id=np.zeros(0, np.int32),
@@ -73,61 +62,96 @@ def signatures() -> int:
 
 @compiled
 def _step(
-    floats, integers, track_counts, last_ids, now, seconds, timeout, confirm, floor, start, box_counts, xyxy,
-    confidence, class_id, group_of, slot_of, class_of,
+    old_tracks, sources, limits, thresholds, xyxy, confidence, class_id, group_of, slot_of, class_of
 ):  # fmt: skip
     boxes = len(class_id)
-    room = len(floats) + boxes
-    rows, integer_rows = np.empty((room, floats.shape[1])), np.empty((room, INTEGERS), np.int64)
-    tracks, numbers = rows.T, integer_rows.T  # a column each
-    counts, new_ids = np.empty_like(track_counts), last_ids.copy()
-    ids, ages = np.zeros(boxes, np.int64), np.zeros(boxes, np.int64)
+    table = np.empty((len(old_tracks) + boxes, old_tracks.shape[1]))
+    tracks, numbers, old_numbers = table.T, table.view(np.int64).T, old_tracks.view(np.int64)  # a column each
+    ends = np.empty((len(sources), 3), np.int64)
+    rows, ids, ages = np.empty(boxes, np.int64), np.zeros(boxes, np.int64), np.zeros(boxes, np.int64)
+    xyxy_, confidence_, class_id_ = np.empty_like(xyxy), np.empty_like(confidence), np.empty_like(class_id)
     labels, corners, velocity = class_id.copy(), xyxy.copy(), np.zeros((boxes, 2), np.float32)
-    edges, measured = np.ascontiguousarray(xyxy.T), _measured(xyxy)
-    usable, strong = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_)
-    begin = first_track = first_box = left_out = 0
-    for source in range(len(track_counts)):
-        last_track, last_box = first_track + track_counts[source], first_box + box_counts[source]
-        end = begin
+    edges, measured, groups = np.ascontiguousarray(xyxy.T), _measured(xyxy), np.empty(boxes, np.int64)
+    usable, free, taken = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_), np.zeros(boxes, np.bool_)
+    strong, meets = np.empty(boxes, np.bool_), np.empty(boxes, np.bool_)
+    most_rows, most_pairs = _room(sources)
+    box_of, keys, pairs = np.empty(most_rows, np.int64), np.empty(most_pairs), np.empty((most_pairs, 2), np.int64)
+    begin = first_track = first_box = left_out = kept = 0
+    for source in range(len(sources)):
+        last_track, last_box = first_track + sources[source, 0], first_box + sources[source, 4]
+        last_id, now, seconds = sources[source, 1], sources[source, 2], np.float64(sources[source, 3]) / 1e9
+        timeout, confirm = limits[source, 0], limits[source, 1]
+        floor, start, threshold = thresholds[source, 0], thresholds[source, 1], thresholds[source, 2]
+        end, first_kept = begin, kept
         for old in range(first_track, last_track):
-            if now[source] - integers[old, SEEN] <= timeout[source]:
-                rows[end], integer_rows[end] = floats[old], integers[old]
-                _predict(tracks, end, seconds[source], numbers[MISSED, end] > 0)
+            if now - old_numbers[old, SEEN] <= timeout:
+                table[end] = old_tracks[old]
+                _predict(tracks, end, seconds, numbers[MISSED, end] > 0)
                 end += 1
         for box in range(first_box, last_box):
-            usable[box] = confidence[box] >= floor[source]
-            strong[box] = usable[box] and confidence[box] >= start[source]
-
-        box_of, free = _matched(
-            tracks, numbers, begin, end, now[source], edges[:, first_box:last_box], measured[:, first_box:last_box],
-            group_of[class_id[first_box:last_box]], usable[first_box:last_box], strong[first_box:last_box],
+            usable[box], groups[box] = confidence[box] >= floor, group_of[class_id[box]]
+            strong[box] = free[box] = usable[box] and confidence[box] >= start
+        box_of[: end - begin + last_box - first_box] = -1
+        _match(
+            tracks, numbers, begin, end, now, edges, measured, groups, usable, strong, first_box, last_box,
+            meets, keys, pairs, taken, box_of, free,
         )  # fmt: skip
-        box_of[: end - begin] += first_box * (box_of[: end - begin] >= 0)
-        end = _corrected(tracks, numbers, begin, end, now[source], box_of, measured, confidence, class_id, slot_of)
+        end = _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, class_id, slot_of)
         if class_of.shape[1] > 1:
-            _drop_doubles(free, xyxy, class_id, group_of, strong, first_box, last_box)
+            _drop_doubles(free, xyxy, class_id, groups, strong, first_box, last_box)
         for box in range(first_box, last_box):
-            if not free[box - first_box]:
-                continue
-            if end - begin >= MAX_TRACKS:
-                left_out += 1
-                continue
-            _begin(tracks, numbers, end, now[source], measured, confidence, class_id, group_of, slot_of, box)
-            box_of[end - begin] = box
-            end += 1
+            if free[box] and end - begin < MAX_TRACKS:
+                _begin(tracks, numbers, end, now, measured, confidence, class_id, groups, slot_of, box)
+                box_of[end - begin], free[box] = box, False
+                end += 1
+            left_out += free[box]
         for track in range(begin, end):
-            if numbers[ID, track] == 0 and numbers[HITS, track] >= confirm[source]:
-                new_ids[source] += 1
-                numbers[ID, track] = new_ids[source]
+            if numbers[ID, track] == 0 and numbers[HITS, track] >= confirm:
+                last_id += 1
+                numbers[ID, track] = last_id
             box = box_of[track - begin]
             if box >= 0 and numbers[ID, track] > 0:
-                ids[box], ages[box] = numbers[ID, track], now[source] - numbers[BORN, track]
-                labels[box] = class_of[numbers[GROUP, track], np.argmax(tracks[_ROWS:, track])]
+                ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
+                labels[box] = class_of[numbers[GROUP, track], np.argmax(tracks[VOTES:, track])]
                 corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = _corners(tracks, track)
                 velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
-        counts[source] = end - begin
+        for box in range(first_box, last_box):
+            rows[kept] = box
+            kept += confidence[box] >= threshold or ids[box] > 0
+        ends[source, 0], ends[source, 1], ends[source, 2] = end - begin, last_id, kept - first_kept
         begin, first_track, first_box = end, last_track, last_box
-    return rows[:begin], integer_rows[:begin], counts, new_ids, ids, labels, corners, velocity, ages, left_out
+    _gather(rows[:kept], xyxy, confidence, class_id, xyxy_, confidence_, class_id_)
+    _compact(rows[:kept], ids, labels, corners, velocity, ages)
+    return (
+        table[:begin], ends, rows[:kept], xyxy_[:kept], confidence_[:kept], class_id_[:kept], ids[:kept],
+        labels[:kept], corners[:kept], velocity[:kept], ages[:kept], left_out,
+    )  # fmt: skip
+
+
+@compiled
+def _gather(rows, xyxy, confidence, class_id, xyxy_, confidence_, class_id_):
+    for place in range(len(rows)):
+        row = rows[place]
+        xyxy_[place], confidence_[place], class_id_[place] = xyxy[row], confidence[row], class_id[row]
+
+
+@compiled
+def _compact(rows, ids, labels, corners, velocity, ages):
+    """Move these rows to the front."""
+    for place in range(len(rows)):
+        row = rows[place]
+        ids[place], labels[place], ages[place] = ids[row], labels[row], ages[row]
+        corners[place], velocity[place] = corners[row], velocity[row]
+
+
+@compiled
+def _room(sources):
+    """The most tracks that a source can have after the step, and the most pairs of a track and a box."""
+    rows = pairs = 0
+    for source in range(len(sources)):
+        rows = max(rows, sources[source, 0] + sources[source, 4])
+        pairs = max(pairs, sources[source, 0] * sources[source, 4])
+    return rows, pairs
 
 
 @compiled
@@ -172,22 +196,23 @@ def _predict(tracks, track, seconds, lost):
 
 
 @compiled
-def _matched(tracks, numbers, begin, end, now, edges, measured, groups, usable, strong):
-    """The box of each track, with room for those that the boxes begin; and the strong boxes without a track."""
-    count, boxes = end - begin, len(groups)
-    box_of, free = np.full(count + boxes, -1, np.int64), strong.copy()
-    keys, pairs = np.empty(count * boxes), np.empty((count * boxes, 2), np.int64)
-    meets = np.empty(boxes, np.bool_)
+def _match(
+    tracks, numbers, begin, end, now, edges, measured, groups, usable, strong, first_box, last_box,
+    meets, keys, pairs, taken, box_of, free,
+):  # fmt: skip
+    """Write the box of each track, and which strong boxes have none. `meets`, `keys` and `pairs` are room for it."""
     found = 0
-    for track in range(count):
-        left, top, right, bottom = _corners(tracks, begin + track)
-        _overlapping(edges, np.float32(left), np.float32(top), np.float32(right), np.float32(bottom), meets)
-        confirmed, group = numbers[ID, begin + track] > 0, numbers[GROUP, begin + track]
-        recent = confirmed and numbers[MISSED, begin + track] <= MAX_MISSED
-        width, height = tracks[2, begin + track], tracks[3, begin + track]
-        unseen = max(now - numbers[SEEN, begin + track], 1)
+    for track in range(begin, end):
+        left, top, right, bottom = _corners(tracks, track)
+        _overlapping(
+            edges, first_box, last_box, np.float32(left), np.float32(top), np.float32(right), np.float32(bottom), meets
+        )
+        confirmed, group = numbers[ID, track] > 0, numbers[GROUP, track]
+        recent = confirmed and numbers[MISSED, track] <= MAX_MISSED
+        width, height = tracks[2, track], tracks[3, track]
+        unseen = max(now - numbers[SEEN, track], 1)
         expected = max(min(SHORT_NS / unseen, 1.0), MIN_SHARE)
-        for box in range(boxes):
+        for box in range(first_box, last_box):
             if not meets[box] or group != groups[box] or not usable[box] or not (strong[box] or recent):
                 continue
             overlap = _iou(left, top, right, bottom, *_as_doubles(edges, box))
@@ -196,21 +221,19 @@ def _matched(tracks, numbers, begin, end, now, edges, measured, groups, usable, 
                 common = min(width, measured[2, box]) * min(height, measured[3, box])
                 shape = common / (width * height + measured[2, box] * measured[3, box] - common)
                 keys[found] = 2.0 * stage - overlap * shape
-                pairs[found, 0], pairs[found, 1] = track, box
+                pairs[found, 0], pairs[found, 1] = track - begin, box
                 found += 1
-    taken = np.zeros(boxes, np.bool_)
     for place in np.argsort(keys[:found], kind="mergesort"):
         track, box = pairs[place, 0], pairs[place, 1]
         if box_of[track] < 0 and not taken[box]:
             box_of[track], taken[box], free[box] = box, True, False
-    return box_of, free
 
 
 @compiled
-def _overlapping(edges, left, top, right, bottom, meets):
+def _overlapping(edges, first_box, last_box, left, top, right, bottom, meets):
     """A loop without branches, which the compiler turns into vector instructions."""
     lefts, tops, rights, bottoms = edges[0], edges[1], edges[2], edges[3]
-    for box in range(len(meets)):
+    for box in range(first_box, last_box):
         meets[box] = (left < rights[box]) & (lefts[box] < right) & (top < bottoms[box]) & (tops[box] < bottom)
 
 
@@ -237,16 +260,16 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
         if box < 0 and numbers[ID, track] == 0:
             continue
         if kept < track:
-            tracks[:, kept], numbers[:, kept], box_of[kept - begin] = tracks[:, track], numbers[:, track], box
+            tracks[:, kept], box_of[kept - begin] = tracks[:, track], box
         if box < 0:
             numbers[MISSED, kept] += 1
         else:
             _correct(tracks, kept, measured, box)
-            tracks[_ROWS + slot_of[class_id[box]], kept] += confidence[box]
+            tracks[VOTES + slot_of[class_id[box]], kept] += confidence[box]
             numbers[HITS, kept] += 1
             numbers[SEEN, kept], numbers[MISSED, kept] = now, 0
         kept += 1
-    box_of[kept - begin :] = -1
+    box_of[kept - begin : end - begin] = -1
     return kept
 
 
@@ -266,21 +289,21 @@ def _correct(tracks, track, measured, box):
 
 
 @compiled
-def _drop_doubles(free, xyxy, class_id, group_of, strong, first_box, last_box):
+def _drop_doubles(free, xyxy, class_id, groups, strong, first_box, last_box):
     """Free boxes that are the second box of an object are no longer free."""
     before = free.copy()
     for one in range(first_box, last_box):
-        if not before[one - first_box]:
+        if not before[one]:
             continue
         for other in range(first_box, last_box):
             if (
                 strong[other]
-                and group_of[class_id[one]] == group_of[class_id[other]]
+                and groups[one] == groups[other]
                 and class_id[one] != class_id[other]
-                and (other < one or not before[other - first_box])
+                and (other < one or not before[other])
                 and _iou_of_boxes(xyxy, one, other) >= SAME_OBJECT
             ):
-                free[one - first_box] = False
+                free[one] = False
                 break
 
 
@@ -294,13 +317,13 @@ def _iou_of_boxes(xyxy, one, other):
 
 
 @compiled
-def _begin(tracks, numbers, track, now, measured, confidence, class_id, group_of, slot_of, box):
-    tracks[:, track], numbers[:, track] = 0.0, 0
+def _begin(tracks, numbers, track, now, measured, confidence, class_id, groups, slot_of, box):
+    tracks[:, track] = 0.0  # also the bits of 0
     tracks[:4, track] = measured[:, box]
     for row in range(4):
         square = _squared_size(tracks, track, row % 2)
         tracks[8 + row, track] = motion.FIRST_POSITION * square
         tracks[16 + row, track] = motion.FIRST_VELOCITY * square
-    tracks[_ROWS + slot_of[class_id[box]], track] = confidence[box]
-    numbers[HITS, track], numbers[GROUP, track] = 1, group_of[class_id[box]]
+    tracks[VOTES + slot_of[class_id[box]], track] = confidence[box]
+    numbers[HITS, track], numbers[GROUP, track] = 1, groups[box]
     numbers[BORN, track], numbers[SEEN, track] = now, now

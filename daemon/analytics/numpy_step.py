@@ -21,7 +21,6 @@ from daemon.analytics.track_step import (
     GROUP,
     HITS,
     ID,
-    INTEGERS,
     MAX_MISSED,
     MAX_TRACKS,
     MIN_IOU,
@@ -30,6 +29,7 @@ from daemon.analytics.track_step import (
     SAME_OBJECT,
     SEEN,
     SHORT_NS,
+    VOTES,
     Floats,
     Integers,
     StepInput,
@@ -44,21 +44,25 @@ class _Tracks:
     """The tracks of several sources side by side, a column each.
 
     Attributes:
+        floats: (26 + width, n): `StepInput.tracks`.
         source: (n,) place of the source, in order.
         box: (n,) place of the track's box; -1 for a track without one in this frame.
     """
 
     floats: Floats
-    integers: Integers
     source: Indices
     box: Indices
+
+    @property
+    def integers(self) -> Integers:
+        """The same memory as int64."""
+        return self.floats.view(np.int64)
 
     def __getitem__(self, columns: npt.NDArray[np.bool_] | Indices) -> _Tracks:
         if columns.dtype == np.bool_:
             columns = np.flatnonzero(columns)
         return _Tracks(
             self.floats.take(columns, axis=1),  # twice as fast as an index
-            self.integers.take(columns, axis=1),
             self.source.take(columns),
             self.box.take(columns),
         )
@@ -67,7 +71,6 @@ class _Tracks:
         """With other tracks, which come after those of the same source."""
         both = _Tracks(
             np.concatenate((self.floats, other.floats), axis=1),
-            np.concatenate((self.integers, other.integers), axis=1),
             np.concatenate((self.source, other.source)),
             np.concatenate((self.box, other.box)),
         )
@@ -83,12 +86,18 @@ class _Step:
     def __init__(self, work: StepInput) -> None:
         self._in, self._left_out = work, 0
         grouping, class_id = work.grouping, work.class_id
-        self._source = np.repeat(np.arange(len(work.box_counts)), work.box_counts)  # of each box
-        self._usable = work.confidence >= work.floor[self._source]
-        self._strong = work.confidence >= work.start[self._source]
+        self._track_counts: Integers = work.sources[:, 0]
+        self._last_ids: Integers = work.sources[:, 1]
+        self._now, step, self._box_counts = work.sources.T[2:]
+        self._seconds = step / 1e9
+        self._timeout, self._confirm = work.limits.T
+        self._source = np.repeat(np.arange(len(work.sources)), self._box_counts)  # of each box
+        floor, start, self._threshold = work.thresholds.T
+        self._usable = work.confidence >= floor[self._source]
+        self._strong = work.confidence >= start[self._source]
         self._strong &= self._usable
         self._group, self._slot = grouping.group_of[class_id], grouping.slot_of[class_id]
-        self._rows = Rows(work.xyxy.T.astype(np.float64), work.box_counts)
+        self._rows = Rows(work.xyxy.T.astype(np.float64), self._box_counts)
         self._measured = motion.measured(work.xyxy)
 
     def run(self) -> StepOutput:
@@ -106,24 +115,32 @@ class _Step:
             tracks = tracks.beside(self._begun(born))
         last_ids = self._give_ids(tracks)
         counts = np.bincount(tracks.source, minlength=len(last_ids))
-        floats, integers = tracks.floats.T.copy(), tracks.integers.T.copy()
-        return StepOutput(floats, integers, counts, last_ids, self._columns(tracks), self._left_out)
+        columns = self._columns(tracks)
+        threshold = self._threshold[self._source]
+        rows = np.flatnonzero((self._in.confidence >= threshold) | (columns[0] > 0))
+        kept = np.bincount(self._source[rows], minlength=len(last_ids))
+        return StepOutput(
+            tracks.floats.T.copy(),
+            np.stack((counts, last_ids, kept), axis=1),
+            rows,
+            (self._in.xyxy[rows], self._in.confidence[rows], self._in.class_id[rows]),
+            tuple(column[rows] for column in columns),
+            self._left_out,
+        )
 
     def _predicted(self) -> _Tracks:
-        work = self._in
-        source = np.repeat(np.arange(len(work.track_counts)), work.track_counts)
-        floats, integers = work.floats.T.copy(), work.integers.T.copy()
-        tracks = _Tracks(floats, integers, source, np.empty(len(source), np.intp))
-        alive = work.now[source] - tracks.integers[SEEN] <= work.timeout[source]
+        source = np.repeat(np.arange(len(self._track_counts)), self._track_counts)
+        tracks = _Tracks(self._in.tracks.T.copy(), source, np.empty(len(source), np.intp))
+        alive = self._now[source] - tracks.integers[SEEN] <= self._timeout[source]
         if not alive.all():
             tracks = tracks[alive]
-        motion.predict(tracks.floats, work.seconds[tracks.source], tracks.integers[MISSED] > 0)
+        motion.predict(tracks.floats, self._seconds[tracks.source], tracks.integers[MISSED] > 0)
         return tracks
 
     def _matched(self, tracks: _Tracks) -> Indices:
         """The box of each track, or -1."""
         corners = motion.corners(tracks.floats)
-        counts = np.bincount(tracks.source, minlength=len(self._in.box_counts))
+        counts = np.bincount(tracks.source, minlength=len(self._box_counts))
         track, box = overlapping(Rows(corners, counts), self._rows)
         confirmed = tracks.integers[ID] > 0
         recent = (tracks.integers[MISSED] <= MAX_MISSED) & confirmed
@@ -133,7 +150,7 @@ class _Step:
         track, box, strong = track[possible], box[possible], strong[possible]
         overlap = iou(corners.take(track, axis=1), self._rows.corners.take(box, axis=1))
         stage = np.where(strong, np.where(confirmed[track], 0, 2), 1)
-        unseen_ns = self._in.now[tracks.source] - tracks.integers[SEEN]
+        unseen_ns = self._now[tracks.source] - tracks.integers[SEEN]
         expected = np.maximum(np.minimum(SHORT_NS / np.maximum(unseen_ns, 1), 1.0), MIN_SHARE)
         near = overlap >= _MIN_IOU[stage] * expected[track]
         track, box = track[near], box[near]
@@ -146,9 +163,9 @@ class _Step:
         box = tracks.box[columns]
         seen = tracks.floats[: motion.ROWS].take(columns, axis=1)
         tracks.floats[: motion.ROWS, columns] = motion.correct(seen, self._measured.take(box, axis=1))
-        tracks.floats[motion.ROWS + self._slot[box], columns] += self._in.confidence[box]
+        tracks.floats[VOTES + self._slot[box], columns] += self._in.confidence[box]
         tracks.integers[HITS, columns] += 1
-        tracks.integers[SEEN, columns] = self._in.now[tracks.source[columns]]
+        tracks.integers[SEEN, columns] = self._now[tracks.source[columns]]
 
     def _born(self, tracks: _Tracks) -> Indices:
         """The boxes that begin tracks."""
@@ -157,7 +174,7 @@ class _Step:
         if self._in.grouping.width > 1 and free.any():
             free &= ~self._doubles(free)
         born = np.flatnonzero(free)
-        room = MAX_TRACKS - np.bincount(tracks.source, minlength=len(self._in.box_counts))
+        room = MAX_TRACKS - np.bincount(tracks.source, minlength=len(self._box_counts))
         source = self._source[born]
         fits = np.arange(len(born)) - np.searchsorted(source, source) < room[source]  # strongest first
         self._left_out = int(len(born) - fits.sum())
@@ -176,19 +193,20 @@ class _Step:
         return doubles
 
     def _begun(self, born: Indices) -> _Tracks:
-        votes = np.zeros((self._in.grouping.width, len(born)))
-        votes[self._slot[born], np.arange(len(born))] = self._in.confidence[born]
-        integers = np.zeros((INTEGERS, len(born)), np.int64)
-        source = self._source[born]
+        floats, source = np.zeros((VOTES + self._in.grouping.width, len(born))), self._source[born]
+        floats[: motion.ROWS] = motion.begin(self._measured[:, born])
+        floats[VOTES + self._slot[born], np.arange(len(born))] = self._in.confidence[born]
+        tracks = _Tracks(floats, source, born)
+        integers = tracks.integers
         integers[HITS] = 1
-        integers[BORN] = integers[SEEN] = self._in.now[source]
+        integers[BORN] = integers[SEEN] = self._now[source]
         integers[GROUP] = self._group[born]
-        return _Tracks(np.concatenate((motion.begin(self._measured[:, born]), votes)), integers, source, born)
+        return tracks
 
     def _give_ids(self, tracks: _Tracks) -> Integers:
         """Confirm tracks; the highest id of each source after that."""
-        integers, last_ids = tracks.integers, self._in.last_ids
-        ready = np.flatnonzero((integers[ID] == 0) & (integers[HITS] >= self._in.confirm[tracks.source]))
+        integers, last_ids = tracks.integers, self._last_ids
+        ready = np.flatnonzero((integers[ID] == 0) & (integers[HITS] >= self._confirm[tracks.source]))
         if not len(ready):
             return last_ids
         source = tracks.source[ready]
@@ -198,14 +216,14 @@ class _Step:
     def _columns(self, tracks: _Tracks) -> tuple[npt.NDArray[Any], ...]:
         count = len(self._in.class_id)
         columns = np.flatnonzero((tracks.box >= 0) & (tracks.integers[ID] > 0))
-        box, integers = tracks.box[columns], tracks.integers.take(columns, axis=1)
-        floats = tracks.floats.take(columns, axis=1)
+        box, floats = tracks.box[columns], tracks.floats.take(columns, axis=1)
+        integers = floats.view(np.int64)
         ids, ages = np.zeros(count, np.int64), np.zeros(count, np.int64)
         class_id, xyxy = self._in.class_id.copy(), self._in.xyxy.copy()
         velocity = np.zeros((count, 2), np.float32)
         ids[box] = integers[ID]
-        ages[box] = self._in.now[tracks.source[columns]] - integers[BORN]
-        class_id[box] = self._in.grouping.class_of[integers[GROUP], floats[motion.ROWS :].argmax(axis=0)]
+        ages[box] = self._now[tracks.source[columns]] - integers[BORN]
+        class_id[box] = self._in.grouping.class_of[integers[GROUP], floats[VOTES:].argmax(axis=0)]
         xyxy[box] = motion.corners(floats).T
         velocity[box] = floats[4:6].T
         return ids, class_id, xyxy, velocity, ages

@@ -71,11 +71,13 @@ class Tracker:
         while len(self._last_ids) > _MAX_REMOVED:
             del self._last_ids[next(iter(self._last_ids))]
 
-    def state(self, source: str) -> SourceTracks:
-        """The tracks of a source."""
-        state = self._states.get(source)
-        if state is None:
-            state = self._states[source] = SourceTracks(self._last_ids.pop(source, 0))
+    def states(self, frames: Sequence[FrameInfo]) -> list[SourceTracks]:
+        """The tracks of each frame's source."""
+        states = self._states
+        return [states.get(frame.source) or self._begin(frame.source) for frame in frames]
+
+    def _begin(self, source: str) -> SourceTracks:
+        state = self._states[source] = SourceTracks(self._last_ids.pop(source, 0))
         return state
 
     def add_untracked(self, count: int) -> None:
@@ -95,27 +97,25 @@ class TrackerStage:
         (settings, groups), loops = self._tracker.current, self._tracker.loops
         if not settings or loops is None:
             return found
-        grouping = _grouping(self._labels, groups)
-        result = list(found)
+        grouping, result = _grouping(self._labels, groups), list(found)
         for places in _turns(frames, settings):
-            now = [frames[place] for place in places]
-            tracks, left_out = track(
-                loops.step,
-                now,
-                [found[place] for place in places],
-                [self._tracker.state(frame.source) for frame in now],
-                [settings[frame.source] for frame in now],
-                grouping,
-            )
-            for place, rows in zip(places, tracks):
-                result[place] = found[place].with_tracks(rows)
+            every = len(places) == len(frames)
+            now = frames if every else [frames[place] for place in places]
+            seen = found if every else [found[place] for place in places]
+            owns = [settings[frame.source] for frame in now]
+            boxes, left_out = track(loops.step, now, seen, self._tracker.states(now), owns, grouping)
+            for place, one in zip(places, boxes):
+                result[place] = one
             if left_out:
                 self._tracker.add_untracked(left_out)
         return result
 
 
-def _turns(frames: Sequence[FrameInfo], settings: Mapping[str, TrackSettings]) -> list[list[int]]:
+def _turns(frames: Sequence[FrameInfo], settings: Mapping[str, TrackSettings]) -> Sequence[Sequence[int]]:
     """Places of tracked frames: the first of each source, the second of each source, and so on."""
+    sources = {frame.source for frame in frames}
+    if 0 < len(sources) == len(frames) and sources <= settings.keys():
+        return [range(len(frames))]
     turns: list[list[int]] = []
     counts: dict[str, int] = {}
     for place, frame in enumerate(frames):
@@ -145,18 +145,21 @@ def check_groups(config: Config, labels: tuple[str, ...]) -> None:
 
 
 def settings_of(config: Config) -> dict[str, TrackSettings]:
-    """The settings of each source that is tracked."""
-    found = {}
+    """The settings of each source that is tracked; equal ones are one object."""
+    found: dict[str, TrackSettings] = {}
+    known: dict[TrackSettings, TrackSettings] = {}
     for source in config.active:
         own = config.tracking_of(source)
         if own is not None:
             threshold = config.model.confidence if source.confidence is None else source.confidence
-            found[source.id] = TrackSettings(
+            settings = TrackSettings(
                 floor=min(own.floor, threshold),
                 start=threshold if own.start is None else own.start,
+                threshold=threshold,
                 timeout_ns=round(own.timeout_s * 1e9),
                 confirm_hits=own.confirm_hits,
             )
+            found[source.id] = known.setdefault(settings, settings)
     return found
 
 

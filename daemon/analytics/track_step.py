@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from daemon.analytics import motion
 from daemon.analytics.grouping import Grouping
 
 MAX_TRACKS = 1000  # of a source, with those that are lost
-ID, HITS, BORN, SEEN, GROUP, MISSED = range(6)
-INTEGERS = 6
+VOTES = motion.ROWS + 6
+ID, HITS, BORN, SEEN, GROUP, MISSED = range(motion.ROWS, VOTES)
 MIN_IOU = (0.2, 0.5, 0.2)  # by stage: confirmed with a strong box, with a weak one, unconfirmed
 SHORT_NS, MIN_SHARE = 100_000_000, 0.25  # a track unseen for longer than that may overlap less, down to this share
 MAX_MISSED = 2  # analysed frames in a row without a box, after which a weak box is not enough
@@ -26,54 +27,45 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class StepInput:
-    """Tracks and boxes, those of a source side by side. All arrays of (s,) have a place for each source.
+class StepInput(msgspec.Struct, frozen=True, eq=False):
+    """Tracks and boxes, those of a source side by side.
 
     Attributes:
-        floats: (n, 20 + width): see `motion`, and the votes for each label of the track's group.
-        integers: (n, 6): id (0 until it is confirmed), hits, times of the first and the last box, group, and analysed
-            frames since its last box.
-        track_counts: (s,) tracks of each source.
-        last_ids: (s,) the highest id so far.
-        now: (s,) ns of source time.
-        seconds: (s,) since the last frame.
-        timeout: (s,) ns; a track that is not seen for longer ends.
-        confirm: (s,) boxes in a row that confirm a track.
-        floor, start: (s,) float32, the confidence of boxes that are looked at, and of those that begin a track.
-        box_counts: (s,) boxes of each source.
+        tracks: (n, 26 + width) float64, a row each: see `motion`; six numbers whose bits are int64: id (0 until it is
+            confirmed), hits, times of the first and the last box, group, and analysed frames since its last box; the
+            votes for each label of the track's group.
+        sources: (s, 5) int64, of each source: tracks, the highest id so far, ns of source time, ns since the last
+            frame, and boxes.
+        limits: (s, 2) int64: ns after which a track ends that is not seen, and boxes in a row that confirm a track.
+        thresholds: (s, 3) float32, the confidence of boxes that are looked at, of those that begin a track, and of
+            those that stay without a confirmed track.
         xyxy, confidence, class_id: of the boxes, as in `Detections`.
     """
 
-    floats: Floats
-    integers: Integers
-    track_counts: Integers
-    last_ids: Integers
-    now: Integers
-    seconds: Floats
-    timeout: Integers
-    confirm: Integers
-    floor: npt.NDArray[np.float32]
-    start: npt.NDArray[np.float32]
-    box_counts: Integers
+    tracks: Floats
+    sources: Integers
+    limits: Integers
+    thresholds: npt.NDArray[np.float32]
     xyxy: npt.NDArray[np.float32]
     confidence: npt.NDArray[np.float32]
     class_id: npt.NDArray[np.int32]
     grouping: Grouping
 
 
-@dataclass(frozen=True)
-class StepOutput:
+class StepOutput(msgspec.Struct, frozen=True, eq=False):
     """Attributes:
-    floats, integers, track_counts, last_ids: as in `StepInput`.
-    columns: of `Tracks`, for all boxes.
+    tracks: as in `StepInput`.
+    sources: (s, 3) int64, of each source: tracks, the highest id so far, and boxes that stay.
+    rows: (k,) int64, the places of the boxes that stay among all.
+    boxes: xyxy, confidence and class ids of the boxes that stay.
+    columns: of `Tracks`, for the boxes that stay.
     left_out: boxes that began no track because the source had too many.
     """
 
-    floats: Floats
-    integers: Integers
-    track_counts: Integers
-    last_ids: Integers
+    tracks: Floats
+    sources: Integers
+    rows: Integers
+    boxes: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32], npt.NDArray[np.int32]]
     columns: tuple[npt.NDArray[Any], ...]
     left_out: int
 

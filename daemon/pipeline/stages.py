@@ -120,9 +120,11 @@ class BoxFilter:
         return detections if self.classes is None else detections[self.classes[detections.class_id]]
 
     def has_weak(self, detections: Detections) -> bool:
-        """Whether some box is weaker than the threshold. The last one is the weakest."""
+        """Whether boxes weaker than the threshold may have to be removed. The last one is the weakest."""
+        if self.confidence is None or detections.threshold >= self.confidence:
+            return False
         count = len(detections.confidence)
-        return self.confidence is not None and count > 0 and detections.confidence.item(count - 1) < self.confidence
+        return count > 0 and detections.confidence.item(count - 1) < self.confidence
 
     def limited(self, detections: Detections) -> Detections:
         return detections if len(detections.confidence) <= self.max_detections else detections[: self.max_detections]
@@ -173,13 +175,15 @@ class FilterStage:
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
         filters, removed = self._filters, self._removed
         owns = [filters.get(frame.source) or removed.get(frame.source, _ALL) for frame in frames]
-        kept = [own.of_labels(seen) for own, seen in zip(owns, found)]
-        weak = [place for place, own in enumerate(owns) if own.has_weak(kept[place])]
+        kept = [seen if own.classes is None else own.of_labels(seen) for own, seen in zip(owns, found)]
+        weak = [place for place, (own, seen) in enumerate(zip(owns, kept)) if own.has_weak(seen)]
         if weak:
             thresholds = [owns[place].confidence or 0.0 for place in weak]
             for place, strong in zip(weak, without_weak([kept[place] for place in weak], thresholds)):
                 kept[place] = strong
-        return [own.limited(seen) for own, seen in zip(owns, kept)]
+        return [
+            seen if len(seen.confidence) <= own.max_detections else own.limited(seen) for own, seen in zip(owns, kept)
+        ]
 
     def update(self, filters: Mapping[str, BoxFilter]) -> None:
         """Replace the filters of these sources."""

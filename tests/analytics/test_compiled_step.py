@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -29,7 +30,7 @@ _GROUPING = Grouping(("person", "car", "truck"), [("car", "truck")])
 
 
 def _both(work: StepInput) -> StepOutput:
-    own = replace(work, floats=work.floats.copy(), integers=work.integers.copy())
+    own = msgspec.structs.replace(work, tracks=work.tracks.copy())
     expected, given = numpy_step.step(own), compiled_step.step(work)
     for one, other in zip(_arrays(expected), _arrays(given)):
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
@@ -40,7 +41,7 @@ def _both(work: StepInput) -> StepOutput:
 def _arrays(output: StepOutput) -> list[npt.NDArray[Any]]:
     return [
         np.ascontiguousarray(column)
-        for column in (output.floats, output.integers, output.track_counts, output.last_ids, *output.columns)
+        for column in (output.tracks, output.sources, output.rows, *output.boxes, *output.columns)
     ]
 
 

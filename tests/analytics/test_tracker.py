@@ -113,8 +113,9 @@ def test_a_weak_box_keeps_a_track_and_does_not_begin_one() -> None:
     for _ in range(3):
         steps.see(boxes(_BOX))
     weak = boxes(_BOX, _FAR, confidence=0.12)
-    assert [steps.see(weak).id.tolist() for _ in range(5)] == [[1, 0]] * 5
-    assert steps.see(boxes(_BOX, confidence=0.05)).id.tolist() == [0]  # below the floor
+    assert [steps.see(weak).id.tolist() for _ in range(5)] == [[1]] * 5  # the other is removed
+    assert steps.see(boxes(_BOX, _FAR)).id.tolist() == [1, 0]
+    assert steps.see(boxes(_BOX, confidence=0.05)).id.tolist() == []  # below the floor
 
 
 def test_a_lost_track_does_not_come_back_by_a_weak_box() -> None:
@@ -123,7 +124,7 @@ def test_a_lost_track_does_not_come_back_by_a_weak_box() -> None:
         steps.see(boxes(_BOX))
     for _ in range(3):
         steps.see(nothing())
-    assert steps.see(boxes(_BOX, confidence=0.12)).id.tolist() == [0]
+    assert steps.see(boxes(_BOX, confidence=0.12)).id.tolist() == []
     assert steps.see(boxes(_BOX)).id.tolist() == [1]
 
 
@@ -421,6 +422,6 @@ def test_the_settings_of_a_source_come_before_those_of_all() -> None:
     text += "  - {id: a, type: synthetic}\n  - {id: b, type: synthetic, tracking: false}\n"
     text += "  - {id: c, type: synthetic, confidence: 0.05, tracking: {timeout_s: 5, start: 0.6}}\n"
     assert settings_of(parse(text)) == {
-        "a": TrackSettings(0.1, 0.3, 2_000_000_000, 3),
-        "c": TrackSettings(0.05, 0.6, 5_000_000_000, 3),
+        "a": TrackSettings(0.1, 0.3, 0.3, 2_000_000_000, 3),
+        "c": TrackSettings(0.05, 0.6, 0.05, 5_000_000_000, 3),
     }

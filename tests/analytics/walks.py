@@ -18,7 +18,7 @@ from daemon.messages import FrameClock
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
-SETTINGS = TrackSettings(floor=0.1, start=0.25, timeout_ns=1_000_000_000, confirm_hits=3)
+SETTINGS = TrackSettings(floor=0.1, start=0.25, threshold=0.25, timeout_ns=1_000_000_000, confirm_hits=3)
 WIDTH, HEIGHT = 1920, 1080
 
 
@@ -107,7 +107,9 @@ def switches(frames: Sequence[Seen], results: Sequence[Detections]) -> int:
     count = 0
     for seen, result in zip(frames, results):
         assert result.tracks is not None
-        for number, id in zip(seen.objects, result.tracks.id.tolist()):
+        objects = dict(zip(map(tuple, seen.found.xyxy.tolist()), seen.objects))  # weak boxes are removed
+        for box, id in zip(result.xyxy.tolist(), result.tracks.id.tolist()):
+            number = objects[tuple(box)]
             if number >= 0 and id > 0:
                 count += last.get(number, id) != id
                 last[number] = id
