@@ -44,13 +44,6 @@ class Tracks(msgspec.Struct, frozen=True, eq=False):
         )  # fmt: skip
 
 
-NO_TRACKS = Tracks(
-    np.empty(0, np.int64), np.empty(0, np.int32), np.empty((0, 4), np.float32), np.empty((0, 2), np.float32),
-    np.empty(0, np.int64),
-)  # fmt: skip
-"""Of a picture without boxes."""
-
-
 class Masks(msgspec.Struct, frozen=True, eq=False):
     """Masks of instances, packed to bits, one of each box.
 

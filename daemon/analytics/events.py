@@ -154,6 +154,7 @@ class EventPublisher:
 
     def flush(self) -> None:
         """Publish the counts that have changed; at the end."""
+        self.deliver()
         with self._lock:
             changed = [name for name, source in self._sources.items() if source.has_changed]
         self._report_counts(changed, self._clock.monotonic_ns())

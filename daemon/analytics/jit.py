@@ -17,7 +17,9 @@ def versioned(folder: Path) -> Path:
     """The folder for code of these sources. Numba looks for changes in a function's own file alone, but compiles in
     constants of others."""
     version = sha256()
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), Path(geometry.__file__)):
+    here = Path(__file__).parent
+    others = Path(geometry.__file__), here.parent / "publish" / "compiled_text.py"
+    for file in (*sorted(here.glob("*.py")), *others):
         version.update(file.read_bytes())
     name = version.hexdigest()[:12]
     return folder if folder.name == name else folder / name

@@ -46,6 +46,7 @@ class AnalyticsStages:
 
     def forget(self, source: str) -> None:
         self.rules.forget(source)
+        self._events.forget(source)  # again: a lane may have held an event until now
 
     def before_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
         return [TrackerStage(self.tracker, labels)]

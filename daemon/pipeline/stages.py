@@ -27,7 +27,8 @@ class Stage(Protocol):
     """
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        """Return one result for each frame, in order. Frames of one source come in order of `seq`."""
+        """Return one result for each frame, in order. Frames of one source come in order of `seq`, and boxes the
+        strongest first."""
         ...
 
 

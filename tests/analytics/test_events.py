@@ -16,7 +16,10 @@ from daemon import messages
 from daemon.analytics import totals as module
 from daemon.analytics.event import Event, Unseen
 from daemon.analytics.journal_file import Query
+from daemon.analytics.stages import AnalyticsStages
+from daemon.config import Config, ModelConfig
 from daemon.messages import Counts, decode, encoder, topic
+from daemon.pipeline.ledger import Ledger
 from tests.daemon.test_messages import DOCS
 from tests.support.clock import ManualClock
 from tests.support.events import Rig, crossing, frame
@@ -183,6 +186,18 @@ def test_counts_come_soon_after_a_change_and_at_the_interval(clock: ManualClock)
         assert tick(20.0) == []
 
 
+def test_an_event_that_a_lane_holds_does_not_bring_a_removed_source_back(clock: ManualClock) -> None:
+    with Rig(None, clock) as rig:
+        stages = AnalyticsStages(Config(ModelConfig(Path("none")), sources=[]), Ledger([]), rig.events)
+        rig.events.hold(crossing())  # a lane is in the middle of a batch
+        rig.events.forget("street")
+        stages.forget("street")
+        rig.events.deliver()
+        clock.advance(20)
+        rig.events.tick(clock.monotonic_ns())
+        assert _phases(rig) == ["Event"]
+
+
 def test_sources_with_rules_have_counts_before_their_first_event(clock: ManualClock) -> None:
     with Rig(None, clock) as rig:
         rig.events.expect(["street", "yard"])
@@ -194,7 +209,7 @@ def test_sources_with_rules_have_counts_before_their_first_event(clock: ManualCl
 
 def test_what_has_changed_is_told_at_the_end(clock: ManualClock) -> None:
     with Rig(None, clock) as rig:
-        rig.events.on_event(crossing())
+        rig.events.hold(crossing())  # a lane did not come to deliver it
         rig.events.flush()
         rig.events.flush()
         event, counts = rig.reports()
