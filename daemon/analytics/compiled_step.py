@@ -212,8 +212,9 @@ def _match(
         width, height = tracks[2, track], tracks[3, track]
         unseen = max(now - numbers[SEEN, track], 1)
         expected = max(min(SHORT_NS / unseen, 1.0), MIN_SHARE)
-        for box in range(first_box, last_box):
-            if not meets[box] or group != groups[box] or not usable[box] or not (strong[box] or recent):
+        for place in range(last_box - first_box):
+            box = first_box + place
+            if not meets[place] or group != groups[box] or not usable[box] or not (strong[box] or recent):
                 continue
             overlap = _iou(left, top, right, bottom, *_as_doubles(edges, box))
             stage = (0 if confirmed else 2) if strong[box] else 1
@@ -231,10 +232,11 @@ def _match(
 
 @compiled
 def _overlapping(edges, first_box, last_box, left, top, right, bottom, meets):
-    """A loop without branches, which the compiler turns into vector instructions."""
-    lefts, tops, rights, bottoms = edges[0], edges[1], edges[2], edges[3]
-    for box in range(first_box, last_box):
-        meets[box] = (left < rights[box]) & (lefts[box] < right) & (top < bottoms[box]) & (tops[box] < bottom)
+    """A loop without branches, and from 0 on, which the compiler turns into vector instructions."""
+    lefts, tops = edges[0, first_box:last_box], edges[1, first_box:last_box]
+    rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
+    for place in range(len(lefts)):
+        meets[place] = (left < rights[place]) & (lefts[place] < right) & (top < bottoms[place]) & (tops[place] < bottom)
 
 
 @compiled
