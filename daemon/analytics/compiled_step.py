@@ -105,16 +105,9 @@ def _step(
                 box_of[end - begin], free[box] = box, False
                 end += 1
             left_out += free[box]
-        for track in range(begin, end):
-            if numbers[ID, track] == 0 and numbers[HITS, track] >= confirm:
-                last_id += 1
-                numbers[ID, track] = last_id
-            box = box_of[track - begin]
-            if box >= 0 and numbers[ID, track] > 0:
-                ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
-                labels[box] = class_of[numbers[GROUP, track], np.argmax(tracks[VOTES:, track])]
-                corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = _corners(tracks, track)
-                velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
+        last_id = _confirm(
+            tracks, numbers, begin, end, now, confirm, last_id, box_of, class_of, ids, labels, corners, velocity, ages
+        )
         for box in range(first_box, last_box):
             rows[kept] = box
             kept += confidence[box] >= threshold or ids[box] > 0
@@ -126,6 +119,24 @@ def _step(
         table[:begin], ends, rows[:kept], xyxy_[:kept], confidence_[:kept], class_id_[:kept], ids[:kept],
         labels[:kept], corners[:kept], velocity[:kept], ages[:kept], left_out,
     )  # fmt: skip
+
+
+@compiled
+def _confirm(
+    tracks, numbers, begin, end, now, confirm, last_id, box_of, class_of, ids, labels, corners, velocity, ages
+):  # fmt: skip
+    """Give ids to tracks with enough hits, and write the columns of boxes with a confirmed track; the last id."""
+    for track in range(begin, end):
+        if numbers[ID, track] == 0 and numbers[HITS, track] >= confirm:
+            last_id += 1
+            numbers[ID, track] = last_id
+        box = box_of[track - begin]
+        if box >= 0 and numbers[ID, track] > 0:
+            ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
+            labels[box] = class_of[numbers[GROUP, track], np.argmax(tracks[VOTES:, track])]
+            corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = _corners(tracks, track)
+            velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
+    return last_id
 
 
 @compiled

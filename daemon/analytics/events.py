@@ -242,5 +242,5 @@ def _message_of(event: Event, number: int, id: str, identity: Identity, snapshot
         unseen=event.unseen,
         snapshot=snapshot,
         attribute=event.attribute,
-        owner=identity.owner(source) if identity.owner else None,
+        owner=identity.owner_of(source),
     )
