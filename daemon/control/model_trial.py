@@ -1,6 +1,6 @@
 """Tries a model in a child process before the daemon opens it.
 
-`python -m daemon.control.model_trial TRIAL ANSWER` is that process.
+`python -m daemon.control.model_trial ANSWER TRIAL` is that process.
 
 A model may crash the process that opens it, and its first run may never return. So a model for a running daemon is
 opened, and run once, in a process that can be killed. An engine that it needs is built there; the daemon finds it in
@@ -13,7 +13,6 @@ import ctypes
 import os
 import pickle
 import signal
-import subprocess
 import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ import msgspec
 
 from daemon.config import LogConfig
 from daemon.log import logging
-from daemon.system.children import reap
+from daemon.system.children import reap, spawn
 from daemon.system.mps import environment_without_mps
-from daemon.system.signals import ignore_stop_signals, signals_blocked
+from daemon.system.signals import ignore_stop_signals
 from daemon.system.stop import Stop, StoppedError
 from detectors.factory import Backend, open_detector
 from detectors.port import DetectorError, Options
@@ -63,7 +62,8 @@ def try_model(backend: Backend, options: Options, log: LogConfig, stop: Stop) ->
         raise _no_trial(options, error) from error
     with os.fdopen(reading, "rb") as answers:
         try:
-            process = _start(_Trial(backend, options, log), writing)
+            trial = _Trial(backend, options, log)
+            process = spawn("daemon.control.model_trial", trial, [writing], environment_without_mps())
         except OSError as error:  # no descriptor or no process
             raise _no_trial(options, error) from error
         finally:
@@ -90,27 +90,13 @@ def _no_trial(options: Options, error: OSError) -> DetectorError:
     return DetectorError(f"model {options.path}: no process can be started to try it: {error.strerror}")
 
 
-def _start(trial: _Trial, writing: int) -> subprocess.Popen[bytes]:
-    fd = os.memfd_create("trial")
-    try:
-        os.write(fd, pickle.dumps(trial))
-        os.lseek(fd, 0, os.SEEK_SET)
-        command = [sys.executable, "-m", __spec__.name, str(fd), str(writing)]
-        with signals_blocked():
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[fd, writing], env=environment_without_mps()
-            )
-    finally:
-        os.close(fd)
-
-
 def main() -> int:
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     ignore_stop_signals()
-    with os.fdopen(int(sys.argv[1]), "rb") as file:
+    with os.fdopen(int(sys.argv[2]), "rb") as file:
         trial: _Trial = pickle.load(file)  # noqa: S301 - from the daemon, which started this
     os.nice(_NICE)
-    with logging(trial.log), os.fdopen(int(sys.argv[2]), "wb") as answer:
+    with logging(trial.log), os.fdopen(int(sys.argv[1]), "wb") as answer:
         try:
             _try_picture(trial)
             error = None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import pickle
 import secrets
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -20,8 +17,7 @@ from daemon.clock import Clock
 from daemon.config import Config, DashboardConfig, HttpConfig, LogConfig, TokenConfig
 from daemon.dashboard.addresses import DaemonAddress
 from daemon.redact import Secret
-from daemon.system.children import reap
-from daemon.system.signals import signals_blocked
+from daemon.system.children import reap, spawn
 from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
@@ -93,7 +89,7 @@ class PageProcess(threading.Thread):
         mine, theirs = socket.socketpair()
         with mine:
             with theirs:
-                process = self._spawn(theirs)
+                process = spawn("daemon.dashboard.main", self._order, [theirs.fileno()])
             self.pid = process.pid
             try:
                 self._serve(process, mine)
@@ -106,21 +102,6 @@ class PageProcess(threading.Thread):
                     process.kill()
                 reap(process, 1.0)
             return process.returncode
-
-    def _spawn(self, theirs: socket.socket) -> subprocess.Popen[bytes]:
-        orders = os.memfd_create("orders")
-        try:
-            os.write(orders, pickle.dumps(self._order))
-            os.lseek(orders, 0, os.SEEK_SET)
-            fds = [theirs.fileno(), orders]
-            with signals_blocked():
-                return subprocess.Popen(
-                    [sys.executable, "-m", "daemon.dashboard.main", *map(str, fds)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=fds,
-                )
-        finally:
-            os.close(orders)
 
     def _serve(self, process: subprocess.Popen[bytes], mine: socket.socket) -> None:
         """Until the process has ended, or is to end."""

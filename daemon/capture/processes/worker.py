@@ -9,7 +9,6 @@ import os
 import pickle
 import signal
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,9 +48,8 @@ from daemon.capture.sinks import DaemonSinks
 from daemon.errors import SourceError
 from daemon.pipeline.frames import Frame
 from daemon.sources.buffers import HostMapper, Mapper, RemoteLease, SharedMemory, view
-from daemon.system.children import reap
+from daemon.system.children import reap, spawn
 from daemon.system.runtime import Runtime
-from daemon.system.signals import signals_blocked
 from detectors.port import DeviceImage, HostImage
 
 log = structlog.get_logger(__name__)
@@ -396,22 +394,15 @@ class Worker:
     # --- the process -----------------------------------------------------------------------------------------------
 
     def _spawn(self, config: WorkerConfig) -> _Run:
-        """Start a process. Its configuration is in a memory file: a pipe would block until the process reads."""
+        """Start a process."""
         mine, theirs = pair()
-        orders = os.memfd_create("orders")
         try:
-            os.write(orders, pickle.dumps(config))
-            os.lseek(orders, 0, os.SEEK_SET)
-            fds = [theirs.fileno(), orders]
-            command = [sys.executable, "-m", "daemon.capture.processes.main", *map(str, fds)]
-            with signals_blocked():
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+            process = spawn("daemon.capture.processes.main", config, [theirs.fileno()])
         except BaseException:
             mine.close()
             raise
         finally:
             theirs.close()
-            os.close(orders)
         now = self._clock.monotonic_ns()
         return _Run(process, Channel(mine, FromCapture), {task.capture for task in config.tasks}, now, now)
 
