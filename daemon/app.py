@@ -18,6 +18,8 @@ import structlog
 from daemon.analytics.events import EventPublisher, Identity, Stores
 from daemon.analytics.journal import Journal, journal_path
 from daemon.analytics.loops import PYTHON
+from daemon.analytics.process.main import RulesOrder
+from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.snapshots import EventSnapshots
 from daemon.analytics.stages import AnalyticsStages
 from daemon.capture.sinks import DaemonSinks
@@ -36,6 +38,7 @@ from daemon.control.plan import (
     decoder_backend_of,
     options_of,
     planned_processes,
+    separates_rules,
     with_classifiers,
 )
 from daemon.control.reload import Change, defaults_of
@@ -95,7 +98,7 @@ _POLL_S = 0.05
 _SERVER_POLL_S = 1.0  # while the server of the model is away at the start
 
 # Deadlines of the steps of `stop`, as shares of its time limit.
-_SOURCES_END, _LANES_END, _CLASSIFIED, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.7, 0.75, 0.8, 0.85
+_SOURCES_END, _LANES_END, _CLASSIFIED, _FOUND, _SENT, _SERVED, _REPORTED = 0.5, 0.65, 0.7, 0.72, 0.75, 0.8, 0.85
 
 OpenProbe = Callable[[Callable[[], Iterable[int]]], GpuProbe]
 FindHardware = Callable[[Config, ModelInfo], DecoderBackend | NoHardwareDecoder]
@@ -209,7 +212,7 @@ class App:
         views = SourceViews(config, detector.info.input_size)
         views.add_listener(board.set_pictures)
         views.add_size_listener(board.set_sizes)
-        pipeline = self._make_pipeline(detector.info, board, views)
+        pipeline = self._make_pipeline(detector.info, board, views, self._open_rules(undo))
         self._analytics.tracker.on_compiled = self._compile_box_text
         self._compile_box_text()
         self._board = board
@@ -299,8 +302,8 @@ class App:
 
     @property
     def pids(self) -> list[int]:
-        """Ids of this process and of the capture processes."""
-        return [os.getpid(), *self.sources.pids]
+        """Ids of this process, of the capture processes, and of the rules'."""
+        return [os.getpid(), *self.sources.pids, *self._analytics.rules.pids]
 
     def run(self) -> int:
         """Start, work until a stop or the end of all recordings, and stop; returns the exit code."""
@@ -410,6 +413,8 @@ class App:
         for classifier in self.second.classifiers:
             if classifier.is_alive():
                 classifier.join(left(_CLASSIFIED))
+        if self._rules_process:
+            self._rules_process.stop(left(_FOUND))
         self.events.flush()
         if self.publisher.is_alive():
             self._outbox.flush(left(_SENT))  # so that the last report counts every frame
@@ -528,10 +533,22 @@ class App:
                 if given_up.wait(_SERVER_POLL_S):
                     raise
 
-    def _make_pipeline(self, model: ModelInfo, board: FrameBoard, views: SourceViews) -> Pipeline:
+    def _open_rules(self, undo: ExitStack) -> RulesProcess | None:
+        """The process of rules, which starts with the first of them; None where lanes evaluate them."""
+        config = self._config
+        if not separates_rules(config):
+            return None
+        rules = RulesProcess(RulesOrder(config.log, config.model.cache), self.events, self._runtime)
+        undo.callback(rules.stop, 0.0)
+        return rules
+
+    def _make_pipeline(
+        self, model: ModelInfo, board: FrameBoard, views: SourceViews, rules: RulesProcess | None
+    ) -> Pipeline:
         """The parts around the lanes, checked against the model."""
         config = self._config
-        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events)
+        self._rules_process = rules
+        self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events, rules)
         check_views(config, model)
         stages = WithAttributes(analytics, self.second)
         stages.check(config, model.labels)
@@ -778,12 +795,17 @@ class App:
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> None:
-        self._analytics.rules.on_state(source, state, self._clock.monotonic_ns())  # the last events come before `ended`
-        self.publisher.announce(source, session, state, reason, retry_in_s, format)
+        rules = self._analytics.rules
+        rules.on_state(source, state, self._clock.monotonic_ns())
+        announce = partial(self.publisher.announce, source, session, state, reason, retry_in_s, format)
+        rules.after(announce)  # the last events come before `ended`
 
     def _forget(self, source: str) -> None:
-        self.publisher.forget(source)
-        self.events.forget(source)
+        def forget() -> None:
+            self.publisher.forget(source)
+            self.events.forget(source)
+
+        self._analytics.rules.after(forget)
 
     # --- while it runs ---------------------------------------------------------------------------------------------
 

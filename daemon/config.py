@@ -302,6 +302,7 @@ class EventsConfig(Section, frozen=True):
     max_rows: Annotated[int, msgspec.Meta(ge=1, le=10_000_000)] = 100_000
     max_age_days: Annotated[float, msgspec.Meta(gt=0, le=36_500)] = 30.0
     counts_interval_s: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 10.0
+    own_process: Literal["auto"] | bool = "auto"
     snapshots: SnapshotsConfig | None = None
 
 
@@ -564,6 +565,11 @@ def check(config: Config, *, may_be_empty: bool = False) -> Config:
     _check_publisher(config.publisher)
     if not config.events.journal:
         raise ConfigError("events.journal: is empty: write auto, off, or the name of a file")
+    if config.events.own_process is True and config.events.snapshots:
+        raise ConfigError(
+            "events.own_process: pictures of events are made where the frames are: set it to auto, or leave out "
+            "events.snapshots"
+        )
     _check_http(config.http)
     _check_dashboard(config.dashboard)
     return config

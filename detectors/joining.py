@@ -18,8 +18,12 @@ def joined(parts: Sequence[npt.NDArray[Scalar]]) -> npt.NDArray[Scalar]:
     the time, too. At least one part.
     """
     first: npt.NDArray[Any] = parts[0]
+    return np.frombuffer(joined_bytes(parts), first.dtype).reshape(-1, *first.shape[1:])
+
+
+def joined_bytes(parts: Sequence[npt.NDArray[Any]]) -> bytearray:
+    """The memory of `joined`."""
     try:
-        memory = bytearray().join(parts)  # type: ignore[arg-type]
+        return bytearray().join(parts)  # type: ignore[arg-type]
     except (BufferError, TypeError):  # a part is not in one piece, row by row
-        return np.ascontiguousarray(np.concatenate(parts))
-    return np.frombuffer(memory, first.dtype).reshape(-1, *first.shape[1:])
+        return bytearray().join([part.tobytes() for part in parts])

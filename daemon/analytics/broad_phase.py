@@ -16,9 +16,8 @@ import numpy.typing as npt
 
 from daemon.analytics.scene import Evaluator
 from daemon.analytics.timeline import Stamp
-from daemon.analytics.track import Track
+from daemon.analytics.track import SeenTracks, Track
 from daemon.geometry import Edge
-from detectors.detections import Tracks
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
@@ -93,7 +92,7 @@ class BroadPhase:
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
-    def search(self, search: Search, tracks: Tracks, stamp: Stamp, width: int, height: int) -> list[int]:
+    def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[int]:
         """The places of tracks that a rule must look at."""
         if not len(tracks.id):
             return []

@@ -40,7 +40,7 @@ def fastest_loops(cache: Path | None) -> Loops:
         cache: where the compiled code is kept, beside engines; None for the usual folder.
     """
     began = monotonic()
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder(cache) / "numba"))
+    _set_cache(cache)
     try:
         from daemon.analytics import compiled_broad_phase, compiled_step
 
@@ -57,3 +57,21 @@ def fastest_loops(cache: Path | None) -> Loops:
         return PYTHON
     log.info("tracking is compiled", seconds=round(monotonic() - began, 1))
     return Loops(compiled_step.step, compiled_broad_phase.search)
+
+
+def compiled_search(cache: Path | None) -> Search | None:
+    """The search alone, for a process that has no tracker; None where `fastest_loops` has none."""
+    _set_cache(cache)
+    try:
+        from daemon.analytics import compiled_broad_phase
+
+        compiled_broad_phase.compile_now()
+    except Exception as error:  # noqa: BLE001 - as above, where the log says so
+        log.debug("rules are not compiled", reason=str(error))
+        return None
+    search: Search = compiled_broad_phase.search
+    return search
+
+
+def _set_cache(cache: Path | None) -> None:
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder(cache) / "numba"))

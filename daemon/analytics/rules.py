@@ -3,42 +3,95 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.scene import OnEvent
 from daemon.analytics.source_rules import RuleSet, SourceRules
+from daemon.analytics.track import SeenTracks
 from daemon.messages import State
 from daemon.pipeline.frames import FrameInfo
 from detectors.detections import Detections
 
 
+class Rules(Protocol):
+    """The rules of all sources, with their state. They outlive models and lanes.
+
+    Attributes:
+        has_rules: any source has some.
+        pids: of processes that evaluate them.
+    """
+
+    @property
+    def has_rules(self) -> bool: ...
+    @property
+    def pids(self) -> list[int]: ...
+
+    def configure(self, rules: Mapping[str, RuleSet]) -> None:
+        """Replace the rules of all sources, and forget the other sources.
+
+        A rule that is equal to one of before keeps the state of its tracks. All events of before are delivered.
+        """
+        ...
+
+    def forget(self, source: str) -> None:
+        """Remove a source. Its last frames may still be in a lane: they count no more. Its events are delivered."""
+        ...
+
+    def on_state(self, source: str, state: State, now_ns: int) -> None:
+        """A source has another state.
+
+        A source that has ended is down. One that is disconnected or stalled may come back before its tracks are lost,
+        so `tick` decides.
+        """
+        ...
+
+    def tick(self, now_ns: int) -> None:
+        """End the events of sources that give no frames for longer than a track may be unseen; call it every second."""
+        ...
+
+    def observe(
+        self, frames: Sequence[FrameInfo], tracks: Iterable[SeenTracks | None], labels: tuple[str, ...]
+    ) -> None:
+        """The next frames of some sources, and the tracks of each; None for a source without."""
+        ...
+
+    def after(self, call: Callable[[], None]) -> None:
+        """Call a function, from any thread, when all events of before are delivered."""
+        ...
+
+
 class RuleBook:
-    """The rules of all sources, with their state. It outlives models and lanes, and any thread may change it.
+    """Implements `Rules` in the caller's thread. Any thread may change it.
 
     Args:
         on_event: called with each event, in a source's order, by a lane or by the thread that changes rules. It must
             return soon, and must not call this object.
         deliver: called by the same thread when the events of a batch, or of a change, are given; it may work on them.
+        search: gives the search of the broad phase, or None while it is not compiled.
     """
 
-    def __init__(self, on_event: OnEvent, deliver: Callable[[], None] = lambda: None) -> None:
-        self._on_event, self.deliver = on_event, deliver
+    pids: list[int] = []  # noqa: RUF012 - there are none
+
+    def __init__(
+        self,
+        on_event: OnEvent,
+        deliver: Callable[[], None] = lambda: None,
+        search: Callable[[], Search | None] = lambda: None,
+    ) -> None:
+        self._on_event, self._deliver, self._search = on_event, deliver, search
         self._sources: dict[str, SourceRules] = {}
         self._down: dict[str, int] = {}  # monotonic ns since when sources give no frames
         self._lock = threading.Lock()  # of changes
 
     def configure(self, rules: Mapping[str, RuleSet]) -> None:
-        """Replace the rules of all sources, and forget the other sources."""
         self.update(rules)
         for source in [source for source in self._sources if source not in rules]:
             self.forget(source)
 
     def update(self, rules: Mapping[str, RuleSet]) -> None:
-        """Replace the rules of these sources.
-
-        A rule that is equal to one of before keeps the state of its tracks.
-        """
+        """Replace the rules of these sources."""
         with self._lock:
             for source, own in rules.items():
                 there = self._sources.get(source)
@@ -49,20 +102,15 @@ class RuleBook:
                     self._sources[source] = there
                 if there is not None and not own.rules:
                     del self._sources[source]
-        self.deliver()
+        self._deliver()
 
     def source_down(self, source: str) -> None:
         """End the events of a source that gives no more frames, for now or for ever."""
         if there := self._sources.get(source):
             there.end("source_down")
-            self.deliver()
+            self._deliver()
 
     def on_state(self, source: str, state: State, now_ns: int) -> None:
-        """A source has another state.
-
-        A source that has ended is down. One that is disconnected or stalled may come back before its tracks are lost,
-        so `tick` decides.
-        """
         if state == "ended":
             self._down.pop(source, None)
             self.source_down(source)
@@ -72,7 +120,6 @@ class RuleBook:
             self._down.pop(source, None)
 
     def tick(self, now_ns: int) -> None:
-        """End the events of sources that give no frames for longer than a track may be unseen; call it every second."""
         for source, since in list(self._down.items()):
             there = self._sources.get(source)
             if there is None or now_ns - since > there.lost_after_ns:
@@ -80,15 +127,13 @@ class RuleBook:
                 self.source_down(source)
 
     def forget(self, source: str) -> None:
-        """Remove a source. Its last frames may still be in a lane: they count no more."""
         with self._lock:
             if there := self._sources.pop(source, None):
                 there.end("source_down", close=True)
-        self.deliver()
+        self._deliver()
 
     @property
     def has_rules(self) -> bool:
-        """Whether any source has rules."""
         return bool(self._sources)
 
     def rules_of(self, source: str) -> SourceRules | None:
@@ -96,12 +141,19 @@ class RuleBook:
         return self._sources.get(source)
 
     def observe(
-        self, frame: FrameInfo, found: Detections, labels: tuple[str, ...], search: Search | None = None
+        self, frames: Sequence[FrameInfo], tracks: Iterable[SeenTracks | None], labels: tuple[str, ...]
     ) -> None:
-        """The next frame of a source."""
-        there = self._sources.get(frame.source)
-        if there is not None and found.tracks is not None:
-            there.observe(frame, found.tracks, labels, search)
+        search = self._search()
+        try:
+            for frame, seen in zip(frames, tracks):
+                there = self._sources.get(frame.source)
+                if there is not None and seen is not None:
+                    there.observe(frame, seen, labels, search)
+        finally:
+            self._deliver()
+
+    def after(self, call: Callable[[], None]) -> None:
+        call()
 
 
 class RulesStage:
@@ -109,21 +161,12 @@ class RulesStage:
 
     Args:
         labels: of the model.
-        search: gives the search of the broad phase, or None while it is not compiled.
     """
 
-    def __init__(
-        self, book: RuleBook, labels: tuple[str, ...], search: Callable[[], Search | None] = lambda: None
-    ) -> None:
-        self._book, self._labels, self._search = book, labels, search
+    def __init__(self, rules: Rules, labels: tuple[str, ...]) -> None:
+        self._rules, self._labels = rules, labels
 
     def __call__(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
-        if not self._book.has_rules:
-            return found
-        search = self._search()
-        try:
-            for frame, seen in zip(frames, found):
-                self._book.observe(frame, seen, self._labels, search)
-        finally:
-            self._book.deliver()
+        if self._rules.has_rules:
+            self._rules.observe(frames, (one.tracks for one in found), self._labels)
         return found

@@ -20,12 +20,11 @@ from daemon.analytics.objects import ObjectEvaluator
 from daemon.analytics.placed import weight_of
 from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
 from daemon.analytics.timeline import Timeline
-from daemon.analytics.track import MARGIN, Box, Track
+from daemon.analytics.track import MARGIN, Box, SeenTracks, Track
 from daemon.analytics.zones import ZoneEvaluator
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import GateConfig, LineConfig, PlacedRule, RuleConfig, ZoneConfig
 from daemon.schedule import Schedule
-from detectors.detections import Tracks
 
 log = structlog.get_logger(__name__)
 _OTHER_ASPECT = 0.02  # share
@@ -141,7 +140,9 @@ class SourceRules:
             self._tracks.clear()
             self._next_loss = NEVER
 
-    def observe(self, frame: FrameInfo, tracks: Tracks, labels: tuple[str, ...], search: Search | None = None) -> None:
+    def observe(
+        self, frame: FrameInfo, tracks: SeenTracks, labels: tuple[str, ...], search: Search | None = None
+    ) -> None:
         """The next frame of the source, and its confirmed tracks.
 
         Args:
@@ -199,7 +200,7 @@ class SourceRules:
                 if state is not None:
                     state.clearance = -1.0
 
-    def _follow(self, tracks: Tracks, scene: Scene) -> None:
+    def _follow(self, tracks: SeenTracks, scene: Scene) -> None:
         stamp, known = scene.timeline.stamp, self._tracks
         now, low = stamp.at, self._weight
         high = 1.0 - low
@@ -229,7 +230,7 @@ class SourceRules:
                 self._step(track, before, scene)
             track.stamp = stamp
 
-    def _follow_found(self, tracks: Tracks, scene: Scene, search: Search) -> None:
+    def _follow_found(self, tracks: SeenTracks, scene: Scene, search: Search) -> None:
         """Let the rules look at those tracks that the broad phase finds."""
         phase, stamp, known = self._phase, scene.timeline.stamp, self._tracks
         if phase is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.analytics.broad_phase import Search
 from daemon.analytics.events import EventPublisher
-from daemon.analytics.rules import RuleBook, RulesStage
+from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.analytics.track_stage import Tracker, TrackerStage, check_groups
 from daemon.config import Config
@@ -20,14 +20,16 @@ class AnalyticsStages:
 
     Args:
         events: takes the events of rules.
+        rules: evaluates them; None to let lanes do it.
 
     Attributes:
         tracker: the tracks of all sources.
         rules: the rules of all sources.
     """
 
-    def __init__(self, config: Config, ledger: Ledger, events: EventPublisher) -> None:
-        self.tracker, self.rules, self._events = Tracker(config, ledger), RuleBook(events.hold, events.deliver), events
+    def __init__(self, config: Config, ledger: Ledger, events: EventPublisher, rules: Rules | None = None) -> None:
+        self.tracker, self._events = Tracker(config, ledger), events
+        self.rules: Rules = rules or RuleBook(events.hold, events.deliver, self._search)
         self._configure_rules(config)
 
     @staticmethod
@@ -52,7 +54,7 @@ class AnalyticsStages:
         return [TrackerStage(self.tracker, labels)]
 
     def after_filter(self, labels: tuple[str, ...]) -> Sequence[Stage]:
-        return [RulesStage(self.rules, labels, self._search)]
+        return [RulesStage(self.rules, labels)]
 
     def _search(self) -> Search | None:
         loops = self.tracker.loops

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from daemon.analytics.timeline import Stamp
 
@@ -17,6 +20,17 @@ FAR_TOP = 0.5  # of the loss in height, for the upper edge
 BLEND = 0.5
 _AT_EDGE = 0.5  # of the box's smaller side
 MARGIN = 0.004  # share of the picture, within which a box is cut by the edge
+
+
+class SeenTracks(Protocol):
+    """The part of `detectors.detections.Tracks` that rules look at."""
+
+    @property
+    def id(self) -> npt.NDArray[np.int64]: ...
+    @property
+    def class_id(self) -> npt.NDArray[np.int32]: ...
+    @property
+    def xyxy(self) -> npt.NDArray[np.float32]: ...
 
 
 class Track:

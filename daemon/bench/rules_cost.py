@@ -63,11 +63,11 @@ def rules_cost(
         search: of the broad phase.
     """
     events: list[Event] = []
-    book = RuleBook(events.append)
+    book = RuleBook(events.append, search=lambda: search)
     rules = four_rules()
     names = [f"camera-{number}" for number in range(sources)]
     book.update({name: RuleSet(rules, 1_000_000_000) for name in names})
-    stage = RulesStage(book, _LABELS, lambda: search)
+    stage = RulesStage(book, _LABELS)
     walks = [_walks(objects, frames, fps, (seed, number)) for number in range(sources)]
     times = []
     for seq, seen in enumerate(zip(*walks)):

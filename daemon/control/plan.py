@@ -131,6 +131,13 @@ def planned_processes(config: Config) -> int:
     return processes_of(config, len(remote_sources(config.active)), on_gpu=True)
 
 
+def separates_rules(config: Config) -> bool:
+    """Whether rules have a process of their own. Pictures of events need the frame that a lane has in hand."""
+    if config.events.own_process == "auto":
+        return planned_processes(config) > 1 and config.events.snapshots is None
+    return config.events.own_process
+
+
 def remote_sources(sources: Sequence[SourceConfig]) -> list[SourceConfig]:
     """The sources that capture processes take, if there are any: those with packets to decode."""
     return [source for source in sources if isinstance(source, AvConfig)]

@@ -8,7 +8,7 @@ from daemon.messages import FrameClock
 from detectors.port import Image
 
 
-class FrameInfo(msgspec.Struct, frozen=True, gc=False):
+class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Everything about a frame but its pixels.
 
     Attributes:

@@ -29,7 +29,7 @@ def spawn(
         os.lseek(orders, 0, os.SEEK_SET)
         given = [*fds, orders]
         with signals_blocked():
-            return subprocess.Popen(  # noqa: S603 - a module of this program
+            return subprocess.Popen(
                 [sys.executable, "-m", module, *map(str, given)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=given,

@@ -64,9 +64,9 @@ class Feed:
         self, rules: Sequence[RuleConfig], size: tuple[int, int] = (1000, 1000), lost_after_s: float = 1.0
     ) -> None:
         self.events: list[Event] = []
-        self.book = RuleBook(self.events.append)
+        self.book = RuleBook(self.events.append, search=lambda: self.search)
         self.size, self.utc = size, 0.0
-        self._stage = RulesStage(self.book, LABELS, lambda: self.search)
+        self._stage = RulesStage(self.book, LABELS)
         self._lost_after_ns = round(lost_after_s * SECOND)
         self.seq = -1
         self.set_rules(rules)

@@ -61,9 +61,9 @@ def _events(messages: list[Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_a_replay_gives_the_same_events_twice(tmp_path: Path) -> None:
-    """With other batches and lanes, too. The last events are out before the source has ended."""
+    """With other batches and lanes and a process of rules, too. The last events are out before the source has ended."""
     first = _replay(tmp_path / "first")
-    second = _replay(tmp_path / "second", batch=3, lanes=2)
+    second = _replay(tmp_path / "second", batch=3, lanes=2, events={"own_process": True})
     events = _events(first)
     assert events == _events(second)
     for rows in events.values():

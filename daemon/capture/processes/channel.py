@@ -8,12 +8,12 @@ import os
 import socket
 from array import array
 from collections.abc import Sequence
-from ctypes import c_char, c_char_p, c_int, c_size_t, c_ssize_t, c_void_p
-from functools import cache
+from ctypes import c_char
 
 import msgspec
 
 from daemon.capture.processes.protocol import ProcessMessage
+from daemon.system.libc import last_error, libc
 
 _PACKET_BYTES = 1 << 18
 _AT_ONCE = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
@@ -23,25 +23,6 @@ _DESCRIPTOR_FOLLOWS = b"\xc0"  # a packet of its own: msgpack's nil, which is no
 
 class NoDescriptorError(Exception):
     """This process has no free file descriptor."""
-
-
-@cache
-def _libc() -> ctypes.PyDLL:
-    """The C library, called with the GIL held.
-
-    Python's sockets release the GIL around each call. A call that does not wait takes a microsecond or two; getting the
-    GIL back behind busy lanes takes many times that, and a wake-up.
-    """
-    libc = ctypes.PyDLL(None, use_errno=True)
-    libc.recv.argtypes, libc.recv.restype = (c_int, c_void_p, c_size_t, c_int), c_ssize_t
-    libc.send.argtypes, libc.send.restype = (c_int, c_char_p, c_size_t, c_int), c_ssize_t
-    return libc
-
-
-def _socket_error() -> OSError:
-    """The failure of the last call of the C library, of the class that Python's sockets raise."""
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
 
 
 class Channel:
@@ -102,8 +83,8 @@ class Channel:
     def _send_packet(self, data: bytes) -> None:
         if self._waits:
             self.socket.send(data)
-        elif _libc().send(self.socket.fileno(), data, len(data), _AT_ONCE) < 0:
-            raise _socket_error()
+        elif libc().send(self.socket.fileno(), data, len(data), _AT_ONCE) < 0:
+            raise last_error()
 
     def _receive_packet(self) -> int | None:
         """Receive into the buffer; returns the size, or None if nothing has come."""
@@ -112,12 +93,12 @@ class Channel:
                 return self.socket.recv_into(self._buffer)
             except (BlockingIOError, ConnectionResetError):
                 return None
-        size: int = _libc().recv(self.socket.fileno(), self._address, _PACKET_BYTES, _AT_ONCE)
+        size: int = libc().recv(self.socket.fileno(), self._address, _PACKET_BYTES, _AT_ONCE)
         if size >= 0:
             return size
         if ctypes.get_errno() in _NOTHING:
             return None
-        raise _socket_error()
+        raise last_error()
 
     def _receive_with_descriptor(self) -> tuple[list[ProcessMessage], int | None] | None:
         """Receive while a descriptor is announced; packets of other threads may come before it.

@@ -1,0 +1,255 @@
+"""Rules in a process of their own: the same events, and what happens when it dies, hangs, or is to end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daemon import messages
+from daemon.analytics.process.main import RulesOrder
+from daemon.analytics.process.remote import RulesProcess
+from daemon.analytics.rules import RuleBook, Rules, RulesStage
+from daemon.analytics.source_rules import RuleSet
+from daemon.clock import SystemClock
+from daemon.config import LogConfig
+from daemon.errors import LookoutError
+from daemon.system.runtime import Runtime
+from daemon.system.watchdog import Watchdog
+from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
+from tests.support.events import Rig
+
+_PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
+_SOURCES = ("hall", "yard", "street")
+_ZONE = {"type": "zone", "name": "zone", "points": [[0.3, 0.3], [0.7, 0.3], [0.7, 0.7], [0.3, 0.7]], "dwell_s": [0.5]}
+_LINE = {"type": "line", "name": "line", "points": [[0.5, 0.1], [0.5, 0.9]]}
+_CROWD = {**_ZONE, "name": "crowd", "crowd": {"over": 2, "for_s": 0.3}, "labels": ["person"]}
+_OBJECT = {"type": "object", "name": "all"}
+_RULES = rules_of(_ZONE, _LINE, _CROWD, _OBJECT)
+_APPEARED = {source: RuleSet(rules_of(_OBJECT), SECOND) for source in _SOURCES}
+
+
+class Remote:
+    """Rules in a process, its failures, and the events that have come."""
+
+    def __init__(self) -> None:
+        clock = SystemClock()
+        self.failures: list[str] = []
+        self.failed = threading.Event()
+        self.watchdog = Watchdog(0.2, clock, lambda _: None)
+        self._rig = Rig(None, clock)
+        self.rules = RulesProcess(
+            RulesOrder(LogConfig(), None), self._rig.events, Runtime(clock, self.watchdog, self._fail)
+        )
+        self.stage = RulesStage(self.rules, LABELS)
+
+    def _fail(self, reason: str) -> None:
+        self.failures.append(reason)
+        self.failed.set()
+
+    def appear(self, id: int, seq: int, source: str = "hall") -> None:
+        self.stage([frame_at(seq / 10, seq, source=source)], [tracks_of({id: standing_at(500, 500)})])
+
+    def settle(self) -> None:
+        done = threading.Event()
+        self.rules.after(done.set)
+        assert done.wait(_PATIENCE_S)
+
+    def events(self) -> list[messages.Event]:
+        """The events since the last call."""
+        return self._rig.reports()
+
+    def signal(self, number: int) -> None:
+        (pid,) = self.rules.pids
+        os.kill(pid, number)
+
+
+@pytest.fixture
+def remote() -> Iterator[Remote]:
+    found = Remote()
+    yield found
+    found.rules.stop(_PATIENCE_S)
+
+
+def _story(rules: Rules, labels: tuple[str, ...] = LABELS) -> None:
+    """Batches of all sources, with everything that may happen between them."""
+    random, stage, other = np.random.default_rng(5), RulesStage(rules, labels), RulesStage(rules, ("cat", "dog", "cow"))
+    rules.configure({source: RuleSet(_RULES, SECOND) for source in _SOURCES})
+    at = random.uniform(100, 900, (len(_SOURCES), 6, 2))
+    for seq in range(200):
+        at = np.clip(at + random.normal(0, 40, at.shape), 0, 1000)
+        frames = [frame_at(seq / 10, seq, source=source, utc=1.7e9) for source in _SOURCES]
+        boxes = [{id + 1: standing_at(*place) for id, place in enumerate(row) if random.random() < 0.9} for row in at]
+        (other if seq % 50 > 40 else stage)(frames, [tracks_of(row, dict.fromkeys(row, "car")) for row in boxes])
+        if seq == 60:
+            rules.configure({"hall": RuleSet(_RULES[:2], SECOND), "yard": RuleSet(_RULES, SECOND)})
+        elif seq == 90:
+            rules.forget("yard")
+        elif seq == 120:
+            rules.configure({source: RuleSet(_RULES, SECOND) for source in _SOURCES})
+        elif seq == 150:
+            rules.on_state("hall", "ended", 0)
+            rules.on_state("yard", "down", 0)
+            rules.tick(2 * SECOND)
+    rules.configure({})
+
+
+def test_the_events_are_those_of_rules_in_this_process(remote: Remote) -> None:
+    """To the last bit and in the same order, with reloads, lost sources and two models."""
+    rig = Rig(None, SystemClock())
+    _story(RuleBook(rig.events.on_event))
+    _story(remote.rules)
+    expected, found = rig.reports(), remote.events()
+    first, other = expected[0].number, found[0].number
+
+    def told(events: list[Any], begin: int) -> list[Any]:
+        return [(event.number - begin, *[getattr(event, name) for name in _told]) for event in events]
+
+    _told = [name for name in messages.Event.__struct_fields__ if name not in ("id", "number", "instance")]
+    assert told(found, other) == told(expected, first)
+    assert {event.reason for event in found} > {"source_down", "rule_removed"}
+    assert len(found) > 150
+
+
+def test_without_rules_there_is_no_process(remote: Remote) -> None:
+    remote.rules.configure({"hall": RuleSet((), SECOND)})
+    called: list[int] = []
+    remote.rules.after(lambda: called.append(1))
+    remote.appear(1, 0)
+    assert (remote.rules.pids, remote.rules.has_rules, called) == ([], False, [1])
+
+
+def test_a_change_returns_when_the_events_of_before_are_delivered(remote: Remote) -> None:
+    remote.rules.configure(_APPEARED)
+    for seq in range(50):
+        remote.appear(seq + 1, seq)
+    remote.rules.configure(_APPEARED)
+    assert [event.track for event in remote.events() if event.phase == "appeared"] == list(range(1, 51))
+    remote.rules.forget("hall")
+    assert {event.reason for event in remote.events()} == {"source_down"}
+    remote.appear(99, 60)
+    remote.settle()
+    assert remote.events() == []
+
+
+def test_the_state_of_a_source_waits_for_its_last_events(remote: Remote) -> None:
+    remote.rules.configure(_APPEARED)
+    remote.appear(1, 0)
+    phases: list[list[str]] = []
+    done = threading.Event()
+    remote.rules.on_state("hall", "ended", 0)
+    remote.rules.after(lambda: phases.append([event.phase for event in remote.events()]))
+    remote.rules.after(done.set)
+    assert done.wait(_PATIENCE_S)
+    assert phases == [["appeared", "left"]]
+
+
+def test_a_stop_takes_the_last_events(remote: Remote) -> None:
+    remote.rules.configure(_APPEARED)
+    for seq in range(300):
+        remote.appear(seq + 1, seq)
+    (pid,) = remote.rules.pids
+    remote.rules.stop(_PATIENCE_S)
+    assert len([event for event in remote.events() if event.phase == "appeared"]) == 300
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    _all_return(remote)
+    assert remote.failures == []
+
+
+def _all_return(remote: Remote) -> None:
+    """Whatever comes too late does nothing."""
+    remote.appear(500, 1000)
+    remote.rules.on_state("hall", "ended", 0)
+    remote.rules.tick(0)
+    remote.settle()
+    remote.rules.forget("hall")
+    remote.rules.configure(_APPEARED)
+    remote.rules.stop(_PATIENCE_S)
+
+
+def test_the_daemon_ends_if_the_process_is_killed(remote: Remote) -> None:
+    remote.rules.configure(_APPEARED)
+    remote.appear(1, 0)
+    remote.signal(signal.SIGKILL)
+    assert remote.failed.wait(_PATIENCE_S)
+    assert remote.failures == ["the process of rules ended: signal 9"]
+    _all_return(remote)
+
+
+def test_a_fault_of_a_rule_is_told(remote: Remote) -> None:
+    remote.rules.configure(_APPEARED)
+    remote.stage([frame_at(0, 0, size=(0, 0), source="hall")], [tracks_of({1: standing_at(1, 1)})])
+    assert remote.failed.wait(_PATIENCE_S)
+    assert remote.failures == ["the process of rules ended: ZeroDivisionError: float division by zero"]
+
+
+def _in_thread(work: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_process_that_hangs_is_found_and_a_stop_ends_it(remote: Remote) -> None:
+    """Lanes wait once the pipe is full, and so does a change. The stop frees all."""
+    remote.rules.configure(_APPEARED)
+    remote.settle()
+    remote.signal(signal.SIGSTOP)
+    ending = threading.Event()
+
+    def lane() -> None:
+        seq = 0
+        while not ending.is_set():
+            remote.appear(1, seq)
+            seq += 1
+
+    remote.rules.tick(0)
+    threads = [_in_thread(lane), _in_thread(lambda: remote.rules.configure(_APPEARED))]
+    tick = threading.Event()
+    while not [row for row in remote.watchdog.stuck_parts() if row.part == "rules" and row.vital]:
+        assert not tick.wait(0.01)
+    remote.rules.stop(0.1)
+    ending.set()
+    for thread in threads:
+        thread.join(_PATIENCE_S)
+        assert not thread.is_alive()
+    assert remote.failures == []
+    _all_return(remote)
+
+
+def test_a_change_beside_lanes_loses_no_event(remote: Remote) -> None:
+    """Two lanes and a thread of changes, which keeps the rule."""
+    remote.rules.configure(_APPEARED)
+
+    def lane(source: str) -> None:
+        for seq in range(500):
+            remote.appear(seq + 1, seq, source)
+
+    threads = [_in_thread(lambda: lane("hall")), _in_thread(lambda: lane("yard"))]
+    while any(thread.is_alive() for thread in threads):
+        remote.rules.configure(_APPEARED)
+    remote.settle()
+    events = remote.events()
+    for source in ("hall", "yard"):
+        found = [event.track for event in events if event.phase == "appeared" and event.source == source]
+        assert found == list(range(1, 501))
+
+
+def test_where_no_process_can_be_started_the_reason_is_told(remote: Remote) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = os.dup(0)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
+    try:
+        with pytest.raises(LookoutError, match="no process can be started for rules: Too many open files"):
+            remote.rules.configure(_APPEARED)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.close(taken)
+    remote.rules.configure(_APPEARED)
+    assert len(remote.rules.pids) == 1
