@@ -43,7 +43,7 @@ from daemon.system.stop import Stop
 
 log = structlog.get_logger(__name__)
 _IDLE_MS = 200
-_GATHER_S = 0.004  # events are gathered this long, so that this thread wakes less often between lanes
+_GATHER_S = 0.01  # events are gathered this long, so that this thread wakes less often between lanes
 _EXIT_S = 1.0
 
 
