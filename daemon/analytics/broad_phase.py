@@ -14,14 +14,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daemon.analytics.scene import Evaluator
+from daemon.analytics.scene import ABSENT, Evaluator
 from daemon.analytics.timeline import Stamp
 from daemon.analytics.track import SeenTracks, Track
 from daemon.geometry import Edge
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
-ABSENT, BOUND, FREE = range(3)  # the rule does not know the track; it looks at each move; only edges and `due` matter
 UNSURE, WHOLE, CUT, HIDDEN = range(4)  # views of an object: its size is unknown; all of it; cut by the picture's edge;
 # its lower part behind another object
 _ROOM = 16  # tracks, at first
@@ -39,8 +38,9 @@ class Search(Protocol):
         xyxy: (n, 4) float32.
         integers, floats: the table, sorted by id.
         count: number of its rows.
-        edges: (e, 4) of all rules, pixels; those of rule k end at `ends[k]`.
-        weights: (r,) of the lower edge in each rule's anchor.
+        edges: (e, 4) of all rules, pixels.
+        ends: (r, 2) of each rule's edges, and of those of its first line.
+        shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
         found: (n,) or larger, filled with places in `ids`.
@@ -58,7 +58,7 @@ class Search(Protocol):
         count: int,
         edges: Floats,
         ends: Integers,
-        weights: Floats,
+        shares: Floats,
         now: int,
         number: int,
         width: int,
@@ -81,10 +81,11 @@ class BroadPhase:
         edges: list[Edge] = []
         ends = []
         for evaluator in evaluators:
-            edges += evaluator.edges
-            ends.append(len(edges))
-        self._edges, self._ends = np.array(edges, np.float64).reshape(-1, 4), np.array(ends, np.int64)
-        self._weights = np.array([evaluator.weight for evaluator in evaluators], np.float64)
+            first = len(edges) + (len(evaluator.outlines[0]) if evaluator.outlines else 0)
+            edges += [edge for outline in evaluator.outlines for edge in outline]
+            ends.append((len(edges), first))
+        self._edges, self._ends = np.array(edges, np.float64).reshape(-1, 4), np.array(ends, np.int64).reshape(-1, 2)
+        self._shares = np.array([(rule.weight, rule.band) for rule in evaluators], np.float64).reshape(-1, 2)
         self._ids: list[int] = []
         self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
         self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
@@ -106,7 +107,7 @@ class BroadPhase:
         if len(tracks.id) > len(self._found):
             self._found = np.zeros(2 * len(tracks.id), np.int64)
         found = search(
-            tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._weights,
+            tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
             stamp.at, self._number, width, height, self._found,
         )  # fmt: skip
         places: list[int] = self._found[:found].tolist()
@@ -151,7 +152,7 @@ class BroadPhase:
                 integers += (0, ABSENT)
             else:
                 floats += (state.x, state.y, state.clearance)
-                integers += (state.due, FREE if state.is_free else BOUND)
+                integers += (state.due, state.kind)
         self._floats[row], self._integers[row] = floats, integers
 
     def keep(self, tracks: dict[int, Track]) -> None:

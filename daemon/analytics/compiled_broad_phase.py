@@ -7,10 +7,8 @@ import math
 import numpy as np
 
 from daemon.analytics.broad_phase import (
-    ABSENT,
     CUT,
     FLOATS,
-    FREE,
     HIDDEN,
     HIDDEN_SINCE,
     ID,
@@ -23,6 +21,7 @@ from daemon.analytics.broad_phase import (
     WHOLE,
 )
 from daemon.analytics.jit import compiled
+from daemon.analytics.scene import ABSENT, BANDED, BOUND, FREE, SETTLED, UNSETTLED, WAYS
 from daemon.analytics.track import (
     AS_WIDE,
     BLEND,
@@ -36,10 +35,11 @@ from daemon.analytics.track import (
 from daemon.geometry import REACH, REACH_MIN, ROUNDING
 
 _FAR = 1e18
+_WAYS = len(WAYS)
 
 
 @compiled
-def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number, width, height, found):
+def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found):
     """Implements `Search`."""
     number_found, box, steady = 0, np.empty(4), np.empty(3)
     for place in range(len(ids)):
@@ -51,7 +51,7 @@ def search(ids, xyxy, integers, floats, count, edges, ends, weights, now, number
         if row >= 0:
             steady[:] = floats[row, STEADY:FLOATS]
             view, hidden_since, refresh = _completed(box, steady, integers[row], now, width, height)
-        if view != UNSURE and _is_left_alone(box, integers[row], floats[row], edges, ends, weights, now):
+        if view != UNSURE and _is_left_alone(box, integers[row], floats[row], edges, ends, shares, now):
             floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
             integers[row, NUMBER], integers[row, VIEW] = number, view
             integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
@@ -118,30 +118,52 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _is_left_alone(box, integers, floats, edges, ends, weights, now):
-    """Whether no rule must look at a track. The clearance of rules that it comes nearer to is measured anew."""
+def _is_left_alone(box, integers, floats, edges, ends, shares, now):
+    """Whether no rule must look at a track. The clearance of all others that it comes nearer to is measured anew."""
     x0, y0, x1, y1 = box
-    x, begin = 0.5 * (x0 + x1), 0
+    x, begin, is_left_alone = 0.5 * (x0 + x1), 0, True
     for rule in range(len(ends)):
-        first, begin = begin, ends[rule]
+        first, begin = begin, ends[rule, 0]
         kind = integers[INTEGERS + 2 * rule + 1]
         if kind == ABSENT:
             continue
         if now >= integers[INTEGERS + 2 * rule]:
-            return False
+            is_left_alone = False
+            continue
         at = FLOATS + 3 * rule
-        y = y0 + (y1 - y0) * weights[rule]
+        y = y0 + (y1 - y0) * shares[rule, 0]
         dx, dy, room = x - floats[at], y - floats[at + 1], floats[at + 2]
         if room > 0 and dx * dx + dy * dy < room * room:
             continue
-        if kind != FREE:
-            return False
-        px, py = 0.5 * (floats[0] + floats[2]), floats[1] + (floats[3] - floats[1]) * weights[rule]
-        nearest = _nearest(px, py, x, y, edges[first:begin])
-        if nearest < 0:
-            return False
-        floats[at], floats[at + 1], floats[at + 2] = x, y, math.sqrt(nearest)
-    return True
+        px, py = 0.5 * (floats[0] + floats[2]), floats[1] + (floats[3] - floats[1]) * shares[rule, 0]
+        room = -1.0
+        if kind == FREE:
+            room = _room(SETTLED, px, py, x, y, edges[first:begin], 0.0)
+        elif kind != BOUND:
+            ways, second, band = kind - BANDED, ends[rule, 1], shares[rule, 1] * (y1 - y0)
+            room = _room(ways % _WAYS, px, py, x, y, edges[first:second], band)
+            if room >= 0:
+                room = min(room, _room(ways // _WAYS, px, py, x, y, edges[second:begin], band))
+        if room < 0:
+            is_left_alone = False
+        else:
+            floats[at], floats[at + 1], floats[at + 2] = x, y, room
+    return is_left_alone
+
+
+@compiled
+def _room(way, px, py, x, y, edges, band):
+    """As `daemon.analytics.lines.Side.clearance`, after the path from (px, py) to (x, y); -1 if the path may cross an
+    edge, or leads out of the band."""
+    nearest = _nearest(px, py, x, y, edges)
+    if nearest < 0:
+        return -1.0
+    distance = math.sqrt(nearest)
+    if way == SETTLED:
+        return distance
+    if distance > band:
+        return -1.0
+    return band - distance if way == UNSETTLED else min(distance, band - distance)
 
 
 @compiled
@@ -183,7 +205,7 @@ def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     search(
         np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
-        0, np.zeros((0, 4)), np.zeros(0, np.int64), np.zeros(0), 0, 0, 1, 1, np.zeros(1, np.int64),
+        0, np.zeros((0, 4)), np.zeros((0, 2), np.int64), np.zeros((0, 2)), 0, 0, 1, 1, np.zeros(1, np.int64),
     )  # fmt: skip
 
 

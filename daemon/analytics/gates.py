@@ -5,7 +5,7 @@ from __future__ import annotations
 from daemon.analytics.event import EndReason
 from daemon.analytics.lines import Path, Side
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, Direction, Scene, State
+from daemon.analytics.scene import BANDED, FREE, NEVER, SETTLED, WAYS, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.rule_config import GateConfig
@@ -26,8 +26,9 @@ class _GateState(State):
         self.counted = -NEVER
 
     @property
-    def is_free(self) -> bool:
-        return self.sides[0].is_free and self.sides[1].is_free
+    def kind(self) -> int:
+        first, second = self.sides[0].way, self.sides[1].way
+        return FREE if first == second == SETTLED else BANDED + first + len(WAYS) * second
 
 
 class GateEvaluator(PlacedEvaluator[GateConfig]):
@@ -35,6 +36,7 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
 
     def __init__(self, config: GateConfig) -> None:
         super().__init__(config)
+        self.band = config.band
         self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
         first, second = config.scaled(1, 1)
         along = [(points[-1][0] - points[0][0], points[-1][1] - points[0][1]) for points in (first, second)]
@@ -46,7 +48,7 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
 
     def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
         assert isinstance(state, _GateState)  # noqa: S101
-        band, begin = self.config.band * track.height, track.stamp.at
+        band, begin = self.band * track.height, track.stamp.at
         crossed = []
         for number, (side, edges) in enumerate(zip(state.sides, self.outlines)):
             outside = side.follow(edges, path, band, begin, scene)

@@ -6,7 +6,7 @@ import math
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, Direction, Scene, State
+from daemon.analytics.scene import BANDED, CROSSED, FREE, NEVER, SETTLED, UNSETTLED, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Edge, crossing, crossing_share, reach_of, square_distance
@@ -35,9 +35,10 @@ class Side:
         self.distance = self.band = 0.0
 
     @property
-    def is_free(self) -> bool:
-        """Whether nothing but a crossing changes anything."""
-        return self.settled and not self.net
+    def way(self) -> int:
+        if not self.settled:
+            return UNSETTLED
+        return CROSSED if self.net else SETTLED
 
     @property
     def clearance(self) -> float:
@@ -86,8 +87,8 @@ class _LineState(State):
         self.side, self.counted = Side(moment), -NEVER
 
     @property
-    def is_free(self) -> bool:
-        return self.side.is_free
+    def kind(self) -> int:
+        return FREE if self.side.way == SETTLED else BANDED + self.side.way
 
 
 class LineEvaluator(PlacedEvaluator[LineConfig]):
@@ -99,6 +100,7 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
 
     def __init__(self, config: LineConfig) -> None:
         super().__init__(config)
+        self.band = config.band
         self._confirm_ns, self._cooldown_ns = ns_of(config.confirm_s), ns_of(config.cooldown_s)
 
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
@@ -107,7 +109,7 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
     def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
         assert isinstance(state, _LineState)  # noqa: S101
         side = state.side
-        band = self.config.band * track.height
+        band = self.band * track.height
         outside = side.follow(self.outlines[0], path, band, track.stamp.at, scene)
         if outside and side.net and scene.now - side.at >= self._confirm_ns:
             self._count(state, track, scene)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daemon.analytics.event import EndReason
-from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.rule_config import ObjectConfig
@@ -24,14 +24,14 @@ class _ObjectState(State):
         self.label: str | None = None
 
     @property
-    def is_free(self) -> bool:
-        return self.label is not None
+    def kind(self) -> int:
+        return BOUND if self.label is None else FREE
 
 
 class ObjectEvaluator:
     """Implements `Evaluator` for all of the picture."""
 
-    weight, edges = 1.0, ()
+    weight, band, outlines = 1.0, 0.0, ()
 
     def __init__(self, config: ObjectConfig) -> None:
         self.config = config

@@ -28,16 +28,12 @@ class PlacedEvaluator(Generic[R]):
         outlines: the edges of each polygon or line.
     """
 
-    closed = False
+    band, closed = 0.0, False
 
     def __init__(self, config: R) -> None:
         self.config = config
         self.weight = weight_of(config.anchor)
         self.outlines: list[tuple[Edge, ...]] = []
-
-    @property
-    def edges(self) -> list[Edge]:
-        return [edge for edges in self.outlines for edge in edges]
 
     def fit(self, width: int, height: int) -> None:
         self.outlines = [edges_of(points, closed=self.closed) for points in self.config.scaled(width, height)]

@@ -14,6 +14,12 @@ from daemon.rule_config import RuleBase
 OnEvent = Callable[[Event], None]
 Direction = Literal["forward", "backward"]
 NEVER = 1 << 62  # ns
+ABSENT, BOUND, FREE, BANDED = range(4)
+"""Kinds of a state. The rule does not know the track; it must look at each move; nothing changes before `due` unless
+the anchor crosses an edge; the same for lines, or the anchor is in the band of one. To the last kind comes the way of
+the first line, and that of the second times the number of ways."""
+SETTLED, UNSETTLED, CROSSED = WAYS = range(3)
+"""Ways to be beside a line: on a side of it; in its band since the track began; in its band after a crossing."""
 RETRY_NS = 500_000_000  # a track that a rule does not want may change its label, or its size
 
 
@@ -34,8 +40,8 @@ class State:
         self.due = NEVER
 
     @property
-    def is_free(self) -> bool:
-        """Whether nothing changes for the rule before `due`, unless the anchor crosses one of its edges."""
+    def kind(self) -> int:
+        """What may change for the rule, if anything."""
         raise NotImplementedError
 
 
@@ -120,7 +126,7 @@ class Evaluator(Protocol):
     """One rule of one source, and its tracks' states.
 
     The anchor is in the horizontal middle of the box. `weight` is the share of the lower edge in its height, and the
-    upper edge has the rest.
+    upper edge has the rest. `band` is the share of an object's height up to which it is on no side of a line.
     """
 
     @property
@@ -128,8 +134,10 @@ class Evaluator(Protocol):
     @property
     def weight(self) -> float: ...
     @property
-    def edges(self) -> Sequence[Edge]:
-        """All edges, in pixels."""
+    def band(self) -> float: ...
+    @property
+    def outlines(self) -> Sequence[Sequence[Edge]]:
+        """The edges of each polygon or line, in pixels."""
         ...
 
     def fit(self, width: int, height: int) -> None:

@@ -6,7 +6,7 @@ import math
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
+from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Edge, crossing, crossing_share, is_inside, reach_of
@@ -48,8 +48,8 @@ class _ZoneState(State):
         self.visit: _Visit | None = None
 
     @property
-    def is_free(self) -> bool:
-        return self.clearance >= 0
+    def kind(self) -> int:
+        return FREE if self.clearance >= 0 else BOUND
 
 
 class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):

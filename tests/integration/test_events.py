@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 import yaml
 
 from daemon.messages import Counts, Detections, Event, Message
@@ -126,3 +127,33 @@ def test_new_rules_cost_no_track_and_no_count(tmp_path: Path) -> None:
         counts = [one for one in messages if isinstance(one, Counts) and one.source == source]
         crossed = [sum(row.count for row in one.totals if row.rule == "mid") for one in counts]
         assert crossed == sorted(crossed)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "reason"),
+    [
+        (signal.SIGKILL, 3, "the process of rules ended: signal 9"),
+        (signal.SIGSTOP, 4, "rules is stuck for"),
+    ],
+)
+def test_the_daemon_ends_with_the_process_of_its_rules(
+    tmp_path: Path, number: signal.Signals, code: int, reason: str
+) -> None:
+    """What the rules know of their tracks is gone: the service manager starts the daemon again."""
+    street = {"id": "street", "type": "synthetic", "fps": 25, "rules": [_RULES[0]]}
+    config = {
+        "model": {"path": str(DEMO_MODEL), "backend": "fake"},
+        "sources": [street],
+        "tracking": {"enabled": True},
+        "events": {"own_process": True},
+        "monitor": {"stuck_after_s": 2},
+    }
+    with Lookout(tmp_path, config) as lookout:
+        with lookout.subscribe("events") as subscriber:
+            next(iter(subscriber))
+        (child,) = lookout.inspect.children()
+        child.send_signal(number)
+        assert lookout.process.wait(PATIENCE_S) == code
+        child.wait(PATIENCE_S)
+        assert [line for line in lookout.log().splitlines() if '"ended by a failure"' in line and reason in line]
+        assert "Traceback" not in lookout.log()

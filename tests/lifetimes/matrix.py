@@ -25,7 +25,7 @@ def pairs_with(verb: str, without: Collection[str] = ()) -> list[Pair]:
 
 def begin_or_end(folder: Path, first: str, second: str) -> None:
     """A daemon starts or ends well beside every other verb."""
-    rig = Rig(folder)
+    rig = Rig(folder, rules="rules hang" in (first, second))
     try:
         with rig.signals():
             if first != "start":

@@ -23,18 +23,21 @@ from daemon.config import (
     AvConfig,
     BoardConfig,
     Config,
+    EventsConfig,
     ModelConfig,
     MonitorConfig,
     PublisherConfig,
     ReconnectConfig,
     SourceConfig,
     SyntheticConfig,
+    TrackingConfig,
 )
 from daemon.errors import LookoutError
 from daemon.fleet.member import Doors
 from daemon.messages import Detections, Status
 from daemon.pipeline.ledger import CAUSES, Counts
 from daemon.redact import Url
+from daemon.rule_config import ObjectConfig, RuleConfig
 from daemon.system.limits import Limits
 from daemon.system.signals import stopping_on_signals
 from daemon.system.stop import Stop
@@ -104,6 +107,7 @@ class Rig:
     Args:
         folder: of its files.
         workers: there is a source in a capture process.
+        rules: the sources of this process are tracked, and have rules in a process of their own.
         doors: of the daemon's fleet, which has the sources; None where the configuration has them.
 
     Attributes:
@@ -113,12 +117,19 @@ class Rig:
     """
 
     parts = frozenset(
-        {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers"}
+        {"watchdog", "publisher", "monitor", "changes", "gpu-reader", "lane", "packets", "capture-workers", "rules"}
     )
     """Threads of a daemon's parts."""
 
     def __init__(
-        self, folder: Path, *, workers: bool = True, mode: str = "live", doors: Doors | None = None, **more: Any
+        self,
+        folder: Path,
+        *,
+        workers: bool = True,
+        rules: bool = False,
+        mode: str = "live",
+        doors: Doors | None = None,
+        **more: Any,
     ) -> None:
         self.folder = folder
         self.opening, self.detecting, self.making, self.reading = Gate(), Gate(), Gate(), Gate()
@@ -128,9 +139,12 @@ class Rig:
         self.reloads: list[Future[Any]] = []  # that signals have asked for
         self.before = Resources.now()
         self.frames = folder / "frames.jsonl"
+        own: list[RuleConfig] = [ObjectConfig(name="all")] if rules else []
+        if rules:
+            more = {"tracking": TrackingConfig(enabled=True), "events": EventsConfig(own_process=True), **more}
         sources: list[SourceConfig] = [
-            SyntheticConfig(id="drawn", fps=50, width=16, height=16, objects=1),
-            SyntheticConfig(id="lib", fps=50, width=16, height=16),
+            SyntheticConfig(id="drawn", fps=50, width=16, height=16, objects=1, rules=own),
+            SyntheticConfig(id="lib", fps=50, width=16, height=16, rules=own),
             SyntheticConfig(id="spare", fps=50, width=16, height=16, objects=1, enabled=False),
         ]
         if workers:
@@ -212,6 +226,11 @@ class Rig:
     def worker(self) -> int | None:
         """Pid of the capture process, None without one."""
         return next(iter(self.app.sources.pids), None)
+
+    @property
+    def rules(self) -> int | None:
+        """Pid of the process of rules, None without one."""
+        return next((pid for pid in self.app.pids if pid not in (os.getpid(), *self.app.sources.pids)), None)
 
     def open_all(self) -> None:
         """Open all gates."""

@@ -158,6 +158,23 @@ def worker_hangs(rig: Rig, hold: bool) -> End:  # noqa: ARG001
     return end
 
 
+def rules_hang(rig: Rig, hold: bool) -> End:
+    """For a moment, if they are not held: a change waits for them."""
+    pid = rig.rules
+    if pid is None:
+        return lambda: None
+
+    def go_on() -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    if not hold:
+        threading.Timer(0.1, go_on).start()
+    return go_on
+
+
 def library_hangs(rig: Rig, hold: bool) -> End:
     """Of a source in this process, and of one in a capture process."""
     file = rig.folder / "HANG-cam"
@@ -231,6 +248,7 @@ VERBS: dict[str, Verb] = {
     "model swap": model_swap,
     "worker dies": worker_dies,
     "worker hangs": worker_hangs,
+    "rules hang": rules_hang,
     "library hangs": library_hangs,
     "NVML hangs": nvml_hangs,
     "disk full": disk_full,

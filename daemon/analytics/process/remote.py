@@ -97,8 +97,7 @@ class RulesProcess(threading.Thread):
         if begins and not ruled:
             return
         if begins:
-            self._child = self._begun()
-            self.start()
+            self._begin()
         self._send(Configured(dict(rules)))
         if not begins:
             self._settle()
@@ -165,12 +164,24 @@ class RulesProcess(threading.Thread):
             log.exception("events of rules cannot be taken")
             self._problem = self._problem or f"{type(error).__name__}: {error}"
         finally:
+            child.reader.close()
             self._ended.set()
             if not self._closing.is_set:
                 self._runtime.on_failure(f"the process of rules ended: {self._reason(child.process)}")
             self._give_up_waiting()
 
     # ---------------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        child = self._begun()
+        try:
+            self._child = child
+            self.start()
+        except RuntimeError as error:  # the system gives no thread
+            child.writer.close()
+            child.reader.close()
+            reap(child.process, _EXIT_S)
+            raise LookoutError(f"no thread can be started for rules: {error}") from error
 
     def _begun(self) -> _Child:
         """Start the process."""
