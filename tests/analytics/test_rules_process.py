@@ -18,8 +18,9 @@ from daemon.analytics.process.remote import RulesProcess
 from daemon.analytics.rules import RuleBook, Rules, RulesStage
 from daemon.analytics.source_rules import RuleSet
 from daemon.clock import SystemClock
-from daemon.config import LogConfig
-from daemon.errors import LookoutError
+from daemon.config import LogConfig, parse
+from daemon.control.plan import separates_rules
+from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
@@ -253,3 +254,24 @@ def test_where_no_process_can_be_started_the_reason_is_told(remote: Remote) -> N
         os.close(taken)
     remote.rules.configure(_APPEARED)
     assert len(remote.rules.pids) == 1
+
+
+@pytest.mark.parametrize(
+    ("sources", "events", "expected"),
+    [
+        (17, "{}", True),
+        (16, "{}", False),
+        (17, "{snapshots: {folder: pictures}}", False),
+        (17, "{own_process: false}", False),
+        (1, "{own_process: true}", True),
+    ],
+)
+def test_many_sources_have_a_process_for_their_rules(sources: int, events: str, expected: bool) -> None:
+    rows = "".join(f"  - {{id: cam-{number}, type: av, url: rtsp://192.0.2.1/{number}}}\n" for number in range(sources))
+    assert separates_rules(parse(f"model: {{path: x}}\nevents: {events}\nsources:\n{rows}")) is expected
+
+
+def test_pictures_of_events_need_rules_beside_the_frames() -> None:
+    text = "{own_process: true, snapshots: {folder: pictures}}"
+    with pytest.raises(ConfigError, match=r"^events\.own_process: pictures of events are made where the frames are"):
+        parse(f"model: {{path: x}}\nevents: {text}\nsources: [{{id: a, type: synthetic}}]")

@@ -141,7 +141,7 @@ def test_the_daemon_ends_with_the_process_of_its_rules(
 ) -> None:
     """What the rules know of their tracks is gone: the service manager starts the daemon again."""
     street = {"id": "street", "type": "synthetic", "fps": 25, "rules": [_RULES[0]]}
-    config = {
+    config: dict[str, Any] = {
         "model": {"path": str(DEMO_MODEL), "backend": "fake"},
         "sources": [street],
         "tracking": {"enabled": True},
