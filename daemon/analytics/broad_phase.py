@@ -16,13 +16,15 @@ import numpy.typing as npt
 
 from daemon.analytics.scene import ABSENT, Evaluator
 from daemon.analytics.timeline import Stamp
-from daemon.analytics.track import SeenTracks, Track
+from daemon.analytics.track import Box, SeenTracks, Track
 from daemon.geometry import Edge
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 UNSURE, WHOLE, CUT, HIDDEN = range(4)  # views of an object: its size is unknown; all of it; cut by the picture's edge;
 # its lower part behind another object
+PLACE, RULE, SINCE, LOOK = range(4)  # columns of a look; SINCE: the frame in which the track was last seen
+UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
 
@@ -31,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Search(Protocol):
-    """Finds the tracks that a rule must look at, and notes the boxes of all others in the table.
+    """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table.
 
     Args:
         ids: (n,) of the frame's boxes; 0 for a box without a track.
@@ -43,10 +45,12 @@ class Search(Protocol):
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
-        found: (n,) or larger, filled with places in `ids`.
+        found: (n * r, 3) or larger, at least (n, 3), filled with looks: place in `ids`, rule, and number of the frame
+            in which the track was last seen. Looks at one track stand together.
+        before: (n * r, 4) or larger, filled with its box in that frame.
 
     Returns:
-        The number of tracks found.
+        The number of looks.
     """
 
     def __call__(
@@ -64,6 +68,7 @@ class Search(Protocol):
         width: int,
         height: int,
         found: Integers,
+        before: Floats,
     ) -> int: ...
 
 
@@ -89,13 +94,14 @@ class BroadPhase:
         self._ids: list[int] = []
         self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
         self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
-        self._found = np.zeros(_ROOM, np.int64)
+        self._found, self._before = np.zeros((0, LOOK), np.int64), np.zeros((0, STEADY))
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
-    def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[int]:
-        """The places of tracks that a rule must look at."""
-        if not len(tracks.id):
+    def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[list[int]]:
+        """The looks of a frame: place in its boxes, rule, number of the frame in which the track was last seen."""
+        boxes = len(tracks.id)
+        if not boxes:
             return []
         count = len(self._ids)
         if not count:
@@ -104,14 +110,35 @@ class BroadPhase:
         self._stamps[self._number] = stamp
         if len(self._stamps) > count + _MAX_STAMPS:
             self._prune_stamps()
-        if len(tracks.id) > len(self._found):
-            self._found = np.zeros(2 * len(tracks.id), np.int64)
-        found = search(
+        if (most := boxes * max(1, self._rules)) > len(self._found):
+            self._found, self._before = np.zeros((2 * most, LOOK), np.int64), np.zeros((2 * most, STEADY))
+        looks = search(
             tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
-            stamp.at, self._number, width, height, self._found,
+            stamp.at, self._number, width, height, self._found, self._before,
         )  # fmt: skip
-        places: list[int] = self._found[:found].tolist()
-        return places
+        found: list[list[int]] = self._found[:looks].tolist()
+        return found
+
+    def move(self, track: Track, look: int, since: int) -> Box:
+        """Give a track the box of the newest frame, and the stamp of the one in which it was last seen; returns its box
+        there.
+
+        Args:
+            look: the number of a look at it.
+            since: of that look.
+        """
+        row, _ = self._place_of(track.id)
+        track.stamp, track.box = self._stamps[since], self._floats[row, :STEADY].tolist()
+        before: list[float] = self._before[look].tolist()
+        return before
+
+    def note(self, track: Track, rule: int) -> None:
+        """Note what one rule has seen in the newest frame."""
+        row, _ = self._place_of(track.id)
+        state, at = track.states[rule], FLOATS + 3 * rule
+        self._floats[row, at : at + 3] = state.x, state.y, state.clearance
+        at = INTEGERS + 2 * rule
+        self._integers[row, at : at + 2] = state.due, state.kind
 
     def load(self, track: Track) -> None:
         """Give a track the box and the stamp of the frame in which it was last seen, and its states their clearance."""
@@ -140,7 +167,7 @@ class BroadPhase:
             self.load(tracks[id])
 
     def store(self, track: Track) -> None:
-        """Note a track that the rules have looked at in the newest frame."""
+        """Note a track that all rules have looked at in the newest frame."""
         row, is_there = self._place_of(track.id)
         if not is_there:
             self._insert(row, track.id)

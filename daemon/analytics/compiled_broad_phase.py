@@ -13,9 +13,14 @@ from daemon.analytics.broad_phase import (
     HIDDEN_SINCE,
     ID,
     INTEGERS,
+    LOOK,
     NUMBER,
+    PLACE,
     REFRESH,
+    RULE,
+    SINCE,
     STEADY,
+    UNKNOWN,
     UNSURE,
     VIEW,
     WHOLE,
@@ -39,9 +44,9 @@ _WAYS = len(WAYS)
 
 
 @compiled
-def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found):
+def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, before):
     """Implements `Search`."""
-    number_found, box, steady = 0, np.empty(4), np.empty(3)
+    looks, box, steady = 0, np.empty(4), np.empty(3)
     for place in range(len(ids)):
         if ids[place] <= 0:
             continue
@@ -51,14 +56,19 @@ def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number,
         if row >= 0:
             steady[:] = floats[row, STEADY:FLOATS]
             view, hidden_since, refresh = _completed(box, steady, integers[row], now, width, height)
-        if view != UNSURE and _is_left_alone(box, integers[row], floats[row], edges, ends, shares, now):
-            floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
-            integers[row, NUMBER], integers[row, VIEW] = number, view
-            integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
-        else:
-            found[number_found] = place
-            number_found += 1
-    return number_found
+        if view == UNSURE:
+            found[looks, PLACE], found[looks, RULE] = place, UNKNOWN
+            looks += 1
+            continue
+        first = looks
+        looks = _look(box, integers[row], floats[row], edges, ends, shares, now, found, looks)
+        for look in range(first, looks):
+            found[look, PLACE], found[look, SINCE] = place, integers[row, NUMBER]
+            before[look] = floats[row, :STEADY]
+        floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
+        integers[row, NUMBER], integers[row, VIEW] = number, view
+        integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
+    return looks
 
 
 @compiled
@@ -118,17 +128,19 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _is_left_alone(box, integers, floats, edges, ends, shares, now):
-    """Whether no rule must look at a track. The clearance of all others that it comes nearer to is measured anew."""
+def _look(box, integers, floats, edges, ends, shares, now, found, looks):
+    """Note the rules that must look at a track. The clearance of all others that it comes nearer to is measured anew.
+    Returns the number of looks."""
     x0, y0, x1, y1 = box
-    x, begin, is_left_alone = 0.5 * (x0 + x1), 0, True
+    x, begin = 0.5 * (x0 + x1), 0
     for rule in range(len(ends)):
         first, begin = begin, ends[rule, 0]
         kind = integers[INTEGERS + 2 * rule + 1]
         if kind == ABSENT:
             continue
         if now >= integers[INTEGERS + 2 * rule]:
-            is_left_alone = False
+            found[looks, RULE] = rule
+            looks += 1
             continue
         at = FLOATS + 3 * rule
         y = y0 + (y1 - y0) * shares[rule, 0]
@@ -145,10 +157,11 @@ def _is_left_alone(box, integers, floats, edges, ends, shares, now):
             if room >= 0:
                 room = min(room, _room(ways // _WAYS, px, py, x, y, edges[second:begin], band))
         if room < 0:
-            is_left_alone = False
+            found[looks, RULE] = rule
+            looks += 1
         else:
             floats[at], floats[at + 1], floats[at + 2] = x, y, room
-    return is_left_alone
+    return looks
 
 
 @compiled
@@ -205,7 +218,8 @@ def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     search(
         np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
-        0, np.zeros((0, 4)), np.zeros((0, 2), np.int64), np.zeros((0, 2)), 0, 0, 1, 1, np.zeros(1, np.int64),
+        0, np.zeros((0, 4)), np.zeros((0, 2), np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
+        np.zeros((1, LOOK), np.int64), np.zeros((1, STEADY)),
     )  # fmt: skip
 
 

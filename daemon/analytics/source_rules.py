@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.analytics.broad_phase import BroadPhase, Search
+from daemon.analytics.broad_phase import UNKNOWN, BroadPhase, Search
 from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
@@ -235,19 +235,34 @@ class SourceRules:
         phase, stamp, known = self._phase, scene.timeline.stamp, self._tracks
         if phase is None:
             phase = self._phase = BroadPhase(self._evaluators)
-        for place in phase.search(search, tracks, stamp, scene.width, scene.height):
-            id, class_id, box = int(tracks.id[place]), int(tracks.class_id[place]), tracks.xyxy[place].tolist()
-            track = known.get(id)
-            if track is None:
-                self._add(id, class_id, box, scene)
-                track = known[id]
-            else:
-                phase.load(track)
-                track.class_id = class_id
-                before, track.box = track.box, track.completed(box, scene.width, scene.height, scene.now)
-                self._step(track, before, scene)
-                track.stamp = stamp
-            phase.store(track)
+        seen = -1
+        looks = phase.search(search, tracks, stamp, scene.width, scene.height)
+        for look, (place, rule, since) in enumerate(looks):
+            if rule == UNKNOWN:
+                self._follow_unknown(place, tracks, scene, phase)
+                continue
+            if place != seen:
+                seen, track = place, known[tracks.id.item(place)]
+                track.class_id = tracks.class_id.item(place)
+                before = phase.move(track, look, since)
+            evaluator = self._evaluators[rule]
+            evaluator.step(track.states[rule], track, _path(before, track.box, evaluator.weight), scene)
+            phase.note(track, rule)
+
+    def _follow_unknown(self, place: int, tracks: SeenTracks, scene: Scene, phase: BroadPhase) -> None:
+        """Let all rules look at a track."""
+        id, class_id, box = tracks.id.item(place), tracks.class_id.item(place), tracks.xyxy[place].tolist()
+        track = self._tracks.get(id)
+        if track is None:
+            self._add(id, class_id, box, scene)
+            track = self._tracks[id]
+        else:
+            phase.load(track)
+            track.class_id = class_id
+            before, track.box = track.box, track.completed(box, scene.width, scene.height, scene.now)
+            self._step(track, before, scene)
+            track.stamp = scene.timeline.stamp
+        phase.store(track)
 
     def _leave_phase(self) -> None:
         """Bring all tracks up to date, because something else than their next frames changes them."""
@@ -282,8 +297,7 @@ class SourceRules:
             if room > 0 and away < room * room and now < state.due:
                 room -= away**0.5
             else:
-                path = 0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight, x, y
-                evaluator.step(state, track, path, scene)
+                evaluator.step(state, track, _path(before, track.box, weight), scene)
                 room = state.clearance
             radius = room if room < radius else radius
             due = state.due if state.due < due else due
@@ -342,6 +356,14 @@ class SourceRules:
                 track.states[number] = None
                 evaluator.end(state, track, scene, reason)
         evaluator.close(scene, reason)
+
+
+def _path(before: Box, box: Box, weight: float) -> tuple[float, float, float, float]:
+    """The path of the anchor between two boxes."""
+    return (
+        0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight,
+        0.5 * (box[0] + box[2]), box[1] + (box[3] - box[1]) * weight,
+    )  # fmt: skip
 
 
 def _equal(rule: RuleConfig, evaluators: Sequence[Evaluator]) -> Evaluator | None:
