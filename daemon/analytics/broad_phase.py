@@ -21,8 +21,7 @@ from daemon.geometry import Edge
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
-UNSURE, WHOLE, CUT, HIDDEN = range(4)  # views of an object: its size is unknown; all of it; cut by the picture's edge;
-# its lower part behind another object
+WHOLE, CUT, HIDDEN = range(3)  # views of an object: all of it; cut by the picture's edge; its lower part behind another
 PLACE, RULE, SINCE, LOOK = range(4)  # columns of a look; SINCE: the frame in which the track was last seen
 UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first

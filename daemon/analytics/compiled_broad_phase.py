@@ -21,7 +21,6 @@ from daemon.analytics.broad_phase import (
     SINCE,
     STEADY,
     UNKNOWN,
-    UNSURE,
     VIEW,
     WHOLE,
 )
@@ -41,68 +40,70 @@ from daemon.geometry import REACH, REACH_MIN, ROUNDING
 
 _FAR = 1e18
 _WAYS = len(WAYS)
+_WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
+
+
+# Boxes and edges are numbers, not parts of arrays: numba counts the references of each part.
 
 
 @compiled
 def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, before):
     """Implements `Search`."""
-    looks, box, steady = 0, np.empty(4), np.empty(3)
+    looks = 0
     for place in range(len(ids)):
         if ids[place] <= 0:
             continue
         row = _row_of(ids[place], integers, count)
-        box[:] = xyxy[place]
-        view = UNSURE
-        if row >= 0:
-            steady[:] = floats[row, STEADY:FLOATS]
-            view, hidden_since, refresh = _completed(box, steady, integers[row], now, width, height)
-        if view == UNSURE:
+        if row < 0 or floats[row, _TALL] == 0.0:  # no height is known
             found[looks, PLACE], found[looks, RULE] = place, UNKNOWN
             looks += 1
             continue
+        box, steady, view, hidden_since, refresh = _completed(
+            (np.float64(xyxy[place, 0]), np.float64(xyxy[place, 1]),
+             np.float64(xyxy[place, 2]), np.float64(xyxy[place, 3])),
+            (floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP]),
+            integers[row, VIEW], integers[row, HIDDEN_SINCE], integers[row, REFRESH], now, width, height,
+        )  # fmt: skip
         first = looks
-        looks = _look(box, integers[row], floats[row], edges, ends, shares, now, found, looks)
+        looks = _look(box, row, integers, floats, edges, ends, shares, now, found, looks)
         for look in range(first, looks):
             found[look, PLACE], found[look, SINCE] = place, integers[row, NUMBER]
-            before[look] = floats[row, :STEADY]
-        floats[row, :STEADY], floats[row, STEADY:FLOATS] = box, steady
+            for side in range(STEADY):
+                before[look, side] = floats[row, side]
+        floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = box
+        floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP] = steady
         integers[row, NUMBER], integers[row, VIEW] = number, view
         integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
     return looks
 
 
 @compiled
-def _completed(box, steady, integers, now, width, height):
-    """As `Track.completed`: completes the box and the steady size. Returns the view, `hidden_since` and
-    `refresh_due`."""
-    view, hidden_since, refresh = integers[VIEW], integers[HIDDEN_SINCE], integers[REFRESH]
-    if steady[1] == 0.0:  # no height is known
-        return UNSURE, hidden_since, refresh
+def _completed(box, steady, view, hidden_since, refresh, now, width, height):
+    """As `Track.completed`: the completed box, the steady size, the view, `hidden_since` and `refresh_due`."""
     across, down = width * MARGIN, height * MARGIN
     x0, y0, x1, y1 = box
+    whole_width, whole_height, top = steady
     left, right, bottom = x0 <= across, x1 >= width - across, y1 >= height - down
     if left or right or bottom or y0 <= down:
         if left and not right:
-            box[0] = min(x0, x1 - steady[0])
-        if right and not left:
-            box[2] = max(x1, x0 + steady[0])
+            x0 = min(x0, x1 - whole_width)
+        elif right and not left:
+            x1 = max(x1, x0 + whole_width)
         if bottom:
-            box[3] = max(y1, y0 + steady[1])
-        return CUT, hidden_since, refresh
+            y1 = max(y1, y0 + whole_height)
+        return (x0, y0, x1, y1), steady, CUT, hidden_since, refresh
     wide, tall = x1 - x0, y1 - y0
-    if view == WHOLE and now < refresh and tall >= LEAST_HEIGHT * steady[1]:
-        return WHOLE, hidden_since, refresh
+    if view == WHOLE and now < refresh and tall >= LEAST_HEIGHT * whole_height:
+        return box, steady, WHOLE, hidden_since, refresh
     hidden_since = _hidden_since(wide, y0, tall, steady, hidden_since, now)
     if hidden_since > 0:
-        box[3] = max(y1, y0 + steady[1])
-        return HIDDEN, hidden_since, refresh
+        return (x0, y0, x1, max(y1, y0 + whole_height)), steady, HIDDEN, hidden_since, refresh
     if now >= refresh or view != WHOLE:
         share = BLEND if view == WHOLE else 1.0
-        steady[0] += share * (wide - steady[0])
-        steady[1] += share * (tall - steady[1])
-        steady[2] = y0
-        refresh = now + REFRESH_NS
-    return WHOLE, 0, refresh
+        whole_width += share * (wide - whole_width)
+        whole_height += share * (tall - whole_height)
+        top, refresh = y0, now + REFRESH_NS
+    return box, (whole_width, whole_height, top), WHOLE, 0, refresh
 
 
 @compiled
@@ -128,47 +129,49 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _look(box, integers, floats, edges, ends, shares, now, found, looks):
+def _look(box, row, integers, floats, edges, ends, shares, now, found, looks):
     """Note the rules that must look at a track. The clearance of all others that it comes nearer to is measured anew.
     Returns the number of looks."""
     x0, y0, x1, y1 = box
     x, begin = 0.5 * (x0 + x1), 0
     for rule in range(len(ends)):
         first, begin = begin, ends[rule, 0]
-        kind = integers[INTEGERS + 2 * rule + 1]
+        kind = integers[row, INTEGERS + 2 * rule + 1]
         if kind == ABSENT:
             continue
-        if now >= integers[INTEGERS + 2 * rule]:
+        if now >= integers[row, INTEGERS + 2 * rule]:
             found[looks, RULE] = rule
             looks += 1
             continue
         at = FLOATS + 3 * rule
         y = y0 + (y1 - y0) * shares[rule, 0]
-        dx, dy, room = x - floats[at], y - floats[at + 1], floats[at + 2]
+        dx, dy, room = x - floats[row, at], y - floats[row, at + 1], floats[row, at + 2]
         if room > 0 and dx * dx + dy * dy < room * room:
             continue
-        px, py = 0.5 * (floats[0] + floats[2]), floats[1] + (floats[3] - floats[1]) * shares[rule, 0]
+        px = 0.5 * (floats[row, 0] + floats[row, 2])
+        py = floats[row, 1] + (floats[row, 3] - floats[row, 1]) * shares[rule, 0]
+        path = px, py, x, y
         room = -1.0
         if kind == FREE:
-            room = _room(SETTLED, px, py, x, y, edges[first:begin], 0.0)
+            room = _room(SETTLED, path, edges, first, begin, 0.0)
         elif kind != BOUND:
             ways, second, band = kind - BANDED, ends[rule, 1], shares[rule, 1] * (y1 - y0)
-            room = _room(ways % _WAYS, px, py, x, y, edges[first:second], band)
+            room = _room(ways % _WAYS, path, edges, first, second, band)
             if room >= 0:
-                room = min(room, _room(ways // _WAYS, px, py, x, y, edges[second:begin], band))
+                room = min(room, _room(ways // _WAYS, path, edges, second, begin, band))
         if room < 0:
             found[looks, RULE] = rule
             looks += 1
         else:
-            floats[at], floats[at + 1], floats[at + 2] = x, y, room
+            floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
     return looks
 
 
 @compiled
-def _room(way, px, py, x, y, edges, band):
-    """As `daemon.analytics.lines.Side.clearance`, after the path from (px, py) to (x, y); -1 if the path may cross an
-    edge, or leads out of the band."""
-    nearest = _nearest(px, py, x, y, edges)
+def _room(way, path, edges, first, last, band):
+    """As `daemon.analytics.lines.Side.clearance`, at the end of the path; -1 if the path may cross one of these edges,
+    or leads out of the band."""
+    nearest = _nearest(path, edges, first, last)
     if nearest < 0:
         return -1.0
     distance = math.sqrt(nearest)
@@ -180,12 +183,13 @@ def _room(way, px, py, x, y, edges, band):
 
 
 @compiled
-def _nearest(px, py, x, y, edges):
-    """The square of the distance of (x, y) to the nearest edge; -1 if the path from (px, py) may cross an edge."""
+def _nearest(path, edges, first, last):
+    """The square of the distance from the end of the path to the nearest edge; -1 if the path may cross one."""
+    px, py, x, y = path
     nearest, reach = _FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
-    for number in range(len(edges)):
-        ax, ay = edges[number, 0], edges[number, 1]
-        dx, dy, rx, ry = edges[number, 2] - ax, edges[number, 3] - ay, x - ax, y - ay
+    for number in range(first, last):
+        ax, ay, bx, by = edges[number, 0], edges[number, 1], edges[number, 2], edges[number, 3]
+        dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
         along, length = rx * dx + ry * dy, dx * dx + dy * dy
         if along <= 0:
             square = rx * rx + ry * ry
@@ -195,18 +199,18 @@ def _nearest(px, py, x, y, edges):
         else:
             cross = rx * dy - ry * dx
             square = cross * cross / length
-        if square <= reach and not (
-            _is_beside(px, py, x, y, edges[number])
-            or _is_beside(ax, ay, edges[number, 2], edges[number, 3], (px, py, x, y))
-        ):
-            return -1.0
+        if square <= reach:
+            edge = ax, ay, bx, by
+            if not (_is_beside(path, edge) or _is_beside(edge, path)):
+                return -1.0
         nearest = min(nearest, square)
     return nearest
 
 
 @compiled
-def _is_beside(ax, ay, bx, by, line):
+def _is_beside(points, line):
     """Whether both points surely lie on one side of a line, in spite of rounding."""
+    ax, ay, bx, by = points
     cx, cy, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
     a, a_error = dx * (ay - cy) - dy * (ax - cx), abs(dx * (ay - cy)) + abs(dy * (ax - cx))
     b, b_error = dx * (by - cy) - dy * (bx - cx), abs(dx * (by - cy)) + abs(dy * (bx - cx))

@@ -85,7 +85,7 @@ def _step(
         end, first_kept = begin, kept
         for old in range(first_track, last_track):
             if now - old_numbers[old, SEEN] <= timeout:
-                table[end] = old_tracks[old]
+                _copy(old_tracks, old, table, end)
                 _predict(tracks, end, seconds, numbers[MISSED, end] > 0)
                 end += 1
         for box in range(first_box, last_box):
@@ -133,17 +133,35 @@ def _confirm(
         box = box_of[track - begin]
         if box >= 0 and numbers[ID, track] > 0:
             ids[box], ages[box] = numbers[ID, track], now - numbers[BORN, track]
-            labels[box] = class_of[numbers[GROUP, track], np.argmax(tracks[VOTES:, track])]
+            labels[box] = class_of[numbers[GROUP, track], _elected(tracks, track)]
             corners[box, 0], corners[box, 1], corners[box, 2], corners[box, 3] = _corners(tracks, track)
             velocity[box, 0], velocity[box, 1] = tracks[4, track], tracks[5, track]
     return last_id
 
 
 @compiled
+def _elected(tracks, track):
+    """The first slot with the most votes."""
+    slot, most = 0, tracks[VOTES, track]
+    for other in range(1, len(tracks) - VOTES):
+        if tracks[VOTES + other, track] > most:
+            slot, most = other, tracks[VOTES + other, track]
+    return slot
+
+
+@compiled
+def _copy(source, row, target, place):
+    """Copy a row, without parts of arrays: numba counts the references of each."""
+    for column in range(source.shape[1]):
+        target[place, column] = source[row, column]
+
+
+@compiled
 def _gather(rows, xyxy, confidence, class_id, xyxy_, confidence_, class_id_):
     for place in range(len(rows)):
         row = rows[place]
-        xyxy_[place], confidence_[place], class_id_[place] = xyxy[row], confidence[row], class_id[row]
+        confidence_[place], class_id_[place] = confidence[row], class_id[row]
+        _copy(xyxy, row, xyxy_, place)
 
 
 @compiled
@@ -152,7 +170,8 @@ def _compact(rows, ids, labels, corners, velocity, ages):
     for place in range(len(rows)):
         row = rows[place]
         ids[place], labels[place], ages[place] = ids[row], labels[row], ages[row]
-        corners[place], velocity[place] = corners[row], velocity[row]
+        _copy(corners, row, corners, place)
+        _copy(velocity, row, velocity, place)
 
 
 @compiled
