@@ -22,7 +22,7 @@ from daemon.geometry import Edge
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 WHOLE, CUT, HIDDEN = range(3)  # views of an object: all of it; cut by the picture's edge; its lower part behind another
-PLACE, RULE, SINCE, LOOK = range(4)  # columns of a look; SINCE: the frame in which the track was last seen
+PLACE, RULE, SINCE, CHECK = range(4)  # columns of a check; SINCE: the frame in which the track was last seen
 UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
@@ -44,12 +44,12 @@ class Search(Protocol):
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
-        found: (n * r, 3) or larger, at least (n, 3), filled with looks: place in `ids`, rule, and number of the frame
-            in which the track was last seen. Looks at one track stand together.
+        found: (n * r, 3) or larger, at least (n, 3), filled with checks: place in `ids`, rule, and number of the frame
+            in which the track was last seen. Checks of one track stand together.
         before: (n * r, 4) or larger, filled with its box in that frame.
 
     Returns:
-        The number of looks.
+        The number of checks.
     """
 
     def __call__(
@@ -93,12 +93,12 @@ class BroadPhase:
         self._ids: list[int] = []
         self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
         self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
-        self._found, self._before = np.zeros((0, LOOK), np.int64), np.zeros((0, STEADY))
+        self._found, self._before = np.zeros((0, CHECK), np.int64), np.zeros((0, STEADY))
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
     def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[list[int]]:
-        """The looks of a frame: place in its boxes, rule, number of the frame in which the track was last seen."""
+        """The checks of a frame: place in its boxes, rule, number of the frame in which the track was last seen."""
         boxes = len(tracks.id)
         if not boxes:
             return []
@@ -109,26 +109,26 @@ class BroadPhase:
         self._stamps[self._number] = stamp
         if len(self._stamps) > count + _MAX_STAMPS:
             self._prune_stamps()
-        if (most := boxes * max(1, self._rules)) > len(self._found):
-            self._found, self._before = np.zeros((2 * most, LOOK), np.int64), np.zeros((2 * most, STEADY))
-        looks = search(
+        if (size := boxes * max(1, self._rules)) > len(self._found):
+            self._found, self._before = np.zeros((2 * size, CHECK), np.int64), np.zeros((2 * size, STEADY))
+        checks = search(
             tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
             stamp.at, self._number, width, height, self._found, self._before,
         )  # fmt: skip
-        found: list[list[int]] = self._found[:looks].tolist()
+        found: list[list[int]] = self._found[:checks].tolist()
         return found
 
-    def move(self, track: Track, look: int, since: int) -> Box:
+    def move(self, track: Track, check: int, since: int) -> Box:
         """Give a track the box of the newest frame, and the stamp of the one in which it was last seen; returns its box
         there.
 
         Args:
-            look: the number of a look at it.
-            since: of that look.
+            check: the number of a check of it.
+            since: of that check.
         """
         row, _ = self._place_of(track.id)
         track.stamp, track.box = self._stamps[since], self._floats[row, :STEADY].tolist()
-        before: list[float] = self._before[look].tolist()
+        before: list[float] = self._before[check].tolist()
         return before
 
     def note(self, track: Track, rule: int) -> None:

@@ -7,13 +7,13 @@ import math
 import numpy as np
 
 from daemon.analytics.broad_phase import (
+    CHECK,
     CUT,
     FLOATS,
     HIDDEN,
     HIDDEN_SINCE,
     ID,
     INTEGERS,
-    LOOK,
     NUMBER,
     PLACE,
     REFRESH,
@@ -49,14 +49,14 @@ _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 @compiled
 def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, before):
     """Implements `Search`."""
-    looks = 0
+    checks = 0
     for place in range(len(ids)):
         if ids[place] <= 0:
             continue
         row = _row_of(ids[place], integers, count)
         if row < 0 or floats[row, _TALL] == 0.0:  # no height is known
-            found[looks, PLACE], found[looks, RULE] = place, UNKNOWN
-            looks += 1
+            found[checks, PLACE], found[checks, RULE] = place, UNKNOWN
+            checks += 1
             continue
         box, steady, view, hidden_since, refresh = _completed(
             (np.float64(xyxy[place, 0]), np.float64(xyxy[place, 1]),
@@ -64,17 +64,17 @@ def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number,
             (floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP]),
             integers[row, VIEW], integers[row, HIDDEN_SINCE], integers[row, REFRESH], now, width, height,
         )  # fmt: skip
-        first = looks
-        looks = _look(box, row, integers, floats, edges, ends, shares, now, found, looks)
-        for look in range(first, looks):
-            found[look, PLACE], found[look, SINCE] = place, integers[row, NUMBER]
+        first = checks
+        checks = _check(box, row, integers, floats, edges, ends, shares, now, found, checks)
+        for check in range(first, checks):
+            found[check, PLACE], found[check, SINCE] = place, integers[row, NUMBER]
             for side in range(STEADY):
-                before[look, side] = floats[row, side]
+                before[check, side] = floats[row, side]
         floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = box
         floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP] = steady
         integers[row, NUMBER], integers[row, VIEW] = number, view
         integers[row, HIDDEN_SINCE], integers[row, REFRESH] = hidden_since, refresh
-    return looks
+    return checks
 
 
 @compiled
@@ -129,9 +129,9 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _look(box, row, integers, floats, edges, ends, shares, now, found, looks):
+def _check(box, row, integers, floats, edges, ends, shares, now, found, checks):
     """Note the rules that must look at a track. The clearance of all others that it comes nearer to is measured anew.
-    Returns the number of looks."""
+    Returns the number of checks."""
     x0, y0, x1, y1 = box
     x, begin = 0.5 * (x0 + x1), 0
     for rule in range(len(ends)):
@@ -140,8 +140,8 @@ def _look(box, row, integers, floats, edges, ends, shares, now, found, looks):
         if kind == ABSENT:
             continue
         if now >= integers[row, INTEGERS + 2 * rule]:
-            found[looks, RULE] = rule
-            looks += 1
+            found[checks, RULE] = rule
+            checks += 1
             continue
         at = FLOATS + 3 * rule
         y = y0 + (y1 - y0) * shares[rule, 0]
@@ -160,11 +160,11 @@ def _look(box, row, integers, floats, edges, ends, shares, now, found, looks):
             if room >= 0:
                 room = min(room, _room(ways // _WAYS, path, edges, second, begin, band))
         if room < 0:
-            found[looks, RULE] = rule
-            looks += 1
+            found[checks, RULE] = rule
+            checks += 1
         else:
             floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
-    return looks
+    return checks
 
 
 @compiled
@@ -223,7 +223,7 @@ def compile_now() -> None:
     search(
         np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
         0, np.zeros((0, 4)), np.zeros((0, 2), np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
-        np.zeros((1, LOOK), np.int64), np.zeros((1, STEADY)),
+        np.zeros((1, CHECK), np.int64), np.zeros((1, STEADY)),
     )  # fmt: skip
 
 

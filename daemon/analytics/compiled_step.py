@@ -142,10 +142,10 @@ def _confirm(
 @compiled
 def _elected(tracks, track):
     """The first slot with the most votes."""
-    slot, most = 0, tracks[VOTES, track]
+    slot, votes = 0, tracks[VOTES, track]
     for other in range(1, len(tracks) - VOTES):
-        if tracks[VOTES + other, track] > most:
-            slot, most = other, tracks[VOTES + other, track]
+        if tracks[VOTES + other, track] > votes:
+            slot, votes = other, tracks[VOTES + other, track]
     return slot
 
 

@@ -41,7 +41,7 @@ class State:
 
     @property
     def kind(self) -> int:
-        """What may change for the rule, if anything."""
+        """The kind of the state, which says how much may change."""
         raise NotImplementedError
 
 

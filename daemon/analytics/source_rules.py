@@ -236,15 +236,15 @@ class SourceRules:
         if phase is None:
             phase = self._phase = BroadPhase(self._evaluators)
         seen = -1
-        looks = phase.search(search, tracks, stamp, scene.width, scene.height)
-        for look, (place, rule, since) in enumerate(looks):
+        checks = phase.search(search, tracks, stamp, scene.width, scene.height)
+        for check, (place, rule, since) in enumerate(checks):
             if rule == UNKNOWN:
                 self._follow_unknown(place, tracks, scene, phase)
                 continue
             if place != seen:
                 seen, track = place, known[tracks.id.item(place)]
                 track.class_id = tracks.class_id.item(place)
-                before = phase.move(track, look, since)
+                before = phase.move(track, check, since)
             evaluator = self._evaluators[rule]
             evaluator.step(track.states[rule], track, _path(before, track.box, evaluator.weight), scene)
             phase.note(track, rule)

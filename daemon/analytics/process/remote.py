@@ -213,11 +213,11 @@ class RulesProcess(threading.Thread):
                 if messages is None:
                     return
                 for message in messages:
-                    self._handle(message)
+                    self._on_message(message)
                 pulse.beat()
                 self._runtime.clock.wait(self._closing, _GATHER_S)
 
-    def _handle(self, message: Any) -> None:
+    def _on_message(self, message: Any) -> None:
         if isinstance(message, Found):
             for event in message.events:
                 self._events.hold(event)
