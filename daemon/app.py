@@ -403,8 +403,7 @@ class App:
         def left(share: float, minimum: float = 0.05) -> float:
             return max(minimum, self._limits.stop * share - (self._clock.monotonic_ns() - begun) / 1e9)
 
-        self.sources.stop()
-        self.sources.join(lambda: left(_SOURCES_END, 0.0))
+        self._stop_sources(left)
         self._board.close()
         for lane in self._lanes.threads:
             lane.join(left(_LANES_END))
@@ -442,6 +441,12 @@ class App:
             log.error("a replay was cut short: frames that were not published are counted as `shutdown`")
             return CUT_SHORT
         return 0
+
+    def _stop_sources(self, left: Callable[[float, float], float]) -> None:
+        if self._rules_process:
+            self._rules_process.end_by(left(_FOUND, 0.0))  # if it hangs, all that announce the end of a source wait
+        self.sources.stop()
+        self.sources.join(lambda: left(_SOURCES_END, 0.0))
 
     def _drain(self) -> bool:
         """After the end of all recordings, wait until all messages are sent; False if a stop is requested meanwhile."""

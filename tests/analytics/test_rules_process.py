@@ -24,7 +24,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
-from tests.support.events import Rig
+from tests.support.events import Rig, logged
 
 _PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
 _SOURCES = ("hall", "yard", "street")
@@ -222,6 +222,55 @@ def test_a_process_that_hangs_is_found_and_a_stop_ends_it(remote: Remote) -> Non
         assert not thread.is_alive()
     assert remote.failures == []
     _all_return(remote)
+
+
+def test_all_that_wait_for_a_process_that_hangs_go_on_by_the_end(remote: Remote) -> None:
+    """The thread that would call `stop` may wait itself, because it announces the end of a source."""
+    remote.rules.configure(_APPEARED)
+    remote.settle()
+    remote.signal(signal.SIGSTOP)
+    remote.rules.end_by(0.2)
+    for _ in range(40):
+        remote.rules.on_state("x" * 100_000, "ended", 0)
+    remote.settle()
+    remote.rules.stop(_PATIENCE_S)
+    assert remote.failures == []
+
+
+def test_last_events_that_are_lost_are_told(remote: Remote) -> None:
+    """The process dies while it is asked for them."""
+    remote.rules.configure(_APPEARED)
+    remote.settle()
+    remote.signal(signal.SIGSTOP)
+    remote.appear(1, 0)
+    with logged() as lines:
+        stopping = _in_thread(lambda: remote.rules.stop(_PATIENCE_S))
+        assert remote.rules._closing.wait(_PATIENCE_S)
+        remote.signal(signal.SIGKILL)
+        stopping.join(_PATIENCE_S)
+    told = [(line["event"], line["reason"]) for line in lines if line["log_level"] == "warning"]
+    assert told == [("the process of rules ended: its last events are lost", "signal 9")]
+    assert remote.failures == []
+
+
+def test_after_a_stop_no_process_begins(remote: Remote) -> None:
+    """A change may be under way, and bring the first rule."""
+    remote.rules.stop(_PATIENCE_S)
+    remote.rules.configure(_APPEARED)
+    assert (remote.rules.pids, remote.rules.is_alive(), remote.rules.has_rules) == ([], False, False)
+
+
+def test_where_no_thread_can_be_started_the_reason_is_told(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as system:
+        system.setattr(threading.Thread, "start", start)
+        with pytest.raises(LookoutError, match="no thread can be started for rules: can't start new thread"):
+            remote.rules.configure(_APPEARED)
+    assert remote.rules.pids == []
+    remote.rules.configure(_APPEARED)
+    assert len(remote.rules.pids) == 1
 
 
 def test_a_change_beside_lanes_loses_no_event(remote: Remote) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from daemon.analytics.rules import Rules
 from daemon.app import App
-from daemon.config import HttpConfig, MonitorConfig
+from daemon.config import EventsConfig, HttpConfig, MonitorConfig, TrackingConfig
 from daemon.errors import ConfigError
 from daemon.monitoring.health import PART_STUCK
 from daemon.pipeline.ledger import Rows
+from daemon.rule_config import ObjectConfig
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop, StoppedError
 from detectors.fake.detector import FakeDetector, FakeLane
@@ -169,3 +174,28 @@ def test_a_constructor_that_is_told_to_stop_leaves_nothing_open() -> None:
     wait_until(lambda: [row.closed for row in detectors] == [1], "it is closed")
     wait_until(lambda: _resources().threads <= before.threads, "no thread is left", _resources)
     wait_until(lambda: _resources().files <= before.files, "no descriptor is left", _resources)
+
+
+def test_a_process_of_rules_that_hangs_is_left_in_time(tmp_path: Path) -> None:
+    """Its pipe is full, so whoever announces the end of a source waits: the capture, and then the stop itself."""
+    street = msgspec.structs.replace(STREET, rules=[ObjectConfig(name="all")])
+    own = {"tracking": TrackingConfig(enabled=True), "events": EventsConfig(own_process=True)}
+    with running(tmp_path, street, config=own, limits=Limits(stop=2.0, close=0.1)) as app:
+        wait_up(app, "street")
+        (child,) = set(app.pids) - {os.getpid()}
+        os.kill(child, signal.SIGSTOP)
+        filling = threading.Thread(target=_fill, args=[app._analytics.rules], daemon=True)
+        filling.start()
+        stopping = threading.Thread(target=app.stop, daemon=True)
+        stopping.start()
+        stopping.join(30)
+        in_time = not stopping.is_alive()
+        if not in_time:
+            os.kill(child, signal.SIGKILL)
+        filling.join()
+        assert in_time
+
+
+def _fill(rules: Rules) -> None:
+    for _ in range(40):  # four times as much as the pipe takes
+        rules.on_state("x" * 100_000, "connecting", 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import subprocess
@@ -75,7 +76,10 @@ class RulesProcess(threading.Thread):
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for `Passed`, by number
         self._lock = threading.Lock()  # of the order of marks and of labels
         self._problem: str | None = None  # why the process will end, by its own message
+        self._beginning = threading.Lock()  # a process begins, or never more
         self._closing, self._ended = Stop(), Stop()
+        self._kill_at = math.inf  # monotonic seconds
+        self._given_up = False  # it is killed, because it does not answer
 
     @property
     def pids(self) -> list[int]:
@@ -89,6 +93,8 @@ class RulesProcess(threading.Thread):
     def configure(self, rules: Mapping[str, RuleSet]) -> None:
         """Replace the rules of all sources; returns when that is done, and all events of before are delivered.
 
+        After `stop` no process begins.
+
         Raises:
             LookoutError: the process cannot be started.
         """
@@ -96,8 +102,8 @@ class RulesProcess(threading.Thread):
         begins = self._child is None
         if begins and not ruled:
             return
-        if begins:
-            self._begin()
+        if begins and not self._begin():
+            return
         self._send(Configured(dict(rules)))
         if not begins:
             self._settle()
@@ -134,18 +140,24 @@ class RulesProcess(threading.Thread):
         if self._ended.is_set:
             self._give_up_waiting()
 
+    def end_by(self, seconds: float) -> None:
+        """Kill the process after this time. All that wait for it go on then, also the thread that would call `stop`."""
+        self._kill_at = monotonic() + seconds
+
     def stop(self, timeout_s: float) -> None:
         """Deliver the last events, and end the process. A second call does nothing."""
-        child = self._child
-        if child is None or self._closing.is_set:
+        with self._beginning:
+            if self._closing.is_set:
+                return
+            self._closing.set()
+            child = self._child
+        if child is None:
             return
-        self._closing.set()
         until, done = monotonic() + timeout_s, Stop()
         with suppress(TimeoutError):
             self._mark(done.set, timeout_s)
         if not self._ended.is_set and not done.wait(until - monotonic()):
-            log.warning("the process of rules does not answer: its last events are lost")
-            child.process.kill()
+            self._give_up(child)
         child.writer.close()
         self.join(_EXIT_S)
         with suppress(subprocess.TimeoutExpired):
@@ -159,29 +171,33 @@ class RulesProcess(threading.Thread):
         if child is None:
             return
         try:
-            self._serve(child.reader)
+            self._serve(child)
         except Exception as error:
             log.exception("events of rules cannot be taken")
             self._problem = self._problem or f"{type(error).__name__}: {error}"
         finally:
             child.reader.close()
             self._ended.set()
-            if not self._closing.is_set:
-                self._runtime.on_failure(f"the process of rules ended: {self._reason(child.process)}")
+            self._tell_end(child)
             self._give_up_waiting()
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        child = self._begun()
-        try:
-            self._child = child
-            self.start()
-        except RuntimeError as error:  # the system gives no thread
-            child.writer.close()
-            child.reader.close()
-            reap(child.process, _EXIT_S)
-            raise LookoutError(f"no thread can be started for rules: {error}") from error
+    def _begin(self) -> bool:
+        """Start the process and the thread; False after `stop`."""
+        with self._beginning:
+            if self._closing.is_set:
+                return False
+            child = self._child = self._begun()
+            try:
+                self.start()
+            except RuntimeError as error:  # the system gives no thread
+                self._child = None
+                child.writer.close()
+                child.reader.close()
+                reap(child.process, _EXIT_S)
+                raise LookoutError(f"no thread can be started for rules: {error}") from error
+        return True
 
     def _begun(self) -> _Child:
         """Start the process."""
@@ -199,14 +215,16 @@ class RulesProcess(threading.Thread):
         os.close(ends[3])
         return _Child(process, PipeReader(reading, FromRules), PipeWriter(writing))
 
-    def _serve(self, reader: PipeReader) -> None:
+    def _serve(self, child: _Child) -> None:
         """Until the process has closed its end."""
-        poller = select.poll()
+        poller, reader = select.poll(), child.reader
         poller.register(reader.fd, select.POLLIN)
         with self._runtime.watchdog.pulse(self.name) as pulse:
             while True:
                 if not self._waiting:
                     pulse.beat()
+                if monotonic() >= self._kill_at:
+                    self._give_up(child)
                 if not poller.poll(_IDLE_MS):
                     continue
                 messages = reader.receive()
@@ -236,6 +254,22 @@ class RulesProcess(threading.Thread):
         with suppress(IndexError):
             while True:
                 self._waiting.popleft()[1]()
+
+    def _give_up(self, child: _Child) -> None:
+        """Kill a process that does not answer."""
+        if not self._given_up:
+            self._given_up = True
+            log.warning("the process of rules does not answer: its last events are lost")
+        child.process.kill()
+
+    def _tell_end(self, child: _Child) -> None:
+        """Tell why the process has ended, unless that was wanted."""
+        if self._given_up:
+            return
+        if not self._closing.is_set:
+            self._runtime.on_failure(f"the process of rules ended: {self._reason(child.process)}")
+        elif self._waiting:
+            log.warning("the process of rules ended: its last events are lost", reason=self._reason(child.process))
 
     def _reason(self, process: subprocess.Popen[bytes]) -> str:
         """Why the process has ended."""
