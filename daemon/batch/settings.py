@@ -93,7 +93,7 @@ def recipe_of(config: Config, endpoint: str) -> Recipe:
             endpoint=endpoint, packets="off", masks=config.publisher.masks, max_masks=config.publisher.max_masks
         ),
         monitor=MonitorConfig(interval_s=60, stall_after_s=_LONG_S, stuck_after_s=config.monitor.stuck_after_s),
-        events=EventsConfig(journal="off"),
+        events=EventsConfig(journal="off", own_process=False),  # an event comes before the frame that confirms it
         http=HttpConfig(),
         fleet=FleetConfig(),
     )

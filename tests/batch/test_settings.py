@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from daemon.batch.clips import Clip
 from daemon.batch.settings import Recipe, recipe_of
 from daemon.config import Config, parse
+from daemon.control.plan import planned_processes, separates_rules
 from daemon.errors import ConfigError
 from tests.support.daemon import DEMO_MODEL
 
@@ -37,6 +39,14 @@ def test_settings_are_what_differs_from_the_defaults() -> None:
         "rules": [{"type": "zone", "name": "all", "polygons": [[[0.0, 0.0], [1.0, 0.0], [1.0, 1.0]]]}],
     }
     assert _recipe().settings.keys() == {"model"}
+
+
+def test_events_come_before_their_frames_however_many_processes_capture() -> None:
+    """Rules in a process of their own would give them some time later, so that two runs give other bytes."""
+    recipe = _recipe(capture_processes=2, events={"own_process": True})
+    clips = [recipe.source(f"clip-{number}", Path(f"{number}.mkv")) for number in range(4)]
+    config = msgspec.structs.replace(recipe.config, sources=clips)
+    assert (planned_processes(config), separates_rules(config)) == (2, False)
 
 
 @pytest.mark.parametrize(
