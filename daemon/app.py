@@ -801,9 +801,9 @@ class App:
         format: VideoFormat | None = None,
     ) -> None:
         rules = self._analytics.rules
+        tell = self.publisher.announcement(source, session, state, reason, retry_in_s, format)
         rules.on_state(source, state, self._clock.monotonic_ns())
-        announce = partial(self.publisher.announce, source, session, state, reason, retry_in_s, format)
-        rules.after(announce)  # the last events come before `ended`
+        rules.after(tell)  # the last events come before `ended`
 
     def _forget(self, source: str) -> None:
         def forget() -> None:

@@ -101,6 +101,18 @@ class Publisher(threading.Thread):
         format: VideoFormat | None = None,
     ) -> None:
         """Queue a status message and log it; any thread may call it."""
+        self.announcement(source, session, state, reason, retry_in_s, format)()
+
+    def announcement(
+        self,
+        source: str,
+        session: str | None,
+        state: State,
+        reason: str | None = None,
+        retry_in_s: float | None = None,
+        format: VideoFormat | None = None,
+    ) -> Callable[[], None]:
+        """As `announce`, when the returned function is called: a status of now, with the owner of now."""
         status = Status(
             instance=self._instance,
             source=source,
@@ -113,10 +125,16 @@ class Publisher(threading.Thread):
             format=format,
             owner=self.fence.owner(source),
         )
-        level = log.warning if state in ("down", "stalled") else log.info
-        fields = {"retry_in_s": status.retry_in_s, "reason": reason}
-        level(f"source {state}", source=source, **{key: value for key, value in fields.items() if value is not None})
-        self._outbox.report(Report(topic("status", source), status))
+
+        def tell() -> None:
+            level = log.warning if state in ("down", "stalled") else log.info
+            fields = {"retry_in_s": status.retry_in_s, "reason": reason}
+            level(
+                f"source {state}", source=source, **{key: value for key, value in fields.items() if value is not None}
+            )
+            self._outbox.report(Report(topic("status", source), status))
+
+        return tell
 
     def forget(self, source: str) -> None:
         """Forget the status of a removed source."""

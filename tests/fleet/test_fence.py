@@ -117,6 +117,20 @@ def test_messages_name_their_owner(shared: Shared) -> None:
     ] * 2
 
 
+def test_a_status_that_waits_is_of_when_it_was_made(shared: Shared) -> None:
+    """It waits for the last events of rules; the source may have another owner by then."""
+    announced = shared.publisher.announcement("cam", "s", "ended")
+    made_ns = SystemClock().utc_ns()
+    shared.fence.remove(["cam"])
+    shared.fence.add({"cam": 9})
+    announced()
+    ((report,), more) = shared.outbox.get(10, 0.0), shared.outbox.get(10, 0.0)
+    assert isinstance(report, Report)
+    assert isinstance(report.message, Status)
+    assert (report.message.owner, more) == (Owner("hall/gpu0", 7, "north"), [])
+    assert report.message.at <= made_ns
+
+
 def test_what_may_not_be_sent_is_counted_and_not_numbered(shared: Shared) -> None:
     """Frames of sources of others, frames from before this ownership, and all while the lease does not hold."""
     shared.publisher.start()
