@@ -450,7 +450,8 @@ class App:
 
     def _drain(self) -> bool:
         """After the end of all recordings, wait until all messages are sent; False if a stop is requested meanwhile."""
-        while not self._outbox.flush(_POLL_S):
+        rules = self._rules_process
+        while not ((rules is None or rules.flush(_POLL_S)) and self._outbox.flush(_POLL_S)):
             if self._stop.is_set:  # the watchdog finds a publisher that hangs
                 return False
         return True

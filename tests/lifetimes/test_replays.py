@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from daemon.app import App
 from daemon.client import Subscriber
-from daemon.config import BoardConfig, Config, ModelConfig, PublisherConfig, SourceConfig
-from daemon.messages import Detections, Message, Status
+from daemon.config import BoardConfig, Config, EventsConfig, ModelConfig, PublisherConfig, SourceConfig, TrackingConfig
+from daemon.messages import Detections, Event, Message, Status
+from daemon.rule_config import ObjectConfig
 from daemon.system.limits import Limits
 from daemon.system.stop import Stop
 from detectors.fake.detector import FakeDetector
@@ -63,6 +66,38 @@ def test_a_detector_that_takes_long_gets_every_frame(tmp_path: Path, processes: 
     last = messages[-1]
     assert isinstance(last, Status)
     assert (last.source, last.state, last.reason) == ("clip", "ended", None)
+
+
+def test_a_process_of_rules_that_is_behind_gets_the_time_for_its_last_events(tmp_path: Path) -> None:
+    """More than a stop would have."""
+    clip = msgspec.structs.replace(camera("clip"), rules=[ObjectConfig(name="all")])
+    config = msgspec.structs.replace(
+        _config(clip, processes=0),
+        tracking=TrackingConfig(enabled=True),
+        events=EventsConfig(journal="off", own_process=True),
+    )
+    app = App(
+        config,
+        open_detector=lambda _, options: FakeDetector(options),
+        make_source=partial(make, folder=tmp_path),
+        limits=Limits(stop=0.5),
+    )
+    messages: list[Message] = []
+    with Subscriber(app.endpoint, kinds=["events", "status"]) as subscriber:
+        (child,) = set(app.pids) - {os.getpid()}
+        os.kill(child, signal.SIGSTOP)
+        running = threading.Thread(target=app.run)
+        running.start()
+        wait_until(lambda: app.sources.finished, "the recording has ended")
+        running.join(1.0)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGCONT)
+        while (message := subscriber.receive(1.0)) is not None:
+            messages.append(message)
+        running.join()
+    phases = [message.phase for message in messages if isinstance(message, Event)]
+    states = [message.state for message in messages if isinstance(message, Status)]
+    assert (phases.count("appeared"), phases.count("left"), states[-1:]) == (2, 2, ["ended"])
 
 
 def test_a_process_that_dies_takes_none_of_the_frames_along_that_it_gave(tmp_path: Path) -> None:

@@ -140,6 +140,17 @@ class RulesProcess(threading.Thread):
         if self._ended.is_set:
             self._give_up_waiting()
 
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all events of before are delivered; returns whether they are."""
+        if self._child is None:
+            return True
+        until, done = monotonic() + timeout_s, Stop()
+        with suppress(TimeoutError):
+            self._mark(done.set, timeout_s)
+        if self._ended.is_set:
+            self._give_up_waiting()
+        return done.wait(until - monotonic())
+
     def end_by(self, seconds: float) -> None:
         """Kill the process after this time. All that wait for it go on then, also the thread that would call `stop`."""
         self._kill_at = monotonic() + seconds
@@ -153,10 +164,7 @@ class RulesProcess(threading.Thread):
             child = self._child
         if child is None:
             return
-        until, done = monotonic() + timeout_s, Stop()
-        with suppress(TimeoutError):
-            self._mark(done.set, timeout_s)
-        if not self._ended.is_set and not done.wait(until - monotonic()):
+        if not self.flush(timeout_s):
             self._give_up(child)
         child.writer.close()
         self.join(_EXIT_S)
