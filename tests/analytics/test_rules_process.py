@@ -253,6 +253,14 @@ def test_last_events_that_are_lost_are_told(remote: Remote) -> None:
     assert remote.failures == []
 
 
+def test_where_the_daemon_does_not_begin_the_reason_stands_alone(remote: Remote) -> None:
+    """It may be a mistake in the configuration, which is found when the process runs already."""
+    with logged() as lines:
+        remote.rules.configure(_APPEARED)
+        remote.rules.stop(0.0)
+    assert (lines, remote.failures, remote.rules.pids) == ([], [], [])
+
+
 def test_after_a_stop_no_process_begins(remote: Remote) -> None:
     """A change may be under way, and bring the first rule."""
     remote.rules.stop(_PATIENCE_S)

@@ -156,7 +156,11 @@ class RulesProcess(threading.Thread):
         self._kill_at = monotonic() + seconds
 
     def stop(self, timeout_s: float) -> None:
-        """Deliver the last events, and end the process. A second call does nothing."""
+        """Deliver the last events, and end the process. A second call does nothing.
+
+        Args:
+            timeout_s: 0 to kill the process, whose events nobody wants.
+        """
         with self._beginning:
             if self._closing.is_set:
                 return
@@ -164,7 +168,10 @@ class RulesProcess(threading.Thread):
             child = self._child
         if child is None:
             return
-        if not self.flush(timeout_s):
+        if timeout_s <= 0:
+            self._given_up = True
+            child.process.kill()
+        elif not self.flush(timeout_s):
             self._give_up(child)
         child.writer.close()
         self.join(_EXIT_S)
