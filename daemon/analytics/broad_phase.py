@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from daemon.analytics.scene import ABSENT, Evaluator
+from daemon.analytics.scene import ABSENT, Evaluator, State
 from daemon.analytics.timeline import Stamp
 from daemon.analytics.track import Box, SeenTracks, Track
 from daemon.geometry import Edge
@@ -22,7 +22,8 @@ from daemon.geometry import Edge
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 WHOLE, CUT, HIDDEN = range(3)  # views of an object: all of it; cut by the picture's edge; its lower part behind another
-PLACE, RULE, SINCE, CHECK = range(4)  # columns of a check; SINCE: the frame in which the track was last seen
+PLACE, RULE, SINCE, STEPS, CHECK = range(5)  # columns of a check; SINCE: the frame in which the track was last seen;
+# STEPS: not only a time is over
 UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
@@ -44,8 +45,8 @@ class Search(Protocol):
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
-        found: (n * r, 3) or larger, at least (n, 3), filled with checks: place in `ids`, rule, and number of the frame
-            in which the track was last seen. Checks of one track stand together.
+        found: (n * r, 4) or larger, at least (n, 4), filled with checks: place in `ids`, rule, number of the frame in
+            which the track was last seen, and 0 if only a time is over. Checks of one track stand together.
         before: (n * r, 4) or larger, filled with its box in that frame.
 
     Returns:
@@ -98,7 +99,8 @@ class BroadPhase:
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
     def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[list[int]]:
-        """The checks of a frame: place in its boxes, rule, number of the frame in which the track was last seen."""
+        """The checks of a frame: place in its boxes, rule, number of the frame in which the track was last seen, and 0
+        if only a time is over."""
         boxes = len(tracks.id)
         if not boxes:
             return []
@@ -115,12 +117,12 @@ class BroadPhase:
             tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
             stamp.at, self._number, width, height, self._found, self._before,
         )  # fmt: skip
-        found: list[list[int]] = self._found[:checks].tolist()
+        found: list[list[int]] = self._found[:checks].tolist() if checks else []
         return found
 
-    def move(self, track: Track, check: int, since: int) -> Box:
-        """Give a track the box of the newest frame, and the stamp of the one in which it was last seen; returns its box
-        there.
+    def move(self, track: Track, check: int, since: int) -> tuple[int, Box]:
+        """Give a track the box of the newest frame, and the stamp of the one in which it was last seen; returns its row
+        and its box there.
 
         Args:
             check: the number of a check of it.
@@ -128,14 +130,17 @@ class BroadPhase:
         """
         row, _ = self._place_of(track.id)
         track.stamp, track.box = self._stamps[since], self._floats[row, :STEADY].tolist()
-        before: list[float] = self._before[check].tolist()
-        return before
+        return row, self._before[check].tolist()
 
-    def note(self, track: Track, rule: int) -> None:
-        """Note what one rule has seen in the newest frame."""
-        row, _ = self._place_of(track.id)
-        state, at = track.states[rule], FLOATS + 3 * rule
-        self._floats[row, at : at + 3] = state.x, state.y, state.clearance
+    def note(self, row: int, rule: int, state: State, *, is_moved: bool) -> None:
+        """Note what one rule has seen in the newest frame.
+
+        Args:
+            is_moved: the state has the anchor and its clearance.
+        """
+        if is_moved:
+            at = FLOATS + 3 * rule
+            self._floats[row, at : at + 3] = state.x, state.y, state.clearance
         at = INTEGERS + 2 * rule
         self._integers[row, at : at + 2] = state.due, state.kind
 

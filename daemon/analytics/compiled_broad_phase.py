@@ -20,6 +20,7 @@ from daemon.analytics.broad_phase import (
     RULE,
     SINCE,
     STEADY,
+    STEPS,
     UNKNOWN,
     VIEW,
     WHOLE,
@@ -139,14 +140,14 @@ def _check(box, row, integers, floats, edges, ends, shares, now, found, checks):
         kind = integers[row, INTEGERS + 2 * rule + 1]
         if kind == ABSENT:
             continue
-        if now >= integers[row, INTEGERS + 2 * rule]:
-            found[checks, RULE] = rule
-            checks += 1
-            continue
+        is_due = now >= integers[row, INTEGERS + 2 * rule]
         at = FLOATS + 3 * rule
         y = y0 + (y1 - y0) * shares[rule, 0]
         dx, dy, room = x - floats[row, at], y - floats[row, at + 1], floats[row, at + 2]
         if room > 0 and dx * dx + dy * dy < room * room:
+            if is_due:
+                found[checks, RULE], found[checks, STEPS] = rule, 0
+                checks += 1
             continue
         px = 0.5 * (floats[row, 0] + floats[row, 2])
         py = floats[row, 1] + (floats[row, 3] - floats[row, 1]) * shares[rule, 0]
@@ -159,11 +160,11 @@ def _check(box, row, integers, floats, edges, ends, shares, now, found, checks):
             room = _room(ways % _WAYS, path, edges, first, second, band)
             if room >= 0:
                 room = min(room, _room(ways // _WAYS, path, edges, second, begin, band))
-        if room < 0:
-            found[checks, RULE] = rule
-            checks += 1
-        else:
+        if room >= 0:
             floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
+        if room < 0 or is_due:
+            found[checks, RULE], found[checks, STEPS] = rule, room < 0
+            checks += 1
     return checks
 
 

@@ -232,11 +232,14 @@ def _match(
 ):  # fmt: skip
     """Write the box of each track, and which strong boxes have none. `meets`, `keys` and `pairs` are room for it."""
     found = 0
+    lefts, tops = edges[0, first_box:last_box], edges[1, first_box:last_box]
+    rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
     for track in range(begin, end):
         left, top, right, bottom = _corners(tracks, track)
         _overlapping(
-            edges, first_box, last_box, np.float32(left), np.float32(top), np.float32(right), np.float32(bottom), meets
-        )
+            lefts, tops, rights, bottoms,
+            np.float32(left), np.float32(top), np.float32(right), np.float32(bottom), meets,
+        )  # fmt: skip
         confirmed, group = numbers[ID, track] > 0, numbers[GROUP, track]
         recent = confirmed and numbers[MISSED, track] <= MAX_MISSED
         width, height = tracks[2, track], tracks[3, track]
@@ -261,10 +264,8 @@ def _match(
 
 
 @compiled
-def _overlapping(edges, first_box, last_box, left, top, right, bottom, meets):
+def _overlapping(lefts, tops, rights, bottoms, left, top, right, bottom, meets):
     """A loop without branches, and from 0 on, which the compiler turns into vector instructions."""
-    lefts, tops = edges[0, first_box:last_box], edges[1, first_box:last_box]
-    rights, bottoms = edges[2, first_box:last_box], edges[3, first_box:last_box]
     for place in range(len(lefts)):
         meets[place] = (left < rights[place]) & (lefts[place] < right) & (top < bottoms[place]) & (tops[place] < bottom)
 

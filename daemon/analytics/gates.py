@@ -60,6 +60,9 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
         state.x, state.y = path[2], path[3]
         state.clearance = min(side.clearance for side in state.sides)
 
+    def wait(self, state: State, track: Track, scene: Scene) -> None:
+        """Nothing happens at a time."""
+
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         """A pass that is not complete does not count."""
 

@@ -117,6 +117,9 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
         state.x, state.y = path[2], path[3]
         state.clearance = side.clearance
 
+    def wait(self, state: State, track: Track, scene: Scene) -> None:
+        """Nothing happens at a time."""
+
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         """A crossing that is not confirmed does not count."""
 

@@ -44,7 +44,12 @@ class ObjectEvaluator:
 
     def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
         assert isinstance(state, _ObjectState)  # noqa: S101
-        state.x, state.y, state.clearance, state.due = path[2], path[3], _EVERYWHERE, NEVER
+        state.x, state.y, state.clearance = path[2], path[3], _EVERYWHERE
+        self.wait(state, track, scene)
+
+    def wait(self, state: State, track: Track, scene: Scene) -> None:
+        assert isinstance(state, _ObjectState)  # noqa: S101
+        state.due = NEVER
         if state.label is not None:
             return
         state.label = scene.wanted(self.config, track)

@@ -9,6 +9,7 @@ from daemon.analytics.event import EndReason, Event, Kind, Phase
 from daemon.analytics.timeline import Moment, Timeline
 from daemon.analytics.track import Track
 from daemon.geometry import Edge
+from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleBase
 
 OnEvent = Callable[[Event], None]
@@ -48,18 +49,21 @@ class State:
 class Scene:
     """Attributes:
     labels: of the model that found the newest frame's boxes.
+    now: time of the newest frame, ns.
     width, height: of the newest frame, pixels.
     """
 
     def __init__(self, source: str, on_event: OnEvent, timeline: Timeline) -> None:
         self.source, self.timeline = source, timeline
         self.labels: tuple[str, ...] = ()
+        self.now = timeline.stamp.at
         self.width = self.height = 1
         self._on_event = on_event
 
-    @property
-    def now(self) -> int:
-        return self.timeline.stamp.at
+    def advance(self, frame: FrameInfo) -> None:
+        """Go on to the source's next analysed frame."""
+        self.timeline.advance(frame)
+        self.now = self.timeline.stamp.at
 
     def wanted(self, rule: RuleBase, track: Track) -> str | None:
         """The track's label, if the rule is for an object with this label and size; otherwise None."""
@@ -150,6 +154,10 @@ class Evaluator(Protocol):
 
     def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
         """The anchor's path from the frame in which the track was last seen to the newest frame."""
+        ...
+
+    def wait(self, state: State, track: Track, scene: Scene) -> None:
+        """The time `due` is over, and the anchor has crossed no edge since the last step."""
         ...
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:

@@ -177,7 +177,7 @@ class SourceRules:
             return scene
         if frame.seq <= scene.timeline.stamp.frame.seq:
             return None
-        scene.timeline.advance(frame)
+        scene.advance(frame)
         if frame.width != scene.width or frame.height != scene.height:
             self._fit(scene, frame)
         return scene
@@ -237,17 +237,20 @@ class SourceRules:
             phase = self._phase = BroadPhase(self._evaluators)
         seen = -1
         checks = phase.search(search, tracks, stamp, scene.width, scene.height)
-        for check, (place, rule, since) in enumerate(checks):
+        for check, (place, rule, since, steps) in enumerate(checks):
             if rule == UNKNOWN:
                 self._follow_unknown(place, tracks, scene, phase)
                 continue
             if place != seen:
                 seen, track = place, known[tracks.id.item(place)]
                 track.class_id = tracks.class_id.item(place)
-                before = phase.move(track, check, since)
-            evaluator = self._evaluators[rule]
-            evaluator.step(track.states[rule], track, _path(before, track.box, evaluator.weight), scene)
-            phase.note(track, rule)
+                row, before = phase.move(track, check, since)
+            evaluator, state = self._evaluators[rule], track.states[rule]
+            if steps:
+                evaluator.step(state, track, _path(before, track.box, evaluator.weight), scene)
+            else:
+                evaluator.wait(state, track, scene)
+            phase.note(row, rule, state, is_moved=steps > 0)
 
     def _follow_unknown(self, place: int, tracks: SeenTracks, scene: Scene, phase: BroadPhase) -> None:
         """Let all rules look at a track."""

@@ -86,8 +86,12 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             state.flags = self._flags(path[2], path[3])
             if state.within != any(state.flags):
                 self._turn(state, now, track, scene)
-        self._confirm(state, now, track, scene)
-        state.due = self._due(state, now)
+        self.wait(state, track, scene)
+
+    def wait(self, state: State, track: Track, scene: Scene) -> None:
+        assert isinstance(state, _ZoneState)  # noqa: S101
+        self._confirm(state, scene.now, track, scene)
+        state.due = self._due(state, scene.now)
 
     def end(self, state: State, track: Track, scene: Scene, reason: EndReason) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
