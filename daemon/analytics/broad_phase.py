@@ -161,6 +161,11 @@ class BroadPhase:
                 state.x, state.y, state.clearance = floats[at], floats[at + 1], floats[at + 2]
             at += 3
 
+    def oldest(self, tracks: dict[int, Track]) -> Stamp | None:
+        """The last frame of the track that is not seen for longest; None if the table does not have all tracks."""
+        count = len(self._ids)
+        return self._stamps[int(self._integers[:count, NUMBER].min())] if 0 < count == len(tracks) else None
+
     def load_stamps(self, tracks: dict[int, Track]) -> None:
         """Give all tracks the stamp of the frame in which they were last seen."""
         for id, number in zip(self._ids, self._integers[: len(self._ids), NUMBER].tolist()):

@@ -323,6 +323,10 @@ class SourceRules:
         """End the tracks that were not seen for too long."""
         first = NEVER
         if self._phase:
+            oldest = self._phase.oldest(self._tracks)
+            if oldest and now - oldest.at <= self.lost_after_ns:
+                self._next_loss = oldest.at + self.lost_after_ns
+                return
             self._phase.load_stamps(self._tracks)
         for track in list(self._tracks.values()):
             last = track.stamp.at
