@@ -11,7 +11,7 @@ def elapsed_ns(before: FrameInfo, after: FrameInfo) -> int:
     A new connection to a camera may begin a new timeline, so the time of capture counts there. A recording's frames are
     captured at any speed, and only their own times count.
     """
-    comparable = before.session == after.session or after.clock.kind == "file"
-    if comparable and before.pts is not None and after.pts is not None:
-        return after.pts - before.pts
+    begin, end = before.pts, after.pts
+    if begin is not None and end is not None and (before.session == after.session or after.clock.kind == "file"):
+        return end - begin
     return after.captured_ns - before.captured_ns

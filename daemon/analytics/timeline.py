@@ -49,9 +49,10 @@ class Timeline:
     def advance(self, frame: FrameInfo) -> None:
         """Go on to the source's next analysed frame."""
         before = self._before = self.stamp
-        gap = elapsed_ns(before.frame, frame)
+        last = before.frame
+        gap = elapsed_ns(last, frame)
         gap = gap if gap > 0 else 0
-        lost = frame.seq - before.frame.seq - 1
+        lost = frame.seq - last.seq - 1
         now = before.at + gap
         self.stamp = Stamp(now, before.lost + lost if lost > 0 else before.lost, frame)
         gaps = self._gaps
