@@ -90,7 +90,8 @@ def test_until_the_end_has_every_frame_of_every_clip(tmp_path: Path, clip: Path,
         assert found.published == 100
         _has_ranks(found, published)
         last = max(row.captured_at + row.latency.total for row in published if row.latency)
-        assert found.seconds == pytest.approx((last - min(row.captured_at for row in rows)) / 1e9, rel=0.01)
+        span = (last - min(row.captured_at for row in rows)) / 1e9  # by another clock, which is read a moment later
+        assert found.seconds == pytest.approx(span, abs=0.05)
 
 
 def _has_ranks(found: Run, published: list[Row]) -> None:
