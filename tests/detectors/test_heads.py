@@ -88,11 +88,14 @@ def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
 
 
 def _reference_nms(boxes: np.ndarray, scores: np.ndarray, classes: np.ndarray, iou: float, limit: int) -> list[int]:
-    """NMS by its definition, box by box."""
+    """NMS by its definition, box by box. Overlaps are in single precision, and so is the limit: numpy 1 would compare
+    one element in double precision."""
     kept: list[int] = []
     overlaps = iou_matrix(boxes, boxes)
     for index in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
-        if len(kept) < limit and all(classes[k] != classes[index] or overlaps[k, index] <= iou for k in kept):
+        if len(kept) < limit and all(
+            classes[k] != classes[index] or overlaps[k, index] <= np.float32(iou) for k in kept
+        ):
             kept.append(index)
     return kept
 
