@@ -17,7 +17,7 @@ from daemon.messages import Detections
 from tests.daemon.test_publisher import Bench
 from tests.support.daemon import wait_until
 from tests.support.descriptors import no_descriptors
-from tests.support.hostile import GREETING, is_cut_off, shaken_hands, subscription
+from tests.support.hostile import GREETING, is_cut_off, is_turned_away, shaken_hands, subscription
 
 _MOST = 5
 
@@ -126,7 +126,7 @@ def test_there_are_only_so_many_subscribers(bench: Bench, friend: Subscriber) ->
         peers.append(shaken_hands(bench.sink.endpoint))
         peers[-1].sendall(subscription(b"detections/"))
         wait_until(lambda most=number + 2: _held(bench) == most, "it has subscribed")  # type: ignore[misc]
-    assert is_cut_off(shaken_hands(bench.sink.endpoint))
+    assert is_turned_away(bench.sink.endpoint)
     assert _is_served(bench, friend)
     for peer in peers:
         peer.close()

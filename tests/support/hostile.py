@@ -13,14 +13,34 @@ _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
 
 
 def shaken_hands(endpoint: str) -> socket.socket:
-    """A connection that has declared itself a subscriber, by ZMTP without keys."""
+    """A connection that has declared itself a subscriber, by ZMTP without keys.
+
+    Raises:
+        OSError: it is cut off before.
+    """
     peer = socket.create_connection(("127.0.0.1", int(endpoint.rpartition(":")[2])), timeout=PATIENCE_S)
-    peer.sendall(GREETING + b"NULL".ljust(20, b"\x00") + bytes(32))
-    greeting = b""
-    while len(greeting) < 64:
-        greeting += peer.recv(64 - len(greeting))
-    peer.sendall(bytes([4, len(_READY)]) + _READY)
+    try:
+        peer.sendall(GREETING + b"NULL".ljust(20, b"\x00") + bytes(32))
+        greeting = b""
+        while len(greeting) < 64:
+            part = peer.recv(64 - len(greeting))
+            if not part:
+                raise ConnectionResetError
+            greeting += part
+        peer.sendall(bytes([4, len(_READY)]) + _READY)
+    except OSError:
+        peer.close()
+        raise
     return peer
+
+
+def is_turned_away(endpoint: str) -> bool:
+    """Whether another subscriber is cut off, while it shakes hands or later."""
+    try:
+        peer = shaken_hands(endpoint)
+    except OSError:
+        return True
+    return is_cut_off(peer)
 
 
 def subscription(prefix: bytes, *, ends: bool = False) -> bytes:
