@@ -213,8 +213,6 @@ class App:
         views.add_listener(board.set_pictures)
         views.add_size_listener(board.set_sizes)
         pipeline = self._make_pipeline(detector.info, board, views, self._open_rules(undo))
-        self._analytics.tracker.on_compiled = self._compile_box_text
-        self._compile_box_text()
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         self.health.conditions.append(lambda: self._lanes.unavailable)
@@ -231,12 +229,12 @@ class App:
         undo.callback(self.sources.decoder_pool.close)
         self.monitor = self._make_monitor(instance, admission, sinks)
         undo.callback(self.monitor.stop, 0.0)
-        usual = open_detector is _DEFAULT_DETECTOR
+        trial = try_model if open_detector is _DEFAULT_DETECTOR else None
         self.changes = Changes(
             config,
             self.sources,
             self._lanes,
-            ModelLoader(open_detector, try_model if usual else None, self.second.memory_bytes),
+            ModelLoader(open_detector, trial, self.second.memory_bytes),
             partial(self._reload_secrets, access),
             self._runtime,
         )
@@ -555,6 +553,8 @@ class App:
         config = self._config
         self._rules_process = rules
         self._analytics = analytics = AnalyticsStages(config, self.ledger, self.events, rules)
+        analytics.tracker.on_compiled = self._compile_box_text
+        self._compile_box_text()
         check_views(config, model)
         stages = WithAttributes(analytics, self.second)
         stages.check(config, model.labels)

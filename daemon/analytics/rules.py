@@ -72,8 +72,6 @@ class RuleBook:
         search: gives the search of the broad phase, or None while it is not compiled.
     """
 
-    pids: list[int] = []  # noqa: RUF012 - there are none
-
     def __init__(
         self,
         on_event: OnEvent,
@@ -84,6 +82,10 @@ class RuleBook:
         self._sources: dict[str, SourceRules] = {}
         self._down: dict[str, int] = {}  # monotonic ns since when sources give no frames
         self._lock = threading.Lock()  # of changes
+
+    @property
+    def pids(self) -> list[int]:
+        return []
 
     def configure(self, rules: Mapping[str, RuleSet]) -> None:
         self.update(rules)

@@ -91,18 +91,6 @@ class Publisher(threading.Thread):
         subscriptions = sum(sink.subscriptions for sink in self._sinks)
         return PublisherMetrics(len(self._outbox), self._outbox.limit, subscriptions, self._fenced)
 
-    def announce(
-        self,
-        source: str,
-        session: str | None,
-        state: State,
-        reason: str | None = None,
-        retry_in_s: float | None = None,
-        format: VideoFormat | None = None,
-    ) -> None:
-        """Queue a status message and log it; any thread may call it."""
-        self.announcement(source, session, state, reason, retry_in_s, format)()
-
     def announcement(
         self,
         source: str,
@@ -112,7 +100,9 @@ class Publisher(threading.Thread):
         retry_in_s: float | None = None,
         format: VideoFormat | None = None,
     ) -> Callable[[], None]:
-        """As `announce`, when the returned function is called: a status of now, with the owner of now."""
+        """A function that queues a status message and logs it; any thread may call it. The status is of now, and so is
+        its owner.
+        """
         status = Status(
             instance=self._instance,
             source=source,

@@ -24,6 +24,7 @@ from daemon.errors import ConfigError, LookoutError
 from daemon.system.runtime import Runtime
 from daemon.system.watchdog import Watchdog
 from tests.analytics.feed import LABELS, SECOND, frame_at, rules_of, standing_at, tracks_of
+from tests.support.daemon import wait_until
 from tests.support.events import Rig, logged
 
 _PATIENCE_S = float(os.environ.get("LOOKOUT_PATIENCE_S", "60"))
@@ -212,9 +213,7 @@ def test_a_process_that_hangs_is_found_and_a_stop_ends_it(remote: Remote) -> Non
 
     remote.rules.tick(0)
     threads = [_in_thread(lane), _in_thread(lambda: remote.rules.configure(_APPEARED))]
-    tick = threading.Event()
-    while not [row for row in remote.watchdog.stuck_parts() if row.part == "rules" and row.vital]:
-        assert not tick.wait(0.01)
+    wait_until(lambda: any(row.part == "rules" and row.vital for row in remote.watchdog.stuck_parts()), "it is found")
     remote.rules.stop(0.1)
     ending.set()
     for thread in threads:

@@ -103,7 +103,7 @@ def test_a_reason_tells_no_password(bench: Bench) -> None:
     bench.publisher.start()
     with Subscriber(bench.sink.endpoint, kinds=("status",)) as subscriber:
         assert bench.publisher.has_subscribers.wait(30)
-        bench.publisher.announce("cam", None, "down", "OSError: rtsp://me:hunter2@192.0.2.1/x says no")
+        bench.publisher.announcement("cam", None, "down", "OSError: rtsp://me:hunter2@192.0.2.1/x says no")()
         (*_, status) = receive_until(subscriber, lambda message: isinstance(message, Status))
     assert isinstance(status, Status)
     assert "hunter2" not in str(status.reason)
@@ -141,7 +141,7 @@ def test_a_result_that_breaks_the_publisher_is_counted() -> None:
 
 def test_who_comes_late_is_told_the_state(bench: Bench) -> None:
     bench.publisher.start()
-    bench.publisher.announce("cam", "s", "down", "unplugged", 3.0)
+    bench.publisher.announcement("cam", "s", "down", "unplugged", 3.0)()
     bench.outbox.flush(5)
     with Subscriber(bench.sink.endpoint, kinds=["status"]) as subscriber:
         message = subscriber.receive(30)

@@ -109,7 +109,7 @@ def test_messages_name_their_owner(shared: Shared) -> None:
     shared.publisher.start()
     with Subscriber(shared.sink.endpoint, kinds=("detections", "status")) as subscriber:
         assert shared.publisher.has_subscribers.wait(30)
-        shared.publisher.announce("cam", "s", "up")
+        shared.publisher.announcement("cam", "s", "up")()
         shared.outbox.put([shared.result(0)])
         told = receive_until(subscriber, lambda message: isinstance(message, Detections))
     assert [message.owner for message in told if isinstance(message, (Status, Detections))] == [
@@ -165,7 +165,7 @@ def test_a_status_that_was_held_back_follows(shared: Shared) -> None:
     with Subscriber(shared.sink.endpoint, kinds=("status",)) as subscriber:
         assert shared.publisher.has_subscribers.wait(30)
         shared.lease.state = "lost"
-        shared.publisher.announce("cam", "s", "down", "no route")
+        shared.publisher.announcement("cam", "s", "down", "no route")()
         _settled(shared)
         assert shared.publisher.metrics().fenced == 1
         shared.lease.state = "renewed"
@@ -173,12 +173,12 @@ def test_a_status_that_was_held_back_follows(shared: Shared) -> None:
         assert isinstance(message, Status)
         assert (message.state, message.owner) == ("down", Owner("hall/gpu0", 7, "north"))
         shared.lease.state = "lost"
-        shared.publisher.announce("cam", "s", "up")
+        shared.publisher.announcement("cam", "s", "up")()
         _settled(shared)
         shared.fence.remove(["cam"])
         shared.fence.add({"cam": 9})
         shared.lease.state = "renewed"
-        shared.publisher.announce("cam", "t", "connecting")
+        shared.publisher.announcement("cam", "t", "connecting")()
         message = subscriber.receive(30)
     assert isinstance(message, Status)
     assert (message.state, message.owner) == ("connecting", Owner("hall/gpu0", 9, "north"))
@@ -186,13 +186,13 @@ def test_a_status_that_was_held_back_follows(shared: Shared) -> None:
 
 def test_a_late_subscriber_is_told_of_own_sources_alone(shared: Shared) -> None:
     shared.publisher.start()
-    shared.publisher.announce("cam", "s", "up")
+    shared.publisher.announcement("cam", "s", "up")()
     _settled(shared)
     shared.fence.remove(["cam"])
     with Subscriber(shared.sink.endpoint, kinds=("status",)) as subscriber:
         assert shared.publisher.has_subscribers.wait(30)
         shared.fence.add({"cam": 9})
-        shared.publisher.announce("cam", "t", "down", "later")
+        shared.publisher.announcement("cam", "t", "down", "later")()
         message = subscriber.receive(30)
     assert isinstance(message, Status)
     assert message.session == "t"
@@ -218,7 +218,7 @@ def test_a_subscriber_leaves_out_lower_epochs_of_all_kinds(shared: Shared) -> No
     shared.publisher.start()
     with Subscriber(shared.sink.endpoint, kinds=("detections", "status", "events")) as subscriber:
         assert shared.publisher.has_subscribers.wait(30)
-        shared.publisher.announce("cam", "s", "up")
+        shared.publisher.announcement("cam", "s", "up")()
         receive_until(subscriber, lambda message: isinstance(message, Status))
         late: list[Message] = [_status("cam", 6), _status("cam", 5)]  # by a daemon that was paused behind its check
         shared.publisher.fence = _Open()
