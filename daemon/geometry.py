@@ -11,12 +11,32 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
+import msgspec
+
 Point = tuple[float, float]
 Edge = tuple[float, float, float, float]  # from (x, y) to (x, y)
+Path = Edge
+Crossing = tuple[float, int]
+"""The share of the path, 0 to 1, after which it crosses an edge; and 1 if it does so from the edge's left to its right,
+otherwise -1."""
 
 # The relative error of the determinant in double precision, as Shewchuk's orient2d bounds it.
 ROUNDING = 3.3306690738754716e-16
-REACH, REACH_MIN = 1.0001, 1e-6  # of a path's square length, and square pixels
+# A path crosses no edge whose square distance to its end is more than these parts of its square length together.
+REACH, REACH_MIN = 1.0001, 1e-6  # the second in square pixels
+FAR = 1e18  # square pixels
+
+
+class Trace(msgspec.Struct, frozen=True, gc=False):
+    """A path along an outline.
+
+    Attributes:
+        distance: from the path's end to the nearest edge, pixels.
+        crossings: in order.
+    """
+
+    distance: float
+    crossings: Sequence[Crossing]
 
 
 def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
@@ -61,12 +81,6 @@ def crossing(px: float, py: float, qx: float, qy: float, edge: Edge) -> int:
     return 1 if to_right else -1
 
 
-def reach_of(px: float, py: float, qx: float, qy: float) -> float:
-    """The path from p to q crosses no edge whose square distance to q is more than this."""
-    dx, dy = qx - px, qy - py
-    return REACH * (dx * dx + dy * dy) + REACH_MIN
-
-
 def _side_on_edge(edge: Edge) -> int:
     """The side on which a point of the edge's line counts."""
     ax, ay, bx, by = edge
@@ -85,19 +99,28 @@ def crossing_share(px: float, py: float, qx: float, qy: float, edge: Edge) -> fl
     return min(1.0, max(0.0, before / (before - after)))
 
 
-def square_distance(x: float, y: float, edge: Edge) -> float:
-    """The square of the distance of a point to an edge."""
-    ax, ay, bx, by = edge
-    dx, dy = bx - ax, by - ay
-    x, y = x - ax, y - ay
-    along, length = x * dx + y * dy, dx * dx + dy * dy
-    if along <= 0:
-        return x * x + y * y
-    if along >= length:
-        x, y = x - dx, y - dy
-        return x * x + y * y
-    across = x * dy - y * dx
-    return across * across / length
+def trace(path: Path, edges: Sequence[Edge]) -> Trace:
+    """Follow a path along an outline."""
+    px, py, x, y = path
+    nearest, reach = FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    crossings: list[Crossing] = []
+    for edge in edges:
+        ax, ay, bx, by = edge
+        dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
+        along, length = rx * dx + ry * dy, dx * dx + dy * dy
+        if along <= 0:
+            square = rx * rx + ry * ry
+        elif along >= length:
+            square = (rx - dx) * (rx - dx) + (ry - dy) * (ry - dy)
+        else:
+            across = rx * dy - ry * dx
+            square = across * across / length
+        nearest = square if square < nearest else nearest
+        if square <= reach and (turn := crossing(px, py, x, y, edge)):
+            crossings.append((crossing_share(px, py, x, y, edge), turn))
+    if len(crossings) > 1:
+        crossings.sort()
+    return Trace(math.sqrt(nearest), crossings)
 
 
 def is_inside(x: float, y: float, edges: Sequence[Edge]) -> bool:

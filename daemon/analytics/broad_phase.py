@@ -8,7 +8,7 @@ edge is within the reach of its path, and no time is over.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from daemon.analytics.scene import ABSENT, Evaluator, State
 from daemon.analytics.timeline import Stamp
-from daemon.analytics.track import Box, SeenTracks, Track
-from daemon.geometry import Edge
+from daemon.analytics.track import SeenTracks, Track
+from daemon.geometry import Edge, Path, Trace
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 WHOLE, CUT, HIDDEN = range(3)  # views of an object: all of it; cut by the picture's edge; its lower part behind another
-PLACE, RULE, SINCE, STEPS, CHECK = range(5)  # columns of a check; SINCE: the frame in which the track was last seen;
-# STEPS: not only a time is over
+PLACE, RULE, SINCE, HOW, CHECK = range(5)  # columns of a check; SINCE: the frame in which the track was last seen
+WAITS, TRACED, UNSURE = range(3)  # how to look: a time is over; the path is traced; it is too close to tell
+PATH, OUTLINE = 4, 3  # numbers of a check: the anchor's path; then distance, turn and share of each outline
 UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
@@ -41,13 +42,13 @@ class Search(Protocol):
         integers, floats: the table, sorted by id.
         count: number of its rows.
         edges: (e, 4) of all rules, pixels.
-        ends: (r, 2) of each rule's edges, and of those of its first line.
+        ends: (r, o) of the edges of each outline of each rule; a rule with fewer outlines has empty ones at last.
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
         found: (n * r, 4) or larger, at least (n, 4), filled with checks: place in `ids`, rule, number of the frame in
-            which the track was last seen, and 0 if only a time is over. Checks of one track stand together.
-        before: (n * r, 4) or larger, filled with its box in that frame.
+            which the track was last seen, and how to look. Checks of one track stand together.
+        numbers: (n * r, 4 + 3 * o) or larger, filled with those of each check.
 
     Returns:
         The number of checks.
@@ -68,7 +69,7 @@ class Search(Protocol):
         width: int,
         height: int,
         found: Integers,
-        before: Floats,
+        numbers: Floats,
     ) -> int: ...
 
 
@@ -84,26 +85,29 @@ class BroadPhase:
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._rules = len(evaluators)
         edges: list[Edge] = []
-        ends = []
-        for evaluator in evaluators:
-            first = len(edges) + (len(evaluator.outlines[0]) if evaluator.outlines else 0)
-            edges += [edge for outline in evaluator.outlines for edge in outline]
-            ends.append((len(edges), first))
-        self._edges, self._ends = np.array(edges, np.float64).reshape(-1, 4), np.array(ends, np.int64).reshape(-1, 2)
+        outlines = max((len(evaluator.outlines) for evaluator in evaluators), default=0)
+        self._ends = np.empty((len(evaluators), outlines), np.int64)
+        for ends, evaluator in zip(self._ends, evaluators):
+            for number, outline in enumerate(evaluator.outlines):
+                edges += outline
+                ends[number] = len(edges)
+            ends[len(evaluator.outlines) :] = len(edges)
+        self._edges = np.array(edges, np.float64).reshape(-1, 4)
         self._shares = np.array([(rule.weight, rule.band) for rule in evaluators], np.float64).reshape(-1, 2)
         self._ids: list[int] = []
         self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
         self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
-        self._found, self._before = np.zeros((0, CHECK), np.int64), np.zeros((0, STEADY))
+        self._found, self._numbers = np.zeros((0, CHECK), np.int64), np.zeros((0, PATH + OUTLINE * outlines))
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
-    def search(self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int) -> list[list[int]]:
-        """The checks of a frame: place in its boxes, rule, number of the frame in which the track was last seen, and 0
-        if only a time is over."""
+    def search(
+        self, search: Search, tracks: SeenTracks, stamp: Stamp, width: int, height: int
+    ) -> Iterable[tuple[list[int], list[float]]]:
+        """The checks of a frame, and their numbers: `Search` describes both."""
         boxes = len(tracks.id)
         if not boxes:
-            return []
+            return ()
         count = len(self._ids)
         if not count:
             self._stamps.clear()
@@ -112,38 +116,31 @@ class BroadPhase:
         if len(self._stamps) > count + _MAX_STAMPS:
             self._prune_stamps()
         if (size := boxes * max(1, self._rules)) > len(self._found):
-            self._found, self._before = np.zeros((2 * size, CHECK), np.int64), np.zeros((2 * size, STEADY))
+            self._found = np.zeros((2 * size, CHECK), np.int64)
+            self._numbers = np.zeros((2 * size, self._numbers.shape[1]))
         checks = search(
             tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
-            stamp.at, self._number, width, height, self._found, self._before,
+            stamp.at, self._number, width, height, self._found, self._numbers,
         )  # fmt: skip
-        found: list[list[int]] = self._found[:checks].tolist() if checks else []
-        return found
+        return zip(self._found[:checks].tolist(), self._numbers[:checks].tolist()) if checks else ()
 
-    def move(self, track: Track, check: int, since: int) -> tuple[int, Box]:
-        """Give a track the box of the newest frame, and the stamp of the one in which it was last seen; returns its row
-        and its box there.
-
-        Args:
-            check: the number of a check of it.
-            since: of that check.
-        """
+    def move(self, track: Track, since: int) -> int:
+        """Give a track the box of the newest frame, and the stamp of the one in which it was last seen, whose number
+        is `since`; returns its row."""
         row, _ = self._place_of(track.id)
         track.stamp, track.box = self._stamps[since], self._floats[row, :STEADY].tolist()
-        return row, self._before[check].tolist()
+        return row
 
     def note(self, row: int, rule: int, state: State, *, is_moved: bool) -> None:
         """Note what one rule has seen in the newest frame.
 
         Args:
-            is_moved: the state has the anchor and its clearance.
+            is_moved: its clearance is another one. The search has noted the anchor.
         """
-        floats, integers = self._floats, self._integers  # a number at a time: parts of rows cost more
-        if is_moved:
-            at = FLOATS + 3 * rule
-            floats[row, at], floats[row, at + 1], floats[row, at + 2] = state.x, state.y, state.clearance
-        at = INTEGERS + 2 * rule
+        integers, at = self._integers, INTEGERS + 2 * rule  # a number at a time: parts of rows cost more
         integers[row, at], integers[row, at + 1] = state.due, state.kind
+        if is_moved:
+            self._floats[row, FLOATS + 3 * rule + 2] = state.clearance
 
     def load(self, track: Track) -> None:
         """Give a track the box and the stamp of the frame in which it was last seen, and its states their clearance."""
@@ -218,6 +215,25 @@ class BroadPhase:
         self._floats[row + 1 : count + 1] = self._floats[row:count].copy()
         self._integers[row + 1 : count + 1] = self._integers[row:count].copy()
         self._ids.insert(row, id)
+
+
+def path_of(numbers: Sequence[float]) -> Path:
+    """The anchor's path, from the numbers of a check."""
+    x0, y0, x1, y1 = numbers[:PATH]
+    return x0, y0, x1, y1
+
+
+def traces_of(numbers: Sequence[float], evaluator: Evaluator) -> list[Trace]:
+    """A path that the search has traced along the outlines of a rule.
+
+    Args:
+        numbers: of the check.
+    """
+    traces = []
+    for at in range(PATH, PATH + OUTLINE * len(evaluator.outlines), OUTLINE):
+        turn = numbers[at + 1]
+        traces.append(Trace(numbers[at], ((numbers[at + 2], int(turn)),) if turn else ()))
+    return traces
 
 
 def _view_of(track: Track) -> int:

@@ -12,21 +12,26 @@ from daemon.analytics.broad_phase import (
     FLOATS,
     HIDDEN,
     HIDDEN_SINCE,
+    HOW,
     ID,
     INTEGERS,
     NUMBER,
+    OUTLINE,
+    PATH,
     PLACE,
     REFRESH,
     RULE,
     SINCE,
     STEADY,
-    STEPS,
+    TRACED,
     UNKNOWN,
+    UNSURE,
     VIEW,
+    WAITS,
     WHOLE,
 )
 from daemon.analytics.jit import compiled
-from daemon.analytics.scene import ABSENT, BANDED, BOUND, FREE, SETTLED, UNSETTLED, WAYS
+from daemon.analytics.scene import ABSENT, BANDED, BOUND, SETTLED, UNSETTLED, WAYS
 from daemon.analytics.track import (
     AS_WIDE,
     BLEND,
@@ -37,10 +42,10 @@ from daemon.analytics.track import (
     NOT_HIDDEN,
     REFRESH_NS,
 )
-from daemon.geometry import REACH, REACH_MIN, ROUNDING
+from daemon.geometry import FAR, REACH, REACH_MIN, ROUNDING
 
-_FAR = 1e18
 _WAYS = len(WAYS)
+_NO_TURN, UNSURE_TURN = 0, 2  # others are 1 and -1
 _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 
 
@@ -48,7 +53,7 @@ _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 
 
 @compiled
-def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, before):
+def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, numbers):
     """Implements `Search`."""
     checks = 0
     for place in range(len(ids)):
@@ -66,11 +71,11 @@ def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number,
             integers[row, VIEW], integers[row, HIDDEN_SINCE], integers[row, REFRESH], now, width, height,
         )  # fmt: skip
         first = checks
-        checks = _check(box, row, integers, floats, edges, ends, shares, now, found, checks)
+        for rule in range(len(ends)):
+            if not _is_quiet(box, row, rule, integers, floats, shares, now):
+                checks = _check(box, row, rule, integers, floats, edges, ends, shares, now, found, numbers, checks)
         for check in range(first, checks):
             found[check, PLACE], found[check, SINCE] = place, integers[row, NUMBER]
-            for side in range(STEADY):
-                before[check, side] = floats[row, side]
         floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = box
         floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP] = steady
         integers[row, NUMBER], integers[row, VIEW] = number, view
@@ -130,64 +135,77 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _check(box, row, integers, floats, edges, ends, shares, now, found, checks):
-    """Note the rules that must look at a track. The clearance of all others that it comes nearer to is measured anew.
-    Returns the number of checks."""
+def _is_quiet(box, row, rule, integers, floats, shares, now):
+    """Whether the anchor is within its clearance, and no time is over. So `_check`, whose many arguments cost time, is
+    not called for most."""
     x0, y0, x1, y1 = box
-    x, begin = 0.5 * (x0 + x1), 0
-    for rule in range(len(ends)):
-        first, begin = begin, ends[rule, 0]
-        kind = integers[row, INTEGERS + 2 * rule + 1]
-        if kind == ABSENT:
-            continue
-        is_due = now >= integers[row, INTEGERS + 2 * rule]
-        at = FLOATS + 3 * rule
-        y = y0 + (y1 - y0) * shares[rule, 0]
-        dx, dy, room = x - floats[row, at], y - floats[row, at + 1], floats[row, at + 2]
-        if room > 0 and dx * dx + dy * dy < room * room:
-            if is_due:
-                found[checks, RULE], found[checks, STEPS] = rule, 0
-                checks += 1
-            continue
+    at, due = FLOATS + 3 * rule, INTEGERS + 2 * rule
+    dx, dy = 0.5 * (x0 + x1) - floats[row, at], y0 + (y1 - y0) * shares[rule, 0] - floats[row, at + 1]
+    room = floats[row, at + 2]
+    return integers[row, due + 1] == ABSENT or (
+        now < integers[row, due] and room > 0 and dx * dx + dy * dy < room * room
+    )
+
+
+@compiled
+def _check(box, row, rule, integers, floats, edges, ends, shares, now, found, numbers, checks):
+    """Note the check of a rule that must look at a track. If it need not, though the anchor is not within its
+    clearance, measure that anew. Returns the number of checks."""
+    x0, y0, x1, y1 = box
+    x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * shares[rule, 0]
+    at, how = FLOATS + 3 * rule, WAITS
+    dx, dy, room = x - floats[row, at], y - floats[row, at + 1], floats[row, at + 2]
+    if not (room > 0 and dx * dx + dy * dy < room * room):
         px = 0.5 * (floats[row, 0] + floats[row, 2])
         py = floats[row, 1] + (floats[row, 3] - floats[row, 1]) * shares[rule, 0]
-        path = px, py, x, y
-        room = -1.0
-        if kind == FREE:
-            room = _room(SETTLED, path, edges, first, begin, 0.0)
-        elif kind != BOUND:
-            ways, second, band = kind - BANDED, ends[rule, 1], shares[rule, 1] * (y1 - y0)
-            room = _room(ways % _WAYS, path, edges, first, second, band)
-            if room >= 0:
-                room = min(room, _room(ways // _WAYS, path, edges, second, begin, band))
-        if room >= 0:
-            floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
-        if room < 0 or is_due:
-            found[checks, RULE], found[checks, STEPS] = rule, room < 0
-            checks += 1
+        path, band = (px, py, x, y), shares[rule, 1] * (y1 - y0)
+        how, room = _follow(path, row, rule, integers, edges, ends, band, numbers, checks)
+        floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
+    if how != WAITS or now >= integers[row, INTEGERS + 2 * rule]:
+        found[checks, RULE], found[checks, HOW] = rule, how
+        checks += 1
     return checks
 
 
 @compiled
-def _room(way, path, edges, first, last, band):
-    """As `daemon.analytics.lines.Side.clearance`, at the end of the path; -1 if the path may cross one of these edges,
-    or leads out of the band."""
-    nearest = _nearest(path, edges, first, last)
-    if nearest < 0:
-        return -1.0
-    distance = math.sqrt(nearest)
+def _follow(path, row, rule, integers, edges, ends, band, numbers, check):
+    """Trace a path along the outlines of a rule. Returns how the rule must look, or `WAITS` if it need not; and the
+    clearance."""
+    kind = integers[row, INTEGERS + 2 * rule + 1]
+    how, room = TRACED if kind == BOUND else WAITS, FAR
+    ways = kind - BANDED if kind >= BANDED else 0
+    numbers[check, 0], numbers[check, 1], numbers[check, 2], numbers[check, 3] = path
+    outlines = ends.shape[1]
+    first = ends[rule - 1, outlines - 1] if rule > 0 and outlines > 0 else 0
+    for outline in range(outlines):
+        square, turn, share = trace(path, edges, first, ends[rule, outline])
+        distance, at = math.sqrt(square), PATH + OUTLINE * outline
+        numbers[check, at], numbers[check, at + 1], numbers[check, at + 2] = distance, turn, share
+        if turn == UNSURE_TURN:
+            how = UNSURE
+        clearance = _clearance(ways % _WAYS, distance, band)
+        if how == WAITS and (turn != _NO_TURN or clearance < 0):
+            how = TRACED
+        room = min(room, clearance)
+        ways, first = ways // _WAYS, ends[rule, outline]
+    return how, room
+
+
+@compiled
+def _clearance(way, distance, band):
+    """As `daemon.analytics.lines.Side.clearance`; negative outside of the band, which the rule must know."""
     if way == SETTLED:
         return distance
-    if distance > band:
-        return -1.0
     return band - distance if way == UNSETTLED else min(distance, band - distance)
 
 
 @compiled
-def _nearest(path, edges, first, last):
-    """The square of the distance from the end of the path to the nearest edge; -1 if the path may cross one."""
+def trace(path, edges, first, last):
+    """As `daemon.geometry.trace`, of at most one crossing: the square of the distance, the turn, and the share. The
+    turn is `UNSURE_TURN` where rounding may decide, or where there are more crossings."""
     px, py, x, y = path
-    nearest, reach = _FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    nearest, reach = FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    turn, share = _NO_TURN, 0.0
     for number in range(first, last):
         ax, ay, bx, by = edges[number, 0], edges[number, 1], edges[number, 2], edges[number, 3]
         dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
@@ -195,36 +213,47 @@ def _nearest(path, edges, first, last):
         if along <= 0:
             square = rx * rx + ry * ry
         elif along >= length:
-            rx, ry = rx - dx, ry - dy
-            square = rx * rx + ry * ry
+            square = (rx - dx) * (rx - dx) + (ry - dy) * (ry - dy)
         else:
-            cross = rx * dy - ry * dx
-            square = cross * cross / length
+            across = rx * dy - ry * dx
+            square = across * across / length
+        nearest = min(nearest, square)
         if square <= reach:
             edge = ax, ay, bx, by
-            if not (_is_beside(path, edge) or _is_beside(edge, path)):
-                return -1.0
-        nearest = min(nearest, square)
-    return nearest
+            one, before, after = _sides(path, edge)
+            other, _, _ = _sides(edge, path)
+            if _NO_TURN in (one, other):
+                continue
+            if UNSURE_TURN in (one, other) or turn != _NO_TURN:
+                turn = UNSURE_TURN
+            else:
+                turn, share = one, before / (before - after)
+    return nearest, turn, share
 
 
 @compiled
-def _is_beside(points, line):
-    """Whether both points surely lie on one side of a line, in spite of rounding."""
+def _sides(points, line):
+    """Where two points surely lie beside a line, in spite of rounding: `_NO_TURN` for one side; 1 if the second lies on
+    the right and the first on the left, -1 the other way round; otherwise `UNSURE_TURN`. And each point's
+    orientation."""
     ax, ay, bx, by = points
     cx, cy, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
     a, a_error = dx * (ay - cy) - dy * (ax - cx), abs(dx * (ay - cy)) + abs(dy * (ax - cx))
     b, b_error = dx * (by - cy) - dy * (bx - cx), abs(dx * (by - cy)) + abs(dy * (bx - cx))
     a_error, b_error = ROUNDING * a_error, ROUNDING * b_error
-    return (a > a_error and b > b_error) or (a < -a_error and b < -b_error)
+    if (a > a_error and b > b_error) or (a < -a_error and b < -b_error):
+        return _NO_TURN, a, b
+    if a < -a_error and b > b_error:
+        return 1, a, b
+    return (-1, a, b) if a > a_error and b < -b_error else (UNSURE_TURN, a, b)
 
 
 def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     search(
         np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
-        0, np.zeros((0, 4)), np.zeros((0, 2), np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
-        np.zeros((1, CHECK), np.int64), np.zeros((1, STEADY)),
+        0, np.zeros((0, 4)), np.zeros((0, 1), np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
+        np.zeros((1, CHECK), np.int64), np.zeros((1, PATH)),
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from daemon.analytics import motion
 from daemon.analytics.grouping import Grouping
-from daemon.analytics.jit import compiled
+from daemon.analytics.jit import compiled, inlined
 from daemon.analytics.track_step import (
     BORN,
     GROUP,
@@ -139,7 +139,7 @@ def _confirm(
     return last_id
 
 
-@compiled
+@inlined
 def _elected(tracks, track):
     """The first slot with the most votes."""
     slot, votes = 0, tracks[VOTES, track]
@@ -149,7 +149,7 @@ def _elected(tracks, track):
     return slot
 
 
-@compiled
+@inlined
 def _copy(source, row, target, place):
     """Copy a row, without parts of arrays: numba counts the references of each."""
     for column in range(source.shape[1]):
@@ -208,7 +208,7 @@ def _corners(tracks, track):
     return x - across, y - down, x + across, y + down
 
 
-@compiled
+@inlined
 def _predict(tracks, track, seconds, lost):
     if lost:
         tracks[6, track] *= 0.0
@@ -263,7 +263,7 @@ def _match(
             box_of[track], taken[box], free[box] = box, True, False
 
 
-@compiled
+@inlined
 def _overlapping(lefts, tops, rights, bottoms, left, top, right, bottom, meets):
     """A loop without branches, and from 0 on, which the compiler turns into vector instructions."""
     for place in range(len(lefts)):
@@ -306,7 +306,7 @@ def _corrected(tracks, numbers, begin, end, now, box_of, measured, confidence, c
     return kept
 
 
-@compiled
+@inlined
 def _correct(tracks, track, measured, box):
     squared = _squared_size(tracks, track, 0), _squared_size(tracks, track, 1)
     for row in range(4):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daemon.analytics.event import EndReason
-from daemon.analytics.lines import Path, Side
+from daemon.analytics.lines import Side
 from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import BANDED, FREE, NEVER, SETTLED, WAYS, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
+from daemon.geometry import Trace
 from daemon.rule_config import GateConfig
 
 
@@ -46,18 +49,17 @@ class GateEvaluator(PlacedEvaluator[GateConfig]):
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
         return _GateState(scene.timeline.moment())
 
-    def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _GateState)  # noqa: S101
         band, begin = self.band * track.height, track.stamp.at
         crossed = []
-        for number, (side, edges) in enumerate(zip(state.sides, self.outlines)):
-            outside = side.follow(edges, path, band, begin, scene)
+        for number, (side, trace) in enumerate(zip(state.sides, traces)):
+            outside = side.follow(trace, band, begin, scene)
             if outside and side.net and scene.now - side.at >= self._confirm_ns:
                 crossed.append((side.at, number, self._signs[number] * (1 if side.net > 0 else -1)))
                 side.net = 0
         for at, number, sign in sorted(crossed):
             self._cross(state, at, number, sign, track, scene)
-        state.x, state.y = path[2], path[3]
         state.clearance = min(side.clearance for side in state.sides)
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

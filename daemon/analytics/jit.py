@@ -25,13 +25,16 @@ def versioned(folder: Path) -> Path:
     return folder if folder.name == name else folder / name
 
 
-def _make_compiler() -> Any:
+def _make_compilers() -> tuple[Any, Any]:
     os.environ[_VARIABLE] = str(versioned(Path(os.environ.get(_VARIABLE) or cache_folder() / "numba")))
     import numba
 
     numba.config.reload_config()  # somebody may have imported it before
     # The lock is held: a call takes 0.1 ms for a batch, and to get the lock back can take longer.
-    return numba.njit(cache=True, error_model="numpy")
+    options = {"cache": True, "error_model": "numpy"}
+    return numba.njit(**options), numba.njit(**options, inline="always")
 
 
-compiled = _make_compiler()
+compiled, inlined = _make_compilers()
+"""Decorators. The second is for small loops that are called for each track: an array is nine arguments or more, and to
+pass them can take longer than the loop."""

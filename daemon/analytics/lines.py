@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import BANDED, CROSSED, FREE, NEVER, SETTLED, UNSETTLED, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import Edge, crossing, crossing_share, reach_of, square_distance
+from daemon.geometry import Trace
 from daemon.rule_config import LineConfig
-
-_FAR = 1e18
-Path = tuple[float, float, float, float]
 
 
 class Side:
@@ -47,27 +44,19 @@ class Side:
             return self.band - self.distance
         return min(self.distance, self.band - self.distance) if self.net else self.distance
 
-    def follow(self, edges: tuple[Edge, ...], path: Path, band: float, begin: int, scene: Scene) -> bool:
+    def follow(self, trace: Trace, band: float, begin: int, scene: Scene) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.
 
         Args:
             begin: time of the path's begin, ns.
         """
-        px, py, x, y = path
-        nearest, net, share = _FAR, 0, 0.0
-        reach = reach_of(px, py, x, y)
-        for edge in edges:
-            square = square_distance(x, y, edge)
-            nearest = min(nearest, square)
-            if square <= reach and (turn := crossing(px, py, x, y, edge)):
-                net += turn
-                share = max(share, crossing_share(px, py, x, y, edge))
-        if net:
+        if trace.crossings and (net := sum(turn for _, turn in trace.crossings)):
             if not self.net:
+                share, _ = trace.crossings[-1]
                 self.moment = scene.timeline.moment()
                 self.at = begin + round(share * (scene.now - begin))
             self.net += net
-        self.distance, self.band = math.sqrt(nearest), band
+        self.distance, self.band = trace.distance, band
         if self.distance <= band:
             return False
         if not self.settled:
@@ -106,15 +95,13 @@ class LineEvaluator(PlacedEvaluator[LineConfig]):
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - `step` follows
         return _LineState(scene.timeline.moment())
 
-    def step(self, state: State, track: Track, path: Path, scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _LineState)  # noqa: S101
         side = state.side
-        band = self.band * track.height
-        outside = side.follow(self.outlines[0], path, band, track.stamp.at, scene)
+        outside = side.follow(traces[0], self.band * track.height, track.stamp.at, scene)
         if outside and side.net and scene.now - side.at >= self._confirm_ns:
             self._count(state, track, scene)
             side.net = 0
-        state.x, state.y = path[2], path[3]
         state.clearance = side.clearance
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daemon.analytics.event import EndReason
 from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
+from daemon.geometry import Trace
 from daemon.rule_config import ObjectConfig
 
 _EVERYWHERE = 1e9  # pixels
@@ -42,9 +45,9 @@ class ObjectEvaluator:
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - it has no place
         return _ObjectState(scene.now, scene.timeline.moment())
 
-    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:  # noqa: ARG002
         assert isinstance(state, _ObjectState)  # noqa: S101
-        state.x, state.y, state.clearance = path[2], path[3], _EVERYWHERE
+        state.clearance = _EVERYWHERE
         self.wait(state, track, scene)
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

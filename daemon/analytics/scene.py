@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from daemon.analytics.event import EndReason, Event, Kind, Phase
 from daemon.analytics.timeline import Moment, Timeline
 from daemon.analytics.track import Track
-from daemon.geometry import Edge
+from daemon.geometry import Edge, Trace
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import RuleBase
 
@@ -152,8 +152,8 @@ class Evaluator(Protocol):
         """A track whose anchor is seen for the first time, at (x, y)."""
         ...
 
-    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
-        """The anchor's path from the frame in which the track was last seen to the newest frame."""
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
+        """The anchor's path from the frame in which the track was last seen to the newest frame, along each outline."""
         ...
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from daemon.analytics.broad_phase import UNKNOWN, BroadPhase, Search
+from daemon.analytics.broad_phase import TRACED, UNKNOWN, WAITS, BroadPhase, Search, path_of, traces_of
 from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
@@ -22,6 +22,7 @@ from daemon.analytics.scene import NEVER, Evaluator, OnEvent, Scene
 from daemon.analytics.timeline import Timeline
 from daemon.analytics.track import MARGIN, Box, SeenTracks, Track
 from daemon.analytics.zones import ZoneEvaluator
+from daemon.geometry import Path, Trace, trace
 from daemon.pipeline.frames import FrameInfo
 from daemon.rule_config import GateConfig, LineConfig, PlacedRule, RuleConfig, ZoneConfig
 from daemon.schedule import Schedule
@@ -236,21 +237,21 @@ class SourceRules:
         if phase is None:
             phase = self._phase = BroadPhase(self._evaluators)
         seen = -1
-        checks = phase.search(search, tracks, stamp, scene.width, scene.height)
-        for check, (place, rule, since, steps) in enumerate(checks):
+        for (place, rule, since, how), numbers in phase.search(search, tracks, stamp, scene.width, scene.height):
             if rule == UNKNOWN:
                 self._follow_unknown(place, tracks, scene, phase)
                 continue
             if place != seen:
                 seen, track = place, known[tracks.id.item(place)]
                 track.class_id = tracks.class_id.item(place)
-                row, before = phase.move(track, check, since)
+                row = phase.move(track, since)
             evaluator, state = self._evaluators[rule], track.states[rule]
-            if steps:
-                evaluator.step(state, track, _path(before, track.box, evaluator.weight), scene)
-            else:
+            if how == WAITS:
                 evaluator.wait(state, track, scene)
-            phase.note(row, rule, state, is_moved=steps > 0)
+            else:
+                traces = traces_of(numbers, evaluator) if how == TRACED else _traces(path_of(numbers), evaluator)
+                evaluator.step(state, track, traces, scene)
+            phase.note(row, rule, state, is_moved=how != WAITS)
 
     def _follow_unknown(self, place: int, tracks: SeenTracks, scene: Scene, phase: BroadPhase) -> None:
         """Let all rules look at a track."""
@@ -300,7 +301,8 @@ class SourceRules:
             if room > 0 and away < room * room and now < state.due:
                 room -= away**0.5
             else:
-                evaluator.step(state, track, _path(before, track.box, weight), scene)
+                state.x, state.y = x, y
+                evaluator.step(state, track, _traces(_path(before, track.box, weight), evaluator), scene)
                 room = state.clearance
             radius = room if room < radius else radius
             due = state.due if state.due < due else due
@@ -316,7 +318,8 @@ class SourceRules:
             if track.states[number] is None and self._active[number].value:
                 x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * evaluator.weight
                 state = track.states[number] = evaluator.start(x, y, scene)
-                evaluator.step(state, track, (x, y, x, y), scene)
+                state.x, state.y = x, y
+                evaluator.step(state, track, _traces((x, y, x, y), evaluator), scene)
                 state.clearance = max(state.clearance, _TINY)  # it has seen this frame
 
     def _end_lost(self, now: int, scene: Scene) -> None:
@@ -365,7 +368,11 @@ class SourceRules:
         evaluator.close(scene, reason)
 
 
-def _path(before: Box, box: Box, weight: float) -> tuple[float, float, float, float]:
+def _traces(path: Path, evaluator: Evaluator) -> list[Trace]:
+    return [trace(path, edges) for edges in evaluator.outlines]
+
+
+def _path(before: Box, box: Box, weight: float) -> Path:
     """The path of the anchor between two boxes."""
     return (
         0.5 * (before[0] + before[2]), before[1] + (before[3] - before[1]) * weight,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
 from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
-from daemon.geometry import Edge, crossing, crossing_share, is_inside, reach_of
+from daemon.geometry import Trace, is_inside
 from daemon.rule_config import CrowdConfig, ZoneConfig
-
-_FAR = 1e18
 
 
 class _Visit:
@@ -62,20 +60,15 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         self._enter_ns, self._exit_ns = ns_of(config.enter_s), ns_of(config.exit_s)
         self._dwells = [ns_of(seconds) for seconds in config.dwell_s]
         self._visits = 0
-        self._numbered: list[tuple[int, Edge]] = []  # of all polygons, with the polygon's number
         self._crowd = Crowd(config, config.crowd) if config.crowd else None
-
-    def fit(self, width: int, height: int) -> None:
-        super().fit(width, height)
-        self._numbered = [(number, edge) for number, edges in enumerate(self.outlines) for edge in edges]
 
     def start(self, x: float, y: float, scene: Scene) -> State:
         return _ZoneState(self._flags(x, y), scene.now, scene.timeline.moment())
 
-    def step(self, state: State, track: Track, path: tuple[float, float, float, float], scene: Scene) -> None:
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
         begin, now, is_known = track.stamp.at, scene.now, state.clearance >= 0
-        crossings = self._measure(state, *path)
+        state.clearance, crossings = _joined(traces)
         if is_known and not crossings and now < state.due:
             return
         for share, number in crossings:
@@ -83,7 +76,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             if state.within != any(state.flags):
                 self._turn(state, begin + round(share * (now - begin)), track, scene)
         if not is_known:  # the picture has another size
-            state.flags = self._flags(path[2], path[3])
+            state.flags = self._flags(state.x, state.y)
             if state.within != any(state.flags):
                 self._turn(state, now, track, scene)
         self.wait(state, track, scene)
@@ -114,28 +107,6 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     def _flags(self, x: float, y: float) -> list[bool]:
         """Whether each polygon holds a point."""
         return [is_inside(x, y, edges) for edges in self.outlines]
-
-    def _measure(self, state: _ZoneState, px: float, py: float, x: float, y: float) -> list[tuple[float, int]]:
-        """Set the anchor and its clearance; returns the crossings of polygons on the path to it, in order."""
-        crossings, nearest, reach = [], _FAR, reach_of(px, py, x, y)
-        for number, edge in self._numbered:
-            ax, ay, bx, by = edge
-            dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
-            along, length = rx * dx + ry * dy, dx * dx + dy * dy
-            if along <= 0:
-                square = rx * rx + ry * ry
-            elif along >= length:
-                square = (x - bx) * (x - bx) + (y - by) * (y - by)
-            else:
-                across = rx * dy - ry * dx
-                square = across * across / length
-            nearest = square if square < nearest else nearest
-            if square <= reach and crossing(px, py, x, y, edge):
-                crossings.append((crossing_share(px, py, x, y, edge), number))
-        if len(crossings) > 1:
-            crossings.sort()
-        state.x, state.y, state.clearance = x, y, math.sqrt(nearest)
-        return crossings
 
     def _turn(self, state: _ZoneState, at: int, track: Track, scene: Scene) -> None:
         """The anchor goes in or out at this time."""
@@ -179,6 +150,15 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
             due = state.since + self._enter_ns
             return due if due > now else now + RETRY_NS
         return visit.entered + self._dwells[visit.dwells] if visit.dwells < len(self._dwells) else NEVER
+
+
+def _joined(traces: Sequence[Trace]) -> tuple[float, list[tuple[float, int]]]:
+    """The distance to the nearest polygon; and the crossings of all, in order: the share of the path, and the
+    polygon's number."""
+    if len(traces) == 1:  # as a rule
+        return traces[0].distance, [(share, 0) for share, _ in traces[0].crossings]
+    crossings = [(share, number) for number, one in enumerate(traces) for share, _ in one.crossings]
+    return min(one.distance for one in traces), sorted(crossings)
 
 
 class Crowd:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from daemon.analytics import compiled_broad_phase
 from daemon.analytics.event import Event
+from daemon.geometry import edges_of, trace
 from tests.analytics.feed import Box, Feed, rules_of, search_of
 
 _FRAMES, _FPS = 300, 20.0
@@ -81,6 +83,24 @@ def test_events_are_the_same(seed: int) -> None:
     expected = _events(seed, "python")
     assert len({event.rule for event in expected}) > 3
     assert _events(seed, "compiled") == expected
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.1])
+def test_a_compiled_trace_is_the_same(scale: float) -> None:
+    """On a grid, so that paths turn on edges, run along them, and go through corners: the compiled trace leaves those
+    to exact arithmetic."""
+    random = np.random.default_rng(3)
+    sure = 0
+    for _ in range(3000):
+        outline = edges_of((random.integers(0, 7, (4, 2)) * scale).tolist(), closed=True)
+        path = tuple((random.integers(-1, 8, 4) * scale + random.integers(2) * random.normal(0, 0.2, 4)).tolist())
+        square, turn, share = compiled_broad_phase.trace(path, np.array(outline).reshape(-1, 4), 0, len(outline))
+        expected = trace(path, outline)
+        assert math.sqrt(square) == expected.distance
+        if turn != compiled_broad_phase.UNSURE_TURN:
+            sure += 1
+            assert ([(share, turn)] if turn else []) == expected.crossings
+    assert sure > 1500
 
 
 def test_one_signature_serves_all() -> None:

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from daemon.geometry import (
+    Trace,
     area_of,
     crossing,
     crossing_share,
     edges_of,
     is_inside,
     orientation,
-    square_distance,
     touching_edges,
+    trace,
 )
 
 SQUARE = [(0.0, 0.0), (4.0, 0.0), (4.0, 4.0), (0.0, 4.0)]
@@ -73,11 +74,12 @@ def test_points_of_a_shared_edge_are_in_one_polygon() -> None:
     assert not is_inside(5, 2, square)
 
 
-def test_distances() -> None:
-    edge = (0.0, 0.0, 10.0, 0.0)
-    assert square_distance(5, 3, edge) == 9
-    assert square_distance(-3, 4, edge) == 25
-    assert square_distance(13, 4, edge) == 25
+def test_a_path_along_an_outline() -> None:
+    square = edges_of(SQUARE, closed=True)
+    assert trace((5, 5, 7, 2), square) == Trace(3, [])
+    assert trace((5, 5, 7, 8), square) == Trace(5, [])
+    assert trace((6, 2, 2, 1), square) == Trace(1, [(0.5, 1)])
+    assert trace((-1, 3, 7, 3), square) == Trace(3, [(1 / 8, 1), (5 / 8, -1)])
 
 
 def test_polygons_that_touch_themselves() -> None:
