@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
@@ -120,7 +121,7 @@ class TritonServer:
         ]
         environment = {**os.environ, "LD_LIBRARY_PATH": str(TRITON / "nvidia_pytriton.libs")}
         with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         wait_until(self.is_ready, "Triton is ready")
 
     def is_ready(self) -> bool:
@@ -136,9 +137,10 @@ class TritonServer:
             return str(answer.read().decode())
 
     def kill(self) -> None:
-        """End the server at once; its models' processes end by themselves."""
+        """End the server and its models' processes at once."""
         if self._process:
-            self._process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         for path in Path("/dev/shm").glob(f"{self._prefix}*"):  # noqa: S108 - of its models
             path.unlink(missing_ok=True)

@@ -35,6 +35,16 @@ def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("engines")
 
 
+@pytest.fixture
+def unbuilt(tmp_path: Path, engines: Path) -> Path:
+    """A folder without engines. Kernels are shared, because to compile them takes longer than a test as well."""
+    kernels, folder = engines / "kernels", tmp_path / "unbuilt"
+    kernels.mkdir(exist_ok=True)
+    folder.mkdir()
+    (folder / "kernels").symlink_to(kernels)
+    return folder
+
+
 @pytest.fixture(scope="session")
 def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fast 64x64 detector of bright areas."""

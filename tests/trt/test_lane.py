@@ -107,32 +107,32 @@ def test_an_uploaded_picture_is_like_a_decoded_one(toy: Path, engines: Path) -> 
         lane.detect([placed])
 
 
-def test_a_fixed_batch_size_gives_a_note(tmp_path: Path) -> None:
+def test_a_fixed_batch_size_gives_a_note(tmp_path: Path, engines: Path) -> None:
     """G12."""
     fixed = toy_model(tmp_path / "fixed.onnx", batch=2)
-    with closing(TrtDetector(options_of(fixed, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with closing(TrtDetector(options_of(fixed, engines))) as detector, closing(detector.lane()) as lane:
         assert detector.info.max_batch == 2
         assert any("batch size of 2" in line and "dynamic=True" in line for line in detector.info.notes)
         assert len(lane.detect(host_pictures(1))[0]) == 1
 
 
-def test_nms_inside_limits_the_batch(toy: Path, tmp_path: Path) -> None:
+def test_nms_inside_limits_the_batch(toy: Path, tmp_path: Path, engines: Path) -> None:
     """To what the file was exported for: further pictures would have no boxes."""
     model = onnx.load(toy)
     for key, value in {"args": "{'nms': True}", "batch": "2"}.items():
         model.metadata_props.add(key=key, value=value)
     file = tmp_path / "nms.onnx"
     onnx.save(model, file)
-    with closing(TrtDetector(options_of(file, tmp_path))) as detector:
+    with closing(TrtDetector(options_of(file, engines))) as detector:
         assert detector.info.max_batch == 2
         assert any("NMS inside for batches up to 2, so 4 is not possible" in line for line in detector.info.notes)
 
 
-def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path) -> None:
+def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path, engines: Path) -> None:
     """G17: outputs become FP32."""
     half = toy_model(tmp_path / "half.onnx", kind=TensorProto.FLOAT16)
     pictures = host_pictures(3)
-    with closing(TrtDetector(options_of(half, tmp_path))) as detector, closing(detector.lane()) as lane:
+    with closing(TrtDetector(options_of(half, engines))) as detector, closing(detector.lane()) as lane:
         found, _ = lane.detect(pictures)
     with (
         closing(CpuDetector(Options(toy, wanted=PostprocessParams(0.3)))) as reference,
@@ -145,21 +145,21 @@ def test_an_fp16_file_is_accepted(toy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_a_model_that_computes_nan_is_refused(tmp_path: Path, precision: str) -> None:
+def test_a_model_that_computes_nan_is_refused(tmp_path: Path, engines: Path, precision: str) -> None:
     """G13: with a remedy if there is one."""
     broken = constant_model(tmp_path / "broken.onnx", (1, 1, 9, 9, float("nan"), 0))
     with pytest.raises(DetectorError) as caught:
-        TrtDetector(options_of(broken, tmp_path, precision=precision))
+        TrtDetector(options_of(broken, engines, precision=precision))
     assert "computes NaN or infinity for a grey picture" in str(caught.value)
     assert ("set model.precision: fp32" in str(caught.value)) == (precision == "fp16")
     assert "\n" not in str(caught.value)
 
 
-def test_an_input_of_bytes_is_refused(tmp_path: Path) -> None:
+def test_an_input_of_bytes_is_refused(tmp_path: Path, engines: Path) -> None:
     """G17."""
     odd = toy_model(tmp_path / "bytes.onnx", kind=TensorProto.UINT8)
     with pytest.raises(DetectorError, match="export it with floating-point tensors"):
-        TrtDetector(options_of(odd, tmp_path, precision="fp32"))
+        TrtDetector(options_of(odd, engines, precision="fp32"))
 
 
 def test_an_untested_version_is_reported() -> None:
