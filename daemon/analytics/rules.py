@@ -28,6 +28,14 @@ class Rules(Protocol):
     @property
     def pids(self) -> list[int]: ...
 
+    def prepare(self, rules: Mapping[str, RuleSet]) -> None:
+        """Make ready for these rules.
+
+        Raises:
+            LookoutError: there is no process for them.
+        """
+        ...
+
     def configure(self, rules: Mapping[str, RuleSet]) -> None:
         """Replace the rules of all sources, and forget the other sources.
 
@@ -86,6 +94,9 @@ class RuleBook:
     @property
     def pids(self) -> list[int]:
         return []
+
+    def prepare(self, rules: Mapping[str, RuleSet]) -> None:
+        """Needs nothing."""
 
     def configure(self, rules: Mapping[str, RuleSet]) -> None:
         self.update(rules)

@@ -38,6 +38,9 @@ class AnalyticsStages:
         for source in config.active:
             check_labels(source.rules, labels, source.id)
 
+    def prepare(self, config: Config) -> None:
+        self.rules.prepare(_rule_sets(config))
+
     def configure(self, config: Config) -> None:
         self.tracker.configure(config)
         self._configure_rules(config)

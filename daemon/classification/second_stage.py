@@ -259,6 +259,9 @@ class WithAttributes:
         self._analytics.check(config, labels)
         check_wanted(config, labels)
 
+    def prepare(self, config: Config) -> None:
+        self._analytics.prepare(config)
+
     def configure(self, config: Config) -> None:
         self._analytics.configure(config)
         self._second.configure(config)

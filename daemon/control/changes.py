@@ -222,6 +222,7 @@ class Changes(threading.Thread):
             self._lanes.check_analytics(new, adopted)
             if request.dry_run:
                 return change
+            self._lanes.prepare_analytics(new)
             use_secrets = self._reload_secrets(new) if request.reloads else None
             if request.persist:
                 # The last step that may fail, and before any later change: a reload reads the file.

@@ -268,8 +268,16 @@ class Lanes:
         self._pipeline.analytics.check(config, info.labels)
         check_views(config, info)
 
+    def prepare_analytics(self, config: Config) -> None:
+        """Make ready for a checked configuration.
+
+        Raises:
+            LookoutError: it cannot be put into effect.
+        """
+        self._pipeline.analytics.prepare(config)
+
     def configure_analytics(self, config: Config) -> None:
-        """Put a checked configuration into effect."""
+        """Put a prepared configuration into effect."""
         self._pipeline.analytics.configure(config)
         self._pipeline.views.configure(config, self._now.info.input_size)
 

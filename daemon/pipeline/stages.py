@@ -43,8 +43,16 @@ class Analytics(Protocol):
         """
         ...
 
+    def prepare(self, config: Config) -> None:
+        """Make ready for a checked configuration.
+
+        Raises:
+            LookoutError: it cannot be put into effect, for want of a process or the like.
+        """
+        ...
+
     def configure(self, config: Config) -> None:
-        """Put a checked configuration into effect, while lanes work."""
+        """Put a prepared configuration into effect, while lanes work."""
         ...
 
     def forget(self, source: str) -> None:
@@ -65,6 +73,9 @@ class NoAnalytics:
 
     def check(self, config: Config, labels: tuple[str, ...]) -> None:
         """Accepts all."""
+
+    def prepare(self, config: Config) -> None:
+        """Needs nothing."""
 
     def configure(self, config: Config) -> None:
         """Has no state."""

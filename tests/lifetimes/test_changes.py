@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
@@ -17,9 +18,10 @@ import psutil
 import pytest
 
 from daemon.app import App
-from daemon.config import HttpConfig, SourceConfig, SyntheticConfig
+from daemon.config import EventsConfig, HttpConfig, SourceConfig, SyntheticConfig, TrackingConfig
 from daemon.errors import ConfigError, LookoutError, StoppingError
 from daemon.redact import Secret
+from daemon.rule_config import ObjectConfig
 from daemon.sources.decode import DecoderPool
 from daemon.sources.factory import make_source
 from daemon.sources.port import Source
@@ -234,6 +236,23 @@ def test_a_change_that_is_refused_changes_nothing(tmp_path: Path) -> None:
         assert {capture.id: id(capture) for capture in app.sources.captures} == before
         wait_up(app, "street", "garden")
         wait_until(lambda: [row.closed for row in models.opened] == [0, 1], "what was opened is closed")
+        assert app.health.problems() == []
+
+
+def test_a_first_rule_without_a_process_for_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as where there are too many. The daemon goes on, and takes the rule as soon as there is one."""
+    own = {"tracking": TrackingConfig(enabled=True), "events": EventsConfig(own_process=True)}
+    ruled = msgspec.structs.replace(STREET, rules=[ObjectConfig(name="all")])
+    with running(tmp_path, STREET, config=own) as app:
+        with monkeypatch.context() as system:
+            system.setattr(sys, "executable", str(tmp_path / "nothing"))
+            with pytest.raises(LookoutError, match="no process can be started for rules: No such file"):
+                edit(app, lambda _: [ruled]).result(60)
+        assert app.changes.config.sources == [STREET]
+        wait_up(app, "street")
+        edit(app, lambda _: [ruled]).result(60)
+        assert len(app.pids) == 2
+        wait_until(app.events.totals, "the rule counts")
         assert app.health.problems() == []
 
 

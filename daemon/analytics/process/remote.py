@@ -90,24 +90,26 @@ class RulesProcess(threading.Thread):
     def has_rules(self) -> bool:
         return bool(self._sources)
 
-    def configure(self, rules: Mapping[str, RuleSet]) -> None:
-        """Replace the rules of all sources; returns when that is done, and all events of before are delivered.
-
-        After `stop` no process begins.
+    def prepare(self, rules: Mapping[str, RuleSet]) -> None:
+        """Start the process with the first rule. After `stop` none begins.
 
         Raises:
-            LookoutError: the process cannot be started.
+            LookoutError: it cannot be started.
         """
-        ruled = frozenset(source for source, own in rules.items() if own.rules)
-        begins = self._child is None
-        if begins and not ruled:
-            return
-        if begins and not self._begin():
-            return
+        if self._child is None and any(own.rules for own in rules.values()):
+            self._begin()
+
+    def configure(self, rules: Mapping[str, RuleSet]) -> None:
+        """Prepare, and replace the rules of all sources; returns when all events of before are delivered.
+
+        Raises:
+            LookoutError: see `prepare`.
+        """
+        self.prepare(rules)
         self._send(Configured(dict(rules)))
-        if not begins:
+        if self._sources:
             self._settle()
-        self._sources = ruled
+        self._sources = frozenset(source for source, own in rules.items() if own.rules and self._child)
 
     def forget(self, source: str) -> None:
         """Remove a source; returns when all its events are delivered."""
@@ -198,11 +200,11 @@ class RulesProcess(threading.Thread):
 
     # ---------------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> bool:
-        """Start the process and the thread; False after `stop`."""
+    def _begin(self) -> None:
+        """Start the process and the thread."""
         with self._beginning:
             if self._closing.is_set:
-                return False
+                return
             child = self._child = self._begun()
             try:
                 self.start()
@@ -212,7 +214,6 @@ class RulesProcess(threading.Thread):
                 child.reader.close()
                 reap(child.process, _EXIT_S)
                 raise LookoutError(f"no thread can be started for rules: {error}") from error
-        return True
 
     def _begun(self) -> _Child:
         """Start the process."""
