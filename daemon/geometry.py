@@ -15,16 +15,16 @@ import msgspec
 
 Point = tuple[float, float]
 Edge = tuple[float, float, float, float]  # from (x, y) to (x, y)
-Path = Edge
+Path = tuple[float, float, float, float]  # likewise
 Crossing = tuple[float, int]
-"""The share of the path, 0 to 1, after which it crosses an edge; and 1 if it does so from the edge's left to its right,
-otherwise -1."""
+"""The share of the path, 0 to 1, after which it crosses an edge; and the sign: 1 if it does so from the edge's left to
+its right, otherwise -1."""
 
 # The relative error of the determinant in double precision, as Shewchuk's orient2d bounds it.
 ROUNDING = 3.3306690738754716e-16
-# A path crosses no edge whose square distance to its end is more than these parts of its square length together.
+# A path crosses no edge whose square distance to its end is more than REACH times its square length plus REACH_MIN.
 REACH, REACH_MIN = 1.0001, 1e-6  # the second in square pixels
-FAR = 1e18  # square pixels
+TOLERANCE = 1e-6  # pixels, and share: more than rounding does to a distance
 
 
 class Trace(msgspec.Struct, frozen=True, gc=False):
@@ -36,7 +36,12 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
     """
 
     distance: float
-    crossings: Sequence[Crossing]
+    crossings: tuple[Crossing, ...]
+
+    @property
+    def clearance(self) -> float:
+        """A path that goes on from here crosses no edge while it stays closer to here than this."""
+        return max(0.0, (1.0 - TOLERANCE) * self.distance - TOLERANCE)
 
 
 def orientation(ax: float, ay: float, bx: float, by: float, cx: float, cy: float) -> int:
@@ -102,7 +107,7 @@ def crossing_share(px: float, py: float, qx: float, qy: float, edge: Edge) -> fl
 def trace(path: Path, edges: Sequence[Edge]) -> Trace:
     """Follow a path along an outline."""
     px, py, x, y = path
-    nearest, reach = FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    nearest, reach = math.inf, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
     crossings: list[Crossing] = []
     for edge in edges:
         ax, ay, bx, by = edge
@@ -116,11 +121,11 @@ def trace(path: Path, edges: Sequence[Edge]) -> Trace:
             across = rx * dy - ry * dx
             square = across * across / length
         nearest = square if square < nearest else nearest
-        if square <= reach and (turn := crossing(px, py, x, y, edge)):
-            crossings.append((crossing_share(px, py, x, y, edge), turn))
+        if square <= reach and (sign := crossing(px, py, x, y, edge)):
+            crossings.append((crossing_share(px, py, x, y, edge), sign))
     if len(crossings) > 1:
         crossings.sort()
-    return Trace(math.sqrt(nearest), crossings)
+    return Trace(math.sqrt(nearest), tuple(crossings))
 
 
 def is_inside(x: float, y: float, edges: Sequence[Edge]) -> bool:

@@ -1,8 +1,8 @@
 """The broad phase of a source's rules: the tracks that some rule must look at in a frame.
 
-Most tracks are far from every edge in most frames. A compiled search compares all tracks of a frame with a table, and
-leaves the others alone. Rules see the same crossings, because the search is cautious: it leaves out a track only if no
-edge is within the reach of its path, and no time is over.
+Most tracks are far from every edge in most frames. A compiled search compares all tracks of a frame with a table. A
+rule need not look at a track only if the track's path surely crosses none of its edges, the track does not leave the
+band of a line, and no time is over. So rules see the same crossings.
 """
 
 from __future__ import annotations
@@ -17,14 +17,19 @@ import numpy.typing as npt
 from daemon.analytics.scene import ABSENT, Evaluator, State
 from daemon.analytics.timeline import Stamp
 from daemon.analytics.track import SeenTracks, Track
-from daemon.geometry import Edge, Path, Trace
+from daemon.geometry import Edge, Trace
 
 ID, NUMBER, REFRESH, VIEW, HIDDEN_SINCE, INTEGERS = range(6)  # columns; then `due` and the kind of state of each rule
 STEADY, FLOATS = 4, 7  # columns behind the box; then x, y and clearance of each rule
 WHOLE, CUT, HIDDEN = range(3)  # views of an object: all of it; cut by the picture's edge; its lower part behind another
 PLACE, RULE, SINCE, HOW, CHECK = range(5)  # columns of a check; SINCE: the frame in which the track was last seen
-WAITS, TRACED, UNSURE = range(3)  # how to look: a time is over; the path is traced; it is too close to tell
-PATH, OUTLINE = 4, 3  # numbers of a check: the anchor's path; then distance, turn and share of each outline
+WAITS, TRACED, UNTRACED = range(3)
+"""How to look: a time is over; the numbers of the check tell the path's trace; they tell the path alone, because
+rounding may decide, or because there are more crossings or outlines than columns."""
+PATH, TRACE, TRACES = 4, 3, 2
+"""Columns of numbers: the anchor's path; then distance, share and sign (0 without a crossing) along each of the first
+outlines. And the number of those."""
+NUMBERS = PATH + TRACE * TRACES
 UNKNOWN = -1  # instead of a rule: all must look, because the table does not know enough about the track
 _ROOM = 16  # tracks, at first
 _MAX_STAMPS = 64  # more than there are tracks
@@ -34,7 +39,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Search(Protocol):
-    """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table.
+    """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table. Where a rule is
+    not left alone for its clearance, it notes the anchor and a new clearance, too.
 
     Args:
         ids: (n,) of the frame's boxes; 0 for a box without a track.
@@ -42,13 +48,14 @@ class Search(Protocol):
         integers, floats: the table, sorted by id.
         count: number of its rows.
         edges: (e, 4) of all rules, pixels.
-        ends: (r, o) of the edges of each outline of each rule; a rule with fewer outlines has empty ones at last.
+        outlines: (o + 1,) the first edge of each outline, and the end.
+        rules: (r + 1,) the first outline of each rule, and the end.
         shares: (r, 2) weight and band of each rule; see `daemon.analytics.scene.Evaluator`.
         now: ns of source time.
         number: of the frame.
         found: (n * r, 4) or larger, at least (n, 4), filled with checks: place in `ids`, rule, number of the frame in
             which the track was last seen, and how to look. Checks of one track stand together.
-        numbers: (n * r, 4 + 3 * o) or larger, filled with those of each check.
+        numbers: (n * r, 10) or larger, filled with those of each check but for `WAITS`.
 
     Returns:
         The number of checks.
@@ -62,7 +69,8 @@ class Search(Protocol):
         floats: Floats,
         count: int,
         edges: Floats,
-        ends: Integers,
+        outlines: Integers,
+        rules: Integers,
         shares: Floats,
         now: int,
         number: int,
@@ -85,19 +93,19 @@ class BroadPhase:
     def __init__(self, evaluators: Sequence[Evaluator]) -> None:
         self._rules = len(evaluators)
         edges: list[Edge] = []
-        outlines = max((len(evaluator.outlines) for evaluator in evaluators), default=0)
-        self._ends = np.empty((len(evaluators), outlines), np.int64)
-        for ends, evaluator in zip(self._ends, evaluators):
-            for number, outline in enumerate(evaluator.outlines):
+        outlines, rules = [0], [0]
+        for evaluator in evaluators:
+            for outline in evaluator.outlines:
                 edges += outline
-                ends[number] = len(edges)
-            ends[len(evaluator.outlines) :] = len(edges)
+                outlines.append(len(edges))
+            rules.append(len(outlines) - 1)
         self._edges = np.array(edges, np.float64).reshape(-1, 4)
+        self._outlines, self._firsts = np.array(outlines, np.int64), np.array(rules, np.int64)
         self._shares = np.array([(rule.weight, rule.band) for rule in evaluators], np.float64).reshape(-1, 2)
         self._ids: list[int] = []
         self._integers = np.zeros((_ROOM, INTEGERS + 2 * self._rules), np.int64)
         self._floats = np.zeros((_ROOM, FLOATS + 3 * self._rules))
-        self._found, self._numbers = np.zeros((0, CHECK), np.int64), np.zeros((0, PATH + OUTLINE * outlines))
+        self._found, self._numbers = np.zeros((0, CHECK), np.int64), np.zeros((0, NUMBERS))
         self._number = 0
         self._stamps: dict[int, Stamp] = {}  # of frames in which some track was last seen
 
@@ -116,10 +124,10 @@ class BroadPhase:
         if len(self._stamps) > count + _MAX_STAMPS:
             self._prune_stamps()
         if (size := boxes * max(1, self._rules)) > len(self._found):
-            self._found = np.zeros((2 * size, CHECK), np.int64)
-            self._numbers = np.zeros((2 * size, self._numbers.shape[1]))
+            self._found, self._numbers = np.zeros((2 * size, CHECK), np.int64), np.zeros((2 * size, NUMBERS))
         checks = search(
-            tracks.id, tracks.xyxy, self._integers, self._floats, count, self._edges, self._ends, self._shares,
+            tracks.id, tracks.xyxy, self._integers, self._floats, count,
+            self._edges, self._outlines, self._firsts, self._shares,
             stamp.at, self._number, width, height, self._found, self._numbers,
         )  # fmt: skip
         return zip(self._found[:checks].tolist(), self._numbers[:checks].tolist()) if checks else ()
@@ -131,15 +139,15 @@ class BroadPhase:
         track.stamp, track.box = self._stamps[since], self._floats[row, :STEADY].tolist()
         return row
 
-    def note(self, row: int, rule: int, state: State, *, is_moved: bool) -> None:
+    def note(self, row: int, rule: int, state: State, *, has_stepped: bool) -> None:
         """Note what one rule has seen in the newest frame.
 
         Args:
-            is_moved: its clearance is another one. The search has noted the anchor.
+            has_stepped: along a path, whose end the search has noted; otherwise its clearance is that of before.
         """
         integers, at = self._integers, INTEGERS + 2 * rule  # a number at a time: parts of rows cost more
         integers[row, at], integers[row, at + 1] = state.due, state.kind
-        if is_moved:
+        if has_stepped:
             self._floats[row, FLOATS + 3 * rule + 2] = state.clearance
 
     def load(self, track: Track) -> None:
@@ -217,22 +225,17 @@ class BroadPhase:
         self._ids.insert(row, id)
 
 
-def path_of(numbers: Sequence[float]) -> Path:
-    """The anchor's path, from the numbers of a check."""
-    x0, y0, x1, y1 = numbers[:PATH]
-    return x0, y0, x1, y1
-
-
-def traces_of(numbers: Sequence[float], evaluator: Evaluator) -> list[Trace]:
-    """A path that the search has traced along the outlines of a rule.
+def traces_of(numbers: Sequence[float], outlines: int) -> list[Trace]:
+    """A path that the search has traced.
 
     Args:
         numbers: of the check.
+        outlines: of the rule.
     """
     traces = []
-    for at in range(PATH, PATH + OUTLINE * len(evaluator.outlines), OUTLINE):
-        turn = numbers[at + 1]
-        traces.append(Trace(numbers[at], ((numbers[at + 2], int(turn)),) if turn else ()))
+    for at in range(PATH, PATH + TRACE * outlines, TRACE):
+        distance, share, sign = numbers[at : at + TRACE]
+        traces.append(Trace(distance, ((share, int(sign)),) if sign else ()))
     return traces
 
 

@@ -16,22 +16,24 @@ from daemon.analytics.broad_phase import (
     ID,
     INTEGERS,
     NUMBER,
-    OUTLINE,
+    NUMBERS,
     PATH,
     PLACE,
     REFRESH,
     RULE,
     SINCE,
     STEADY,
+    TRACE,
     TRACED,
+    TRACES,
     UNKNOWN,
-    UNSURE,
+    UNTRACED,
     VIEW,
     WAITS,
     WHOLE,
 )
 from daemon.analytics.jit import compiled
-from daemon.analytics.scene import ABSENT, BANDED, BOUND, SETTLED, UNSETTLED, WAYS
+from daemon.analytics.scene import ABSENT, FREE
 from daemon.analytics.track import (
     AS_WIDE,
     BLEND,
@@ -42,10 +44,9 @@ from daemon.analytics.track import (
     NOT_HIDDEN,
     REFRESH_NS,
 )
-from daemon.geometry import FAR, REACH, REACH_MIN, ROUNDING
+from daemon.geometry import REACH, REACH_MIN, ROUNDING, TOLERANCE
 
-_WAYS = len(WAYS)
-_NO_TURN, UNSURE_TURN = 0, 2  # others are 1 and -1
+UNSURE, _NONE = 2, 0  # signs of a crossing, beside 1 and -1
 _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 
 
@@ -53,7 +54,9 @@ _WIDE, _TALL, _TOP = STEADY, STEADY + 1, STEADY + 2  # columns
 
 
 @compiled
-def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number, width, height, found, numbers):
+def search(
+    ids, xyxy, integers, floats, count, edges, outlines, rules, shares, now, number, width, height, found, numbers
+):  # fmt: skip
     """Implements `Search`."""
     checks = 0
     for place in range(len(ids)):
@@ -70,12 +73,19 @@ def search(ids, xyxy, integers, floats, count, edges, ends, shares, now, number,
             (floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP]),
             integers[row, VIEW], integers[row, HIDDEN_SINCE], integers[row, REFRESH], now, width, height,
         )  # fmt: skip
-        first = checks
-        for rule in range(len(ends)):
-            if not _is_quiet(box, row, rule, integers, floats, shares, now):
-                checks = _check(box, row, rule, integers, floats, edges, ends, shares, now, found, numbers, checks)
-        for check in range(first, checks):
-            found[check, PLACE], found[check, SINCE] = place, integers[row, NUMBER]
+        for rule in range(len(rules) - 1):
+            if integers[row, INTEGERS + 2 * rule + 1] == ABSENT:
+                continue
+            is_due, is_near = now >= integers[row, INTEGERS + 2 * rule], _is_near(box, row, rule, floats, shares)
+            if is_near and not is_due:
+                continue
+            how = WAITS
+            if not is_near:
+                how = _follow(box, row, rule, integers, floats, edges, outlines, rules, shares, numbers, checks)
+            if how != WAITS or is_due:
+                found[checks, PLACE], found[checks, RULE] = place, rule
+                found[checks, SINCE], found[checks, HOW] = integers[row, NUMBER], how
+                checks += 1
         floats[row, 0], floats[row, 1], floats[row, 2], floats[row, 3] = box
         floats[row, _WIDE], floats[row, _TALL], floats[row, _TOP] = steady
         integers[row, NUMBER], integers[row, VIEW] = number, view
@@ -135,77 +145,49 @@ def _row_of(id, integers, count):
 
 
 @compiled
-def _is_quiet(box, row, rule, integers, floats, shares, now):
-    """Whether the anchor is within its clearance, and no time is over. So `_check`, whose many arguments cost time, is
-    not called for most."""
+def _is_near(box, row, rule, floats, shares):
+    """Whether the anchor is within its clearance."""
     x0, y0, x1, y1 = box
-    at, due = FLOATS + 3 * rule, INTEGERS + 2 * rule
+    at = FLOATS + 3 * rule
     dx, dy = 0.5 * (x0 + x1) - floats[row, at], y0 + (y1 - y0) * shares[rule, 0] - floats[row, at + 1]
     room = floats[row, at + 2]
-    return integers[row, due + 1] == ABSENT or (
-        now < integers[row, due] and room > 0 and dx * dx + dy * dy < room * room
-    )
+    return room > 0 and dx * dx + dy * dy < room * room
 
 
 @compiled
-def _check(box, row, rule, integers, floats, edges, ends, shares, now, found, numbers, checks):
-    """Note the check of a rule that must look at a track. If it need not, though the anchor is not within its
-    clearance, measure that anew. Returns the number of checks."""
+def _follow(box, row, rule, integers, floats, edges, outlines, rules, shares, numbers, check):
+    """Trace the anchor's path along the outlines of a rule, and write the numbers of a check. Note the anchor and its
+    clearance. Returns how the rule must look, or `WAITS` if it need not."""
     x0, y0, x1, y1 = box
-    x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * shares[rule, 0]
-    at, how = FLOATS + 3 * rule, WAITS
-    dx, dy, room = x - floats[row, at], y - floats[row, at + 1], floats[row, at + 2]
-    if not (room > 0 and dx * dx + dy * dy < room * room):
-        px = 0.5 * (floats[row, 0] + floats[row, 2])
-        py = floats[row, 1] + (floats[row, 3] - floats[row, 1]) * shares[rule, 0]
-        path, band = (px, py, x, y), shares[rule, 1] * (y1 - y0)
-        how, room = _follow(path, row, rule, integers, edges, ends, band, numbers, checks)
-        floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, room
-    if how != WAITS or now >= integers[row, INTEGERS + 2 * rule]:
-        found[checks, RULE], found[checks, HOW] = rule, how
-        checks += 1
-    return checks
-
-
-@compiled
-def _follow(path, row, rule, integers, edges, ends, band, numbers, check):
-    """Trace a path along the outlines of a rule. Returns how the rule must look, or `WAITS` if it need not; and the
-    clearance."""
-    kind = integers[row, INTEGERS + 2 * rule + 1]
-    how, room = TRACED if kind == BOUND else WAITS, FAR
-    ways = kind - BANDED if kind >= BANDED else 0
-    numbers[check, 0], numbers[check, 1], numbers[check, 2], numbers[check, 3] = path
-    outlines = ends.shape[1]
-    first = ends[rule - 1, outlines - 1] if rule > 0 and outlines > 0 else 0
-    for outline in range(outlines):
-        square, turn, share = trace(path, edges, first, ends[rule, outline])
-        distance, at = math.sqrt(square), PATH + OUTLINE * outline
-        numbers[check, at], numbers[check, at + 1], numbers[check, at + 2] = distance, turn, share
-        if turn == UNSURE_TURN:
-            how = UNSURE
-        clearance = _clearance(ways % _WAYS, distance, band)
-        if how == WAITS and (turn != _NO_TURN or clearance < 0):
+    weight, band = shares[rule, 0], shares[rule, 1] * (y1 - y0)
+    x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * weight
+    px, py = 0.5 * (floats[row, 0] + floats[row, 2]), floats[row, 1] + (floats[row, 3] - floats[row, 1]) * weight
+    numbers[check, 0], numbers[check, 1], numbers[check, 2], numbers[check, 3] = px, py, x, y
+    in_bands = integers[row, INTEGERS + 2 * rule + 1] - FREE
+    how, nearest, first, last = WAITS, np.inf, rules[rule], rules[rule + 1]
+    for outline in range(first, last):
+        square, share, sign = trace((px, py, x, y), edges, outlines[outline], outlines[outline + 1])
+        distance, place = math.sqrt(square), outline - first
+        nearest = min(nearest, distance)
+        if sign == UNSURE or (sign != _NONE and last - first > TRACES):
+            how = UNTRACED
+        elif how == WAITS and (sign != _NONE or ((in_bands >> place) & 1 and distance > band)):
             how = TRACED
-        room = min(room, clearance)
-        ways, first = ways // _WAYS, ends[rule, outline]
-    return how, room
-
-
-@compiled
-def _clearance(way, distance, band):
-    """As `daemon.analytics.lines.Side.clearance`; negative outside of the band, which the rule must know."""
-    if way == SETTLED:
-        return distance
-    return band - distance if way == UNSETTLED else min(distance, band - distance)
+        if place < TRACES:
+            at = PATH + TRACE * place
+            numbers[check, at], numbers[check, at + 1], numbers[check, at + 2] = distance, share, sign
+    at, room = FLOATS + 3 * rule, max(0.0, (1.0 - TOLERANCE) * nearest - TOLERANCE)
+    floats[row, at], floats[row, at + 1], floats[row, at + 2] = x, y, -1.0 if in_bands > 0 else room
+    return how
 
 
 @compiled
 def trace(path, edges, first, last):
-    """As `daemon.geometry.trace`, of at most one crossing: the square of the distance, the turn, and the share. The
-    turn is `UNSURE_TURN` where rounding may decide, or where there are more crossings."""
+    """As `daemon.geometry.trace`, but for the square of the distance, and at most one crossing: its share and sign. The
+    sign is `UNSURE` where rounding may decide, or where there are more crossings."""
     px, py, x, y = path
-    nearest, reach = FAR, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
-    turn, share = _NO_TURN, 0.0
+    nearest, reach = np.inf, REACH * ((x - px) * (x - px) + (y - py) * (y - py)) + REACH_MIN
+    share, sign = 0.0, _NONE
     for number in range(first, last):
         ax, ay, bx, by = edges[number, 0], edges[number, 1], edges[number, 2], edges[number, 3]
         dx, dy, rx, ry = bx - ax, by - ay, x - ax, y - ay
@@ -220,21 +202,21 @@ def trace(path, edges, first, last):
         nearest = min(nearest, square)
         if square <= reach:
             edge = ax, ay, bx, by
-            one, before, after = _sides(path, edge)
-            other, _, _ = _sides(edge, path)
-            if _NO_TURN in (one, other):
+            of_path, before, after = _sides(path, edge)
+            of_edge, _, _ = _sides(edge, path)
+            if _NONE in (of_path, of_edge):
                 continue
-            if UNSURE_TURN in (one, other) or turn != _NO_TURN:
-                turn = UNSURE_TURN
+            if UNSURE in (of_path, of_edge) or sign != _NONE:
+                sign = UNSURE
             else:
-                turn, share = one, before / (before - after)
-    return nearest, turn, share
+                share, sign = before / (before - after), of_path
+    return nearest, share, sign
 
 
 @compiled
 def _sides(points, line):
-    """Where two points surely lie beside a line, in spite of rounding: `_NO_TURN` for one side; 1 if the second lies on
-    the right and the first on the left, -1 the other way round; otherwise `UNSURE_TURN`. And each point's
+    """Whether a line surely parts two points, in spite of rounding: 1 if the second lies on its right and the first on
+    its left, -1 the other way round, `_NONE` for points on one side, otherwise `UNSURE`. And each point's
     orientation."""
     ax, ay, bx, by = points
     cx, cy, dx, dy = line[0], line[1], line[2] - line[0], line[3] - line[1]
@@ -242,18 +224,18 @@ def _sides(points, line):
     b, b_error = dx * (by - cy) - dy * (bx - cx), abs(dx * (by - cy)) + abs(dy * (bx - cx))
     a_error, b_error = ROUNDING * a_error, ROUNDING * b_error
     if (a > a_error and b > b_error) or (a < -a_error and b < -b_error):
-        return _NO_TURN, a, b
+        return _NONE, a, b
     if a < -a_error and b > b_error:
         return 1, a, b
-    return (-1, a, b) if a > a_error and b < -b_error else (UNSURE_TURN, a, b)
+    return (-1, a, b) if a > a_error and b < -b_error else (UNSURE, a, b)
 
 
 def compile_now() -> None:
     """Compile, or load what another process has compiled."""
     search(
         np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros((1, INTEGERS), np.int64), np.zeros((1, FLOATS)),
-        0, np.zeros((0, 4)), np.zeros((0, 1), np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
-        np.zeros((1, CHECK), np.int64), np.zeros((1, PATH)),
+        0, np.zeros((0, 4)), np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros((0, 2)), 0, 0, 1, 1,
+        np.zeros((1, CHECK), np.int64), np.zeros((1, NUMBERS)),
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from daemon.analytics.event import EndReason
 from daemon.analytics.lines import Side
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import BANDED, FREE, NEVER, SETTLED, WAYS, Direction, Scene, State
+from daemon.analytics.scene import FREE, NEVER, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
@@ -30,8 +30,8 @@ class _GateState(State):
 
     @property
     def kind(self) -> int:
-        first, second = self.sides[0].way, self.sides[1].way
-        return FREE if first == second == SETTLED else BANDED + first + len(WAYS) * second
+        first, second = self.sides
+        return FREE + first.is_in_band + 2 * second.is_in_band
 
 
 class GateEvaluator(PlacedEvaluator[GateConfig]):

@@ -36,5 +36,5 @@ def _make_compilers() -> tuple[Any, Any]:
 
 
 compiled, inlined = _make_compilers()
-"""Decorators. The second is for small loops that are called for each track: an array is nine arguments or more, and to
-pass them can take longer than the loop."""
+"""Decorators. The second is for small loops that are called for each track: numba passes an array as nine arguments or
+more, which can take longer than the loop."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import BANDED, CROSSED, FREE, NEVER, SETTLED, UNSETTLED, Direction, Scene, State
+from daemon.analytics.scene import FREE, NEVER, Direction, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
@@ -21,43 +21,39 @@ class Side:
         net: crossings since the anchor was last outside of the band: those to the right minus those to the left.
         at: the time of the crossing that made `net` what it is, ns.
         moment: the frame that first shows the anchor beyond.
-        distance: of the anchor to the line, pixels.
-        band: the distance up to which the anchor is on no side, pixels.
     """
 
-    __slots__ = ("at", "band", "distance", "moment", "net", "settled")
+    __slots__ = ("_clearance", "at", "moment", "net", "settled")
 
     def __init__(self, moment: Moment) -> None:
         self.settled, self.net, self.at, self.moment = False, 0, 0, moment
-        self.distance = self.band = 0.0
+        self._clearance = 0.0
 
     @property
-    def way(self) -> int:
-        if not self.settled:
-            return UNSETTLED
-        return CROSSED if self.net else SETTLED
+    def is_in_band(self) -> bool:
+        """Something changes when the anchor is outside of the band."""
+        return self.net != 0 or not self.settled
 
     @property
     def clearance(self) -> float:
-        """While the anchor moves less than this, nothing changes; negative if any move may change something."""
-        if not self.settled:
-            return self.band - self.distance
-        return min(self.distance, self.band - self.distance) if self.net else self.distance
+        """See `State.clearance`: an object that grows or shrinks has another band in each frame."""
+        return -1.0 if self.net or not self.settled else self._clearance
 
     def follow(self, trace: Trace, band: float, begin: int, scene: Scene) -> bool:
         """Follow the anchor's path; returns whether the anchor is outside of the band.
 
         Args:
+            band: the distance up to which the anchor is on no side, pixels.
             begin: time of the path's begin, ns.
         """
-        if trace.crossings and (net := sum(turn for _, turn in trace.crossings)):
+        if trace.crossings and (net := sum([sign for _, sign in trace.crossings])):
             if not self.net:
                 share, _ = trace.crossings[-1]
                 self.moment = scene.timeline.moment()
                 self.at = begin + round(share * (scene.now - begin))
             self.net += net
-        self.distance, self.band = trace.distance, band
-        if self.distance <= band:
+        self._clearance = trace.clearance
+        if trace.distance <= band:
             return False
         if not self.settled:
             self.settled, self.net = True, 0
@@ -77,7 +73,7 @@ class _LineState(State):
 
     @property
     def kind(self) -> int:
-        return FREE if self.side.way == SETTLED else BANDED + self.side.way
+        return FREE + self.side.is_in_band
 
 
 class LineEvaluator(PlacedEvaluator[LineConfig]):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
-from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
+from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace
 from daemon.rule_config import ObjectConfig
-
-_EVERYWHERE = 1e9  # pixels
 
 
 class _ObjectState(State):
@@ -25,10 +24,6 @@ class _ObjectState(State):
         super().__init__()
         self.began, self.moment = began, moment
         self.label: str | None = None
-
-    @property
-    def kind(self) -> int:
-        return BOUND if self.label is None else FREE
 
 
 class ObjectEvaluator:
@@ -45,9 +40,9 @@ class ObjectEvaluator:
     def start(self, x: float, y: float, scene: Scene) -> State:  # noqa: ARG002 - it has no place
         return _ObjectState(scene.now, scene.timeline.moment())
 
-    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:  # noqa: ARG002
+    def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:  # noqa: ARG002 - no place
         assert isinstance(state, _ObjectState)  # noqa: S101
-        state.clearance = _EVERYWHERE
+        state.clearance = math.inf
         self.wait(state, track, scene)
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

@@ -15,12 +15,10 @@ from daemon.rule_config import RuleBase
 OnEvent = Callable[[Event], None]
 Direction = Literal["forward", "backward"]
 NEVER = 1 << 62  # ns
-ABSENT, BOUND, FREE, BANDED = range(4)
-"""Kinds of a state. The rule does not know the track; it must look at each move; nothing changes before `due` unless
-the anchor crosses an edge; the same for lines, or the anchor is in the band of one. To the last kind comes the way of
-the first line, and that of the second times the number of ways."""
-SETTLED, UNSETTLED, CROSSED = WAYS = range(3)
-"""Ways to be beside a line: on a side of it; in its band since the track began; in its band after a crossing."""
+ABSENT, FREE = range(2)
+"""Kinds of a state. The rule does not know the track; or nothing changes before `due` unless the anchor crosses an
+edge. To FREE comes 1 if the anchor is in the band of the first line, and 2 if it is in that of the second. Then
+something changes as well when it is outside of the band."""
 RETRY_NS = 500_000_000  # a track that a rule does not want may change its label, or its size
 
 
@@ -29,7 +27,8 @@ class State:
 
     Attributes:
         x, y: the anchor when the rule last looked at it.
-        clearance: while the anchor stays closer than this to (x, y), nothing changes for the rule; negative: none.
+        clearance: while the anchor stays closer than this to (x, y), nothing changes for the rule before `due`.
+            Negative: the rule looks in each frame.
         due: time at which something may change though the anchor does not move, ns.
     """
 
@@ -42,8 +41,7 @@ class State:
 
     @property
     def kind(self) -> int:
-        """The kind of the state, which says how much may change."""
-        raise NotImplementedError
+        return FREE
 
 
 class Scene:
@@ -153,7 +151,11 @@ class Evaluator(Protocol):
         ...
 
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
-        """The anchor's path from the frame in which the track was last seen to the newest frame, along each outline."""
+        """The anchor's path from the frame in which the track was last seen to the newest frame: to the state's (x, y).
+
+        Args:
+            traces: one for each outline, in order.
+        """
         ...
 
     def wait(self, state: State, track: Track, scene: Scene) -> None:

@@ -6,13 +6,14 @@ and a time before which none needs to. A track costs more than that comparison o
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from daemon.analytics.broad_phase import TRACED, UNKNOWN, WAITS, BroadPhase, Search, path_of, traces_of
+from daemon.analytics.broad_phase import PATH, TRACED, UNKNOWN, WAITS, BroadPhase, Search, traces_of
 from daemon.analytics.event import EndReason
 from daemon.analytics.gates import GateEvaluator
 from daemon.analytics.lines import LineEvaluator
@@ -29,7 +30,6 @@ from daemon.schedule import Schedule
 
 log = structlog.get_logger(__name__)
 _OTHER_ASPECT = 0.02  # share
-_EVERYWHERE, _TINY = 1e9, 1e-9  # pixels
 
 
 @dataclass(frozen=True)
@@ -249,9 +249,13 @@ class SourceRules:
             if how == WAITS:
                 evaluator.wait(state, track, scene)
             else:
-                traces = traces_of(numbers, evaluator) if how == TRACED else _traces(path_of(numbers), evaluator)
+                px, py, state.x, state.y = numbers[:PATH]
+                if how == TRACED:
+                    traces = traces_of(numbers, len(evaluator.outlines))
+                else:
+                    traces = _traced((px, py, state.x, state.y), evaluator)
                 evaluator.step(state, track, traces, scene)
-            phase.note(row, rule, state, is_moved=how != WAITS)
+            phase.note(row, rule, state, has_stepped=how != WAITS)
 
     def _follow_unknown(self, place: int, tracks: SeenTracks, scene: Scene, phase: BroadPhase) -> None:
         """Let all rules look at a track."""
@@ -287,22 +291,24 @@ class SourceRules:
         Args:
             before: its box in the frame in which it was last seen.
         """
-        now, radius, due = scene.now, _EVERYWHERE, NEVER
+        now, radius, due = scene.now, math.inf, NEVER
         x0, y0, x1, y1 = track.box
         x, height, states = 0.5 * (x0 + x1), y1 - y0, track.states
-        if None in states:
-            self._start(track, scene)
-        for evaluator, state, weight in zip(self._evaluators, states, self._weights):
+        for number, (evaluator, weight) in enumerate(zip(self._evaluators, self._weights)):
+            y, state, path = y0 + height * weight, states[number], None
             if state is None:
-                continue
-            y = y0 + height * weight
+                if not self._active[number].value:
+                    continue
+                state, path = evaluator.start(x, y, scene), (x, y, x, y)
+                states[number] = state
             dx, dy, room = x - state.x, y - state.y, state.clearance
             away = dx * dx + dy * dy
             if room > 0 and away < room * room and now < state.due:
                 room -= away**0.5
             else:
                 state.x, state.y = x, y
-                evaluator.step(state, track, _traces(_path(before, track.box, weight), evaluator), scene)
+                path = path or _path(before, track.box, weight)
+                evaluator.step(state, track, _traced(path, evaluator), scene)
                 room = state.clearance
             radius = room if room < radius else radius
             due = state.due if state.due < due else due
@@ -310,17 +316,6 @@ class SourceRules:
         track.rules_due, track.due = due, min(due, track.refresh_due)
         track.completed_square_radius = radius * radius if radius > 0 and self._one_anchor else -1.0
         track.square_radius = track.completed_square_radius if track.is_plain else -1.0
-
-    def _start(self, track: Track, scene: Scene) -> None:
-        """Let rules that do not know the track yet look at it for the first time."""
-        x0, y0, x1, y1 = track.box
-        for number, evaluator in enumerate(self._evaluators):
-            if track.states[number] is None and self._active[number].value:
-                x, y = 0.5 * (x0 + x1), y0 + (y1 - y0) * evaluator.weight
-                state = track.states[number] = evaluator.start(x, y, scene)
-                state.x, state.y = x, y
-                evaluator.step(state, track, _traces((x, y, x, y), evaluator), scene)
-                state.clearance = max(state.clearance, _TINY)  # it has seen this frame
 
     def _end_lost(self, now: int, scene: Scene) -> None:
         """End the tracks that were not seen for too long."""
@@ -368,7 +363,8 @@ class SourceRules:
         evaluator.close(scene, reason)
 
 
-def _traces(path: Path, evaluator: Evaluator) -> list[Trace]:
+def _traced(path: Path, evaluator: Evaluator) -> list[Trace]:
+    """A path along the outlines of a rule."""
     return [trace(path, edges) for edges in evaluator.outlines]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.analytics.event import EndReason
 from daemon.analytics.placed import PlacedEvaluator, ns_of
-from daemon.analytics.scene import BOUND, FREE, NEVER, RETRY_NS, Scene, State
+from daemon.analytics.scene import NEVER, RETRY_NS, Scene, State
 from daemon.analytics.timeline import Moment
 from daemon.analytics.track import Track
 from daemon.geometry import Trace, is_inside
@@ -45,10 +45,6 @@ class _ZoneState(State):
         self.within = any(flags)
         self.visit: _Visit | None = None
 
-    @property
-    def kind(self) -> int:
-        return FREE if self.clearance >= 0 else BOUND
-
 
 class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     """Implements `Evaluator` with the exact times at which the anchor's path crosses the zone's edges."""
@@ -68,7 +64,7 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
     def step(self, state: State, track: Track, traces: Sequence[Trace], scene: Scene) -> None:
         assert isinstance(state, _ZoneState)  # noqa: S101
         begin, now, is_known = track.stamp.at, scene.now, state.clearance >= 0
-        state.clearance, crossings = _joined(traces)
+        state.clearance, crossings = min([trace.clearance for trace in traces]), _crossings(traces)
         if is_known and not crossings and now < state.due:
             return
         for share, number in crossings:
@@ -152,13 +148,9 @@ class ZoneEvaluator(PlacedEvaluator[ZoneConfig]):
         return visit.entered + self._dwells[visit.dwells] if visit.dwells < len(self._dwells) else NEVER
 
 
-def _joined(traces: Sequence[Trace]) -> tuple[float, list[tuple[float, int]]]:
-    """The distance to the nearest polygon; and the crossings of all, in order: the share of the path, and the
-    polygon's number."""
-    if len(traces) == 1:  # as a rule
-        return traces[0].distance, [(share, 0) for share, _ in traces[0].crossings]
-    crossings = [(share, number) for number, one in enumerate(traces) for share, _ in one.crossings]
-    return min(one.distance for one in traces), sorted(crossings)
+def _crossings(traces: Sequence[Trace]) -> list[tuple[float, int]]:
+    """The crossings of all polygons, in order: the share of the path, and the polygon's number."""
+    return sorted([(share, number) for number, trace in enumerate(traces) for share, _ in trace.crossings])
 
 
 class Crowd:

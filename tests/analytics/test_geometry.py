@@ -76,10 +76,10 @@ def test_points_of_a_shared_edge_are_in_one_polygon() -> None:
 
 def test_a_path_along_an_outline() -> None:
     square = edges_of(SQUARE, closed=True)
-    assert trace((5, 5, 7, 2), square) == Trace(3, [])
-    assert trace((5, 5, 7, 8), square) == Trace(5, [])
-    assert trace((6, 2, 2, 1), square) == Trace(1, [(0.5, 1)])
-    assert trace((-1, 3, 7, 3), square) == Trace(3, [(1 / 8, 1), (5 / 8, -1)])
+    assert trace((5, 5, 7, 2), square) == Trace(3, ())
+    assert trace((5, 5, 7, 8), square) == Trace(5, ())
+    assert trace((6, 2, 2, 1), square) == Trace(1, ((0.5, 1),))
+    assert trace((-1, 3, 7, 3), square) == Trace(3, ((1 / 8, 1), (5 / 8, -1)))
 
 
 def test_polygons_that_touch_themselves() -> None:

@@ -88,6 +88,30 @@ def test_a_line_is_crossed_forward_from_its_left_to_its_right() -> None:
     assert feed.told == ["line crossed forward", "line crossed backward"]
 
 
+def test_an_anchor_may_stand_on_an_edge() -> None:
+    """It walks onto an edge, and goes on from there. Its distance before is rounded, and so is its step."""
+    line = {**LINE, "points": [[0.3, 0.3], [0.7, 0.7]], "band": 0.0}
+    diamond = {**ZONE, "points": [[0.5, 0.4], [0.6, 0.5], [0.5, 0.6], [0.4, 0.5]], "enter_s": 0.0}
+    for step in range(1, 41):
+        feed = feed_of(line)
+        feed.walk(line_of(*((500 + step * number, 500 - step * number) for number in (1, 0, -1, -2))))
+        assert feed.told == ["line crossed forward"], step
+        for down in range(step + 1):
+            feed = feed_of(diamond)
+            feed.walk(line_of((400 - step, 500 - down), (400, 500), (400 - 3 * step, 410 - 3 * down), (290, 300)))
+            assert feed.told in ([], ["zone entered"]), (step, down)  # the corner may count as inside
+            feed.walk(line_of(*[(290.0, 300.0)] * 12, begin=0.4))
+            assert feed.told in ([], ["zone entered", "zone left left"]), (step, down)
+
+
+def test_an_object_that_shrinks_has_a_narrower_band() -> None:
+    feed = feed_of({**LINE, "band": 0.5})
+    feed.walk(line_of((300, 500), (530, 500)))
+    assert feed.told == []  # 30 of 50 pixels
+    feed.show(0.2, {1: standing_at(530, 500, height=40)})
+    assert feed.told == ["line crossed backward"]  # of 20
+
+
 def test_a_path_around_the_end_of_a_line_does_not_cross_it() -> None:
     feed = feed_of(LINE)
     feed.walk(straight((400, 700), (400, 900), 1))
