@@ -18,11 +18,13 @@ from daemon.config import (
     ClassifierConfig,
     Config,
     Decode,
+    EventsConfig,
     GpuConfig,
     ModelConfig,
     MonitorConfig,
     PublisherConfig,
     ReconnectConfig,
+    SnapshotsConfig,
     SourceConfig,
     TrackingConfig,
     check,
@@ -73,6 +75,7 @@ class Load:
     encoding: Encoding = "json"
     admission: AdmissionMode = "off"
     analytics: bool = False
+    snapshots: Path | None = None
     classifier: Path | None = None
     classify: str | None = None
     device: int = 0
@@ -139,6 +142,7 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
                 for clip in [load.clips[number % len(load.clips)]]
             ],
             tracking=TrackingConfig(enabled=load.analytics or load.classifier is not None),
+            events=EventsConfig(snapshots=SnapshotsConfig(load.snapshots) if load.snapshots else None),
             classifiers=_classifiers(load),
             lanes=load.lanes,
             admission=load.admission,

@@ -68,6 +68,7 @@ _LOAD = [
     ENCODING,
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--analytics", is_flag=True, help="Track objects, with four rules a source."),
+    click.option("--snapshots", type=click.Path(path_type=Path), help="Folder for pictures of events."),
     click.option("--classifier", type=click.Path(path_type=Path), help="ONNX file of a second stage; tracks objects."),
     click.option("--classify", help="Labels that --classifier looks at, such as car,bus."),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
