@@ -39,8 +39,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class Search(Protocol):
-    """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table. Where a rule is
-    not left alone for its clearance, it notes the anchor and a new clearance, too.
+    """Finds the tracks that a rule must look at, and notes the boxes of all that it knows in the table. Where an anchor
+    has left its clearance, it notes the anchor and a new clearance, too.
 
     Args:
         ids: (n,) of the frame's boxes; 0 for a box without a track.

@@ -68,7 +68,7 @@ _LOAD = [
     ENCODING,
     click.option("--admission", default="off", show_default=True, type=click.Choice(["off", "degrade", "refuse"])),
     click.option("--analytics", is_flag=True, help="Track objects, with four rules a source."),
-    click.option("--snapshots", type=click.Path(path_type=Path), help="Folder for pictures of events."),
+    click.option("--snapshots", type=click.Path(path_type=Path), help="Folder for pictures of --analytics' events."),
     click.option("--classifier", type=click.Path(path_type=Path), help="ONNX file of a second stage; tracks objects."),
     click.option("--classify", help="Labels that --classifier looks at, such as car,bus."),
     click.option("--mps", default="auto", show_default=True, type=click.Choice(["auto", "off"])),
@@ -150,6 +150,8 @@ def load_of(values: Mapping[str, Any]) -> Load:
     clips = values["clips"] or (synthetic_clip(),)
     if (values["classifier"] is None) != (values["classify"] is None):
         raise click.UsageError("--classifier and --classify go together: --classifier color.onnx --classify car")
+    if values["snapshots"] and not values["analytics"]:
+        raise click.UsageError("--snapshots needs --analytics, which finds the events")
     sources = values["sources"] or (len(clips) if values.get("until_end") else 28)
     load = Load(**{**values, "clips": clips, "sources": sources})
     check_playable(load)

@@ -101,8 +101,7 @@ class Publisher(threading.Thread):
         format: VideoFormat | None = None,
     ) -> Callable[[], None]:
         """A function that queues a status message and logs it; any thread may call it. The status is of now, and so is
-        its owner.
-        """
+        its owner."""
         status = Status(
             instance=self._instance,
             source=source,

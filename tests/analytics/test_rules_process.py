@@ -260,6 +260,21 @@ def test_where_the_daemon_does_not_begin_the_reason_stands_alone(remote: Remote)
     assert (lines, remote.failures, remote.rules.pids) == ([], [], [])
 
 
+def test_a_process_may_wait_for_its_rules(remote: Remote) -> None:
+    """A change may be refused after it has begun, and come again later. States and ticks go on meanwhile."""
+    remote.rules.prepare(_APPEARED)
+    remote.rules.on_state("hall", "up", 0)
+    remote.rules.tick(0)
+    remote.appear(1, 0)
+    pids = remote.rules.pids
+    remote.rules.prepare(_APPEARED)
+    remote.rules.configure(_APPEARED)
+    remote.appear(1, 1)
+    remote.settle()
+    assert [event.phase for event in remote.events()] == ["appeared"]
+    assert (remote.rules.pids, len(pids), remote.failures) == (pids, 1, [])
+
+
 def test_after_a_stop_no_process_begins(remote: Remote) -> None:
     """A change may be under way, and bring the first rule."""
     remote.rules.stop(_PATIENCE_S)

@@ -212,6 +212,7 @@ def test_compare_needs_enough_repeats_to_tell(made: Path, capsys: pytest.Capture
         (["run", "--out", "/dev/null/report"], "/dev/null/report cannot be written: /dev/null is not a folder"),
         (["run", "--frames-out", "frames.csv"], "must end in .jsonl or .parquet"),
         (["run", "--images", "photos"], "--images and --annotations go together"),
+        (["run", "--snapshots", "folder"], "--snapshots needs --analytics"),
         (["run", "--sources", "1", "--repeats", "2", "--model", "gone.onnx"], "gone.onnx cannot be read"),
         (["search", "--sources", "2"], "give either --over, such as --over batch=1,2,4, or --most sources"),
         (["search", "--over", "batch=1,x"], "'x' is not a valid integer range"),
