@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for package in ("daemon", "detectors", "calibration") for path in sorted((ROOT / package).rglob("*.py"))]
@@ -62,30 +61,48 @@ LAYERS = (
 )
 
 
-def _imports(path: Path) -> Iterator[str]:
-    """Modules; for `from package import name` both, because the name may be a module."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{name.name}" for name in node.names)
-        elif isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-
-
 def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_imports_go_one_way(path: Path) -> None:
+def _held(found: Iterable[str]) -> None:
+    """No place breaks a rule; each that does is a line `file:line: what`."""
+    lines = list(found)
+    assert not lines, "\n".join(["", *lines])
+
+
+def _matches(path: Path, pattern: re.Pattern[str]) -> list[str]:
+    lines = enumerate(path.read_text().splitlines(), 1)
+    return [f"{_name(path)}:{number}: {word}" for number, line in lines for word in pattern.findall(line)]
+
+
+@cache
+def _imports(path: Path) -> list[tuple[int, str]]:
+    """Lines and modules; for `from package import name` both, because the name may be a module."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            found.append((node.lineno, node.module or ""))
+            found += [(node.lineno, f"{node.module}.{name.name}") for name in node.names]
+        elif isinstance(node, ast.Import):
+            found += [(node.lineno, name.name) for name in node.names]
+    return found
+
+
+def _imported(path: Path) -> set[str]:
+    return {name for _, name in _imports(path)}
+
+
+def test_imports_go_one_way() -> None:
     """detectors know nobody, calibration knows detectors; of the daemon, only the command line knows calibration."""
-    package = _name(path).partition("/")[0]
-    forbidden = {"detectors": ("daemon", "calibration"), "calibration": ("daemon",), "daemon": ("calibration",)}[
-        package
-    ]
-    if _name(path).startswith(("daemon/cli.py", "daemon/commands/")):
-        forbidden = ()
-    assert [name for name in _imports(path) if name.partition(".")[0] in forbidden] == []
+    forbidden = {"detectors": ("daemon", "calibration"), "calibration": ("daemon",), "daemon": ("calibration",)}
+    _held(
+        f"{_name(path)}:{line}: imports {name}"
+        for path in FILES
+        if not _name(path).startswith(("daemon/cli.py", "daemon/commands/"))
+        for line, name in _imports(path)
+        if name.partition(".")[0] in forbidden[_name(path).partition("/")[0]]
+    )
 
 
 def _module(path: Path) -> str:
@@ -112,7 +129,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     """Neither at once nor later, in a function or for types alone."""
     modules = {_module(path): path for path in FILES}
     arrows = {
-        name: {other for other in _imports(path) if other in modules and other != name and not _is_package(other)}
+        name: {other for other in _imported(path) if other in modules and other != name and not _is_package(other)}
         for name, path in modules.items()
     }
     assert _first_circle(arrows) == []
@@ -129,7 +146,7 @@ def test_packages_import_downwards() -> None:
         package, _, rest = _module(path).partition(".")
         if package == "daemon" and rest:
             own = rest.partition(".")[0]
-            others = {name.split(".")[1] for name in _imports(path) if name.startswith("daemon.")} & level.keys()
+            others = {name.split(".")[1] for name in _imported(path) if name.startswith("daemon.")} & level.keys()
             found.setdefault(own, set()).update(others - {own})
     assert found.keys() == level.keys()
     upwards = [(own, other) for own, others in found.items() for other in others if level[other] >= level[own]]
@@ -142,28 +159,29 @@ def test_circles_are_found() -> None:
     assert _first_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_backends_are_known_to_the_factory_alone(path: Path) -> None:
+def test_backends_are_known_to_the_factory_alone() -> None:
     """Only a backend's own folder, the factory, and the bench that measures it import a backend."""
-    name = _name(path)
-    if name.startswith(("detectors/cpu/", "detectors/fake/", "detectors/trt/")) or name in (
-        "detectors/factory.py",
-        "daemon/bench/efficiency.py",
-        "daemon/bench/peers/compare.py",
-    ):
-        return
     backends = ("detectors.cpu", "detectors.fake", "detectors.trt")
-    assert [module for module in _imports(path) if module.startswith(backends)] == []
+    folders = ("detectors/cpu/", "detectors/fake/", "detectors/trt/")
+    files = ("detectors/factory.py", "daemon/bench/efficiency.py", "daemon/bench/peers/compare.py")
+    _held(
+        f"{_name(path)}:{line}: imports {module}"
+        for path in FILES
+        if not _name(path).startswith(folders) and _name(path) not in files
+        for line, module in _imports(path)
+        if module.startswith(backends)
+    )
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_gpus_are_named_in_their_files_alone(path: Path) -> None:
+def test_gpus_are_named_in_their_files_alone() -> None:
     """CUDA, TensorRT and NVML are details; fields of the wire and options on the command line may carry their names."""
-    if _name(path).startswith(GPU_FILES):
-        return
-    words = re.findall(r"\bcuda\b|tensorrt|pynvml|nvml(?!_)", path.read_text(), re.IGNORECASE)
-    allowed = {"daemon/messages.py": 1}.get(_name(path), 0)  # GpuMetrics says where its figures come from
-    assert len(words) <= allowed, words
+    gpu = re.compile(r"\bcuda\b|tensorrt|pynvml|nvml(?!_)", re.IGNORECASE)
+    found: list[str] = []
+    for path in FILES:
+        allowed = {"daemon/messages.py": 1}.get(_name(path), 0)  # GpuMetrics says where its figures come from
+        if not _name(path).startswith(GPU_FILES):
+            found += _matches(path, gpu)[allowed:]
+    _held(found)
 
 
 def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
@@ -172,34 +190,40 @@ def test_no_thread_takes_a_name_that_python_keeps_for_itself() -> None:
     private = re.compile("_[a-z]")
     taken = {name for name in (*vars(threading.Thread()), *vars(threading.Thread)) if private.match(name)}
     taken |= {"_stop", "_context", "_handle", "_started", "_tstate_lock", "_os_thread_handle"}
+    found: list[str] = []
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and any("Thread" in ast.unparse(base) for base in node.bases):
                 own = {target.attr for target in ast.walk(node) if isinstance(target, ast.Attribute)
                        and isinstance(target.ctx, ast.Store)}  # fmt: skip
                 own |= {method.name for method in node.body if isinstance(method, ast.FunctionDef)}
-                assert own & taken == set(), f"{_name(path)} {node.name}"
+                found += [f"{_name(path)}:{node.lineno}: {node.name} has {name}" for name in sorted(own & taken)]
+    _held(found)
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
-def test_time_comes_from_the_clock(path: Path) -> None:
+def test_time_comes_from_the_clock() -> None:
     """Nobody but the clock reads the wall clock or sleeps: what waits, waits for a stop as well."""
-    if _name(path) == "daemon/clock.py":
-        return
-    assert re.findall(r"time\.time\(|time\.time_ns\(|datetime\.|time\.sleep\(", path.read_text()) == []
-    if _name(path) == "daemon/sources/nvdec/session.py":  # some 0.1 ms while the decoder works
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "time":
-            assert not {name.name for name in node.names} & {"sleep", "time", "time_ns"}
+    called = re.compile(r"time\.time\(|time\.time_ns\(|datetime\.|time\.sleep\(")
+    imported = ("time.sleep", "time.time", "time.time_ns")
+    found: list[str] = []
+    for path in FILES:
+        if _name(path) == "daemon/clock.py":
+            continue
+        found += _matches(path, called)
+        if _name(path) != "daemon/sources/nvdec/session.py":  # some 0.1 ms while the decoder works
+            found += [f"{_name(path)}:{line}: imports {name}" for line, name in _imports(path) if name in imported]
+    _held(found)
 
 
-@pytest.mark.parametrize("path", TESTS, ids=_name)
-def test_no_test_is_passed_by_being_quick(path: Path) -> None:
+def test_no_test_is_passed_by_being_quick() -> None:
     """What is promised by the clock is measured in tests/speed: a busy machine is no mistake."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Assert):
-            asked = {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)}
-            assert not asked & {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns"}, node.lineno
-        if isinstance(node, ast.ImportFrom) and node.module == "time":
-            assert "sleep" not in {name.name for name in node.names}
+    clocks = {"monotonic", "perf_counter", "monotonic_ns", "perf_counter_ns"}
+    found: list[str] = []
+    for path in TESTS:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Assert):
+                asked = {call.id for call in ast.walk(node.test) if isinstance(call, ast.Name)} & clocks
+                found += [f"{_name(path)}:{node.lineno}: asserts {name}" for name in sorted(asked)]
+            if isinstance(node, ast.ImportFrom) and node.module == "time":
+                found += [f"{_name(path)}:{node.lineno}: imports sleep" for name in node.names if name.name == "sleep"]
+    _held(found)

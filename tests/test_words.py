@@ -12,8 +12,6 @@ import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("daemon", "detectors", "calibration")
 NOT_YET: tuple[str, ...] = ()
@@ -112,13 +110,14 @@ KEYS = {
 SENTENCE = re.compile(r"(?:^|[.:;] )(?:Who|Whoever|Whose|What|That which) |\bwho (?:has|have)\b")
 
 
-def _files() -> Iterator[Path]:
+def _files() -> Iterator[tuple[Path, str]]:
+    """With their names from the top of the tree."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
             top = name.count("/") == 1 and "daemon/*.py" in NOT_YET and name.startswith("daemon/")
             if not top and not name.startswith(NOT_YET):
-                yield path
+                yield path, name
 
 
 def _identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -151,14 +150,23 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string.lstrip("# ")
 
 
-@pytest.mark.parametrize("path", list(_files()), ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_words(path: Path) -> None:
-    name, text = path.relative_to(ROOT).as_posix(), path.read_text()
-    identifiers = [(1, path.stem), *_identifiers(ast.parse(text))]
+def test_identifiers_are_standard_terms() -> None:
+    found: list[str] = []
+    for path, name in _files():
+        identifiers = [(1, path.stem), *_identifiers(ast.parse(path.read_text()))]
+        found += [
+            f"{name}:{line}: {identifier}: {standard}"
+            for line, identifier in identifiers
+            if identifier not in KEYS.get(name, ()) and (standard := _standard(identifier))
+        ]
+    assert not found, "\n".join(["", *dict.fromkeys(found)])
+
+
+def test_sentences_have_a_noun_for_a_subject() -> None:
     found = [
-        f"{name}:{line}: {identifier}: {standard}"
-        for line, identifier in identifiers
-        if identifier not in KEYS.get(name, ()) and (standard := _standard(identifier))
+        f"{name}:{line}: needs a noun: {prose}"
+        for path, name in _files()
+        for line, prose in _prose(path.read_text())
+        if SENTENCE.search(prose)
     ]
-    found += [f"{name}:{line}: needs a noun: {prose}" for line, prose in _prose(text) if SENTENCE.search(prose)]
-    assert not found, "\n".join(dict.fromkeys(found))
+    assert not found, "\n".join(["", *dict.fromkeys(found)])
