@@ -26,6 +26,7 @@ from tests.lifetimes.cameras import Clip, camera, make
 from tests.lifetimes.gate import Gate
 from tests.lifetimes.parts import Detector
 from tests.lifetimes.rig import wait_until
+from tests.support.daemon import is_state, receive_until
 
 
 def _config(*sources: SourceConfig, mode: str = "lossless", processes: int = 1) -> Config:
@@ -39,13 +40,9 @@ def _config(*sources: SourceConfig, mode: str = "lossless", processes: int = 1) 
 
 
 def _played(app: App) -> tuple[int, list[Message]]:
-    """Exit code, and all published messages."""
-    messages: list[Message] = []
+    """Exit code, and all published messages up to the end of the clip."""
     with Subscriber(app.endpoint, kinds=["detections", "status"]) as subscriber:
-        code = app.run()
-        while (message := subscriber.receive(1.0)) is not None:
-            messages.append(message)
-    return code, messages
+        return app.run(), receive_until(subscriber, is_state("clip", "ended"))
 
 
 @pytest.mark.parametrize("processes", [0, 1], ids=["here", "in-a-worker"])
@@ -82,7 +79,6 @@ def test_a_process_of_rules_that_is_behind_gets_the_time_for_its_last_events(tmp
         make_source=partial(make, folder=tmp_path),
         limits=Limits(stop=0.5),
     )
-    messages: list[Message] = []
     with Subscriber(app.endpoint, kinds=["events", "status"]) as subscriber:
         (child,) = set(app.pids) - {os.getpid()}
         os.kill(child, signal.SIGSTOP)
@@ -92,8 +88,7 @@ def test_a_process_of_rules_that_is_behind_gets_the_time_for_its_last_events(tmp
         running.join(1.0)
         with suppress(ProcessLookupError):
             os.kill(child, signal.SIGCONT)
-        while (message := subscriber.receive(1.0)) is not None:
-            messages.append(message)
+        messages = receive_until(subscriber, is_state("clip", "ended"))
         running.join()
     phases = [message.phase for message in messages if isinstance(message, Event)]
     states = [message.state for message in messages if isinstance(message, Status)]

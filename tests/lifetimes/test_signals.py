@@ -177,7 +177,7 @@ def test_a_signal_while_it_is_being_loaded_ends_it_well(tmp_path: Path) -> None:
         f"model: {{path: {DEMO_MODEL}}}\nsources: [{{id: street, type: synthetic}}]\n"
         "publisher: {endpoint: 'tcp://127.0.0.1:*'}\n"
     )
-    for library in ("_struct", "numpy", "zmq", "cv2", "onnxruntime"):
+    for library in ("msgspec", "numpy", "zmq", "cv2", "onnxruntime"):  # which Python itself never has built in
         process = _start(tmp_path, config)
         try:
             wait_until(lambda: library in Path(f"/proc/{process.pid}/maps").read_text(), f"{library} is loaded")  # noqa: B023
