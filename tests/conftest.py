@@ -1,16 +1,14 @@
-"""Fixtures, and what tests need that a machine may lack: a skip says what; LOOKOUT_FORBID_SKIP makes it an error."""
+"""Fixtures; the tests that run here, and their order."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from importlib.util import find_spec
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -18,14 +16,11 @@ import structlog
 from hypothesis import settings
 
 from daemon.config import PublisherConfig
-from tests.support import booted, clips, rtsp
+from tests.support import clips, needs
 from tests.support.clock import ManualClock
+from tests.support.needs import DATA, NEEDS
 
 ROOT = Path(__file__).resolve().parents[1]
-DATA = Path(os.environ.get("LOOKOUT_TEST_DATA", ROOT.parent / "shared" / "data"))
-
-BINDINGS = Path(os.environ.get("LOOKOUT_TRT_BINDINGS", ROOT / ".trt-bindings"))
-TRITON = Path(os.environ.get("LOOKOUT_TRITON", ROOT / ".triton"))
 
 # CI tries the same examples every time: what it refuses, it refuses again. Elsewhere they are new each time. On a busy
 # machine an example may take any time.
@@ -43,41 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_PROGRAMS = {name: name for name in ("ffmpeg", "g++", "chromium", "promtool", "firefox-esr")}
-_PROGRAMS |= {"systemd": "systemd-analyze", "etcd-server": "etcd", "etcd-client": "etcdctl", "openssl": "openssl"}
-_NVCUVID = Path("/usr/include/ffnvcodec/dynlink_nvcuvid.h")
-_PATHS = {
-    "data": (DATA, f"test data is not at {DATA}: set LOOKOUT_TEST_DATA"),
-    "bindings": (BINDINGS, f"TensorRT's bindings are not in {BINDINGS}: .ci/run fetches them"),
-    "triton": (TRITON, f"Triton's server is not in {TRITON}: .ci/run fetches it"),
-    "nvcuvid": (_NVCUVID, f"{_NVCUVID} is missing: apt install libffmpeg-nvenc-dev"),
-}
-_MODULES = {
-    "nvtx": (("nvtx",), "nvtx is not installed: pip install '.[nvtx]'"),
-    "trackeval": (("trackeval", "scipy"), "TrackEval is not installed: pip install '.[tracking]'"),
-    "playwright": (("playwright", "axe_playwright_python"), "Playwright is not installed: .ci/run has the command"),
-}
-_REASONS = {"booted": booted.unsupported_reason, "mounts": booted.no_mount_reason}
-
-_LACKING = pytest.StashKey[str]()  # why a test that may not be skipped cannot run
-
-
-def _missing(thing: str) -> str | None:
-    if thing in _PATHS:
-        path, words = _PATHS[thing]
-        return None if path.exists() else words
-    if thing in _PROGRAMS:
-        return None if shutil.which(_PROGRAMS[thing]) else f"{_PROGRAMS[thing]} is missing: apt install {thing}"
-    if thing == "cores":
-        return None if len(os.sched_getaffinity(0)) > 1 else "there is one core, and none to go to from it"
-    if thing in _MODULES:
-        modules, words = _MODULES[thing]
-        return None if all(map(find_spec, modules)) else words
-    if thing in _REASONS:
-        return _REASONS[thing]()
-    if thing == "rtsp":
-        return _missing("ffmpeg") or rtsp.unsupported_reason()
-    raise ValueError(f"unknown need {thing!r}")
+_LACKING = "lacking"  # property of a test's report: a name of NEEDS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -92,18 +53,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             slow[item.path] += mark.args[0] if mark.args else 1
     items.sort(key=lambda item: -slow[item.path])
     for item in items:
-        for mark in item.iter_markers("needs"):
-            for reason in filter(None, map(_missing, mark.args)):
-                if os.environ.get("LOOKOUT_FORBID_SKIP"):
-                    item.stash[_LACKING] = reason
-                else:
-                    item.add_marker(pytest.mark.skip(reason=reason))
+        needed = sorted({name for mark in item.iter_markers("needs") for name in mark.args})
+        item.user_properties += [(_LACKING, name) for name in needed if not _is_here(name)]
+
+
+@cache
+def _is_here(name: str) -> bool:
+    return NEEDS[name].is_here()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests fail one by one: pytest-xdist does not tell of an error while its processes collect."""
-    if reason := item.stash.get(_LACKING, None):
-        pytest.fail(f"may not be skipped: {reason}", pytrace=False)
+    """Skips, or fails one by one: pytest-xdist does not tell of an error while its processes collect."""
+    for _, name in filter(lambda row: row[0] == _LACKING, item.user_properties):
+        if os.environ.get("LOOKOUT_FORBID_SKIP"):
+            pytest.fail(f"may not be skipped: {name} is not here: {NEEDS[str(name)]}", pytrace=False)
+        pytest.skip(f"{name} is not here: {NEEDS[str(name)]}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    lacking = Counter(str(value) for report in skipped for key, value in report.user_properties if key == _LACKING)
+    if lacking:
+        terminalreporter.section("what is not here")
+        terminalreporter.write("\n".join(needs.report(lacking)) + "\n")
 
 
 @pytest.fixture

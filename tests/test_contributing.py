@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.support.needs import NEEDS, commands
 
 ROOT = Path(__file__).resolve().parents[1]
 FORMS = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
@@ -117,6 +121,31 @@ def test_make_does_what_the_guide_and_the_makefile_s_head_name() -> None:
     assert len(named) > 15
     assert _unknown(named | _targets(GUIDE)) == []
     assert _unknown({"no-such-target"}) == ["no-such-target"]
+
+
+def test_the_guide_and_ci_name_what_tests_need() -> None:
+    apt, pip = commands(NEEDS.keys() - {"firefox-esr"})  # which only `make test-long` wants
+    assert f"\nsudo {apt}\n" in GUIDE.replace(" \\\n ", "")
+    assert "\n.venv/bin/python " + pip.partition(" ")[2] in GUIDE.replace(" \\\n ", "")
+    script = (ROOT / ".ci" / "run").read_text()
+    (packages,) = re.findall(r'^packages="([^"]*)"', script, re.MULTILINE)
+    assert {*packages.split()} == {*apt.split()[3:], "git", "python3-venv"}
+    assert all(requirement in script for requirement in pip.split()[5:])
+
+
+@pytest.mark.parametrize("forbidden", [False, True], ids=["at a developer's", "in CI"])
+def test_what_is_not_here_is_named_with_the_tests_that_wait_for_it(forbidden: bool, tmp_path: Path) -> None:
+    test = "tests/integration/test_packaging.py::test_rules_and_panels_ask_for_figures_that_exist"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
+    environment = {key: value for key, value in os.environ.items() if key != "LOOKOUT_FORBID_SKIP"}
+    environment |= {"PATH": str(tmp_path), **({"LOOKOUT_FORBID_SKIP": "1"} if forbidden else {})}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == int(forbidden), done.stdout
+    if forbidden:
+        assert "may not be skipped: promtool is not here: prometheus\n" in done.stdout
+    else:
+        expected = "    1 test waits for promtool: prometheus\napt install --no-install-recommends prometheus\n"
+        assert expected in done.stdout
 
 
 def test_the_guide_s_walk_misses_no_package() -> None:

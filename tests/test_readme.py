@@ -117,7 +117,7 @@ def test_the_blocks_are_those_that_are_tried() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.needs("rtsp")
+@pytest.mark.needs("ffmpeg", "rtsp")
 def test_what_readme_says_works(camera: str, tmp_path: Path) -> None:
     first, own, kept = BLOCKS
     endpoint = f"tcp://127.0.0.1:{free_port()}"

@@ -140,7 +140,7 @@ def test_a_server_that_accepts_and_says_nothing() -> None:
         play(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/x", open_timeout_s=2)
 
 
-@pytest.mark.needs("rtsp")
+@pytest.mark.needs("ffmpeg", "rtsp")
 def test_a_recording_that_is_a_list_of_others_is_none(mp4: Path, tmp_path: Path) -> None:
     """Whoever may put recordings somewhere may not have any other file played."""
     (tmp_path / "list.mp4").write_text(f"ffconcat version 1.0\nfile {mp4.name}\n")

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytest.importorskip("playwright")
-
-from playwright.sync_api import Page, expect
-
 from daemon.geometry import crossing, edges_of, is_inside, touching_edges
 from tests.analytics.feed import LABELS, Box, Feed, rules_of, standing_at
-from tests.dashboard.world import World
 from tests.support.browsing import OPERATE, VIEW, answer_of, login, violations
 from tests.support.street_clips import colours
 
-pytestmark = [pytest.mark.needs("chromium", "playwright", "rtsp"), pytest.mark.slow(3)]
+with suppress(ImportError):  # without it all of these are skipped
+    from playwright.sync_api import Page, expect
+
+if TYPE_CHECKING:
+    from tests.dashboard.world import World
+
+pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp"), pytest.mark.slow(3)]
 
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
 FRAMES = 200

@@ -7,21 +7,21 @@ LOOKOUT_SCREENSHOTS=docs/images/dashboard python -m pytest -m long tests/dashboa
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-pytest.importorskip("playwright")
-
-from playwright.sync_api import Page, expect
-
 from tests.support.browsing import OPERATE, PATIENCE_MS, firefox, login
+
+with suppress(ImportError):  # without it all of these are skipped
+    from playwright.sync_api import Page, expect
 
 if TYPE_CHECKING:
     from tests.dashboard.world import World
 
-pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "playwright", "rtsp")]
+pytestmark = [pytest.mark.long, pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp")]
 MAX_BYTES = 800_000
 ADD = """async (row) => { const answer = await fetch("/api/sources/yard",
   { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(row) });

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tests.conftest import BINDINGS, ROOT
+from tests.support.daemon import ROOT
+from tests.support.needs import BINDINGS
 
 pytestmark = pytest.mark.needs("bindings", "g++")
 _CONV = "/model.0/conv/Conv + PWN(PWN(/model.0/act/Sigmoid), /model.0/act/Mul)"

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import BINDINGS, ROOT
+from tests.support.daemon import ROOT
+from tests.support.needs import BINDINGS
 
 pytestmark = pytest.mark.needs("bindings", "g++")
 _NAMES = ("compat.py", "builder.py", "detector.py", "sized.py", "lane.py", "layers.py", "profiling.py")

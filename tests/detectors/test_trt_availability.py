@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detectors.factory import availability
-from tests.conftest import ROOT
+from tests.support.daemon import ROOT
 
 pytestmark = pytest.mark.skipif(availability()[0].available, reason="there is a GPU")
 

@@ -26,7 +26,7 @@ from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, rece
 from tests.support.hardware import FakeGpu
 from tests.support.rtsp import RtspServer
 
-pytestmark = pytest.mark.needs("rtsp")
+pytestmark = pytest.mark.needs("ffmpeg", "rtsp")
 _FAST = {"initial_s": 0.1, "max_s": 0.3}
 _KILLS = int(os.environ.get("LOOKOUT_KILLS", "25"))
 

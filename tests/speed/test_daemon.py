@@ -122,7 +122,7 @@ def _rate(lookout: Lookout, source: str, seconds: float) -> float:
         return count / (monotonic() - begun)
 
 
-@pytest.mark.needs("rtsp")
+@pytest.mark.needs("ffmpeg", "rtsp")
 def test_a_killed_server_comes_back_soon_and_its_neighbour_keeps_its_rate(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path
 ) -> None:

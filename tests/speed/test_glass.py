@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
 import pytest
 
-pytest.importorskip("playwright")
-
-from playwright.sync_api import sync_playwright
-
 from tests.support.browsing import PATIENCE_MS, Dashboard, chromium, login
 from tests.support.daemon import Lookout
 from tests.support.drawn_clock import BITS, BLOCK, ClockCamera
 from tests.support.ports import free_port
+
+with suppress(ImportError):  # without it this is skipped
+    from playwright.sync_api import sync_playwright
 
 pytestmark = [pytest.mark.speed, pytest.mark.needs("chromium", "playwright", "ffmpeg"), pytest.mark.timeout(7200)]
 READ = Path(__file__).with_name("glass.js").read_text()

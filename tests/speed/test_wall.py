@@ -6,20 +6,19 @@ python -m pytest -s -m speed tests/speed/test_wall.py
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-pytest.importorskip("playwright")
-
-from playwright.sync_api import sync_playwright
-
 from tests.support.browsing import PATIENCE_MS, Dashboard, chromium, login
 from tests.support.daemon import Lookout
 from tests.support.ports import free_port
+
+with suppress(ImportError):  # without it this is skipped
+    from playwright.sync_api import sync_playwright
 
 pytestmark = [pytest.mark.speed, pytest.mark.needs("chromium", "playwright"), pytest.mark.timeout(600)]
 

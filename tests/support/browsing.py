@@ -10,13 +10,15 @@ import sys
 import urllib.request
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from playwright.sync_api import Browser, Page, Playwright
 
 from tests.support.daemon import PATIENCE_S, ROOT, wait_until
 from tests.support.ports import free_port
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Playwright
 
 CHROMIUM, FIREFOX = "/usr/bin/chromium", "/usr/bin/firefox-esr"
 VIEW, OPERATE = "viewers-token-0123456789", "operators-token-0123456789"

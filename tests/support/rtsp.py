@@ -14,14 +14,14 @@ _SCRIPT = Path(__file__).with_name("rtsp_server.py")
 
 
 @cache
-def unsupported_reason() -> str | None:
-    """The reason the server cannot run here, None if it can."""
+def is_supported() -> bool:
+    """Whether the server can run here."""
     probe = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
     try:
         subprocess.run([PYTHON, "-c", probe], check=True, capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
-        return "GStreamer's RTSP server is missing: apt install the Debian packages that .ci/run names"
-    return None
+        return False
+    return True
 
 
 class RtspServer:

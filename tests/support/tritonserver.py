@@ -16,8 +16,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from tests.conftest import TRITON
 from tests.support.daemon import DEMO_MODEL, wait_until
+from tests.support.needs import TRITON
 from tests.support.ports import free_port
 
 # Types and dimensions of the input, and the largest batch. All find the demo model's boxes.
