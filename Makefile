@@ -22,7 +22,8 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 # Processes that tests are shared out among, by file: most wait more than they work. 0 for none but make's own.
 WORKERS ?= 4
-# CI narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
+# CI installs by other means, and narrows what is installed: PIP_ARGS="-c tests/oldest.txt"
+PIP_INSTALL ?= $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PIP_ARGS ?=
 
 MINUTES ?= 60
@@ -138,22 +139,22 @@ $(BIN)/python:
 
 $(VENV)/base: $(BIN)/python pyproject.toml
 	@echo "Installing Lookout into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e .
+	@$(PIP_INSTALL) $(PIP_ARGS) -e .
 	@touch $@
 
 $(VENV)/http: $(VENV)/base
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[http]'
+	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[http]'
 	@touch $@
 
 $(VENV)/bench: $(VENV)/base
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[bench]'
+	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[bench]'
 	@touch $@
 
 $(VENV)/docs: $(VENV)/base
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[docs]'
+	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[docs]'
 	@touch $@
 
 $(VENV)/dev: $(BIN)/python pyproject.toml
 	@echo "Installing Lookout and all that its tests need into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(PIP_ARGS) -e '.[dev]'
+	@$(PIP_INSTALL) $(PIP_ARGS) -e '.[dev]'
 	@touch $(VENV)/base $@
