@@ -116,7 +116,7 @@ def test_the_blocks_are_those_that_are_tried() -> None:
     assert [token.info for token in blocks] == ["", "sh", "sh", "sh"]  # the first is a drawing
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 @pytest.mark.needs("ffmpeg", "rtsp")
 def test_what_readme_says_works(camera: str, tmp_path: Path) -> None:
     first, own, kept = BLOCKS

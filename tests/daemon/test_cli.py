@@ -87,8 +87,8 @@ def test_the_file_and_the_key_are_named(tmp_path: Path, capsys: pytest.CaptureFi
         ({"model": {"path": str(DEMO_MODEL), "head": "yolov5"}}, "head not recognised"),
         ({"model": {"path": str(DEMO_MODEL), "backend": "trt"}}, "backend trt is not available"),
         ({"model": {"path": str(DEMO_MODEL), "input_size": [64, 64]}}, "fixed at 320x320"),
-        ({"log": {"file": "/nowhere/lookout.log"}}, "log.file"),
-        ({"monitor": {"frames_file": "/nowhere/frames.jsonl"}}, "monitor.frames_file"),
+        ({"log": {"file": "/proc/nowhere/lookout.log"}}, "log.file"),
+        ({"monitor": {"frames_file": "/proc/nowhere/frames.jsonl"}}, "monitor.frames_file"),
         ({"publisher": {"endpoint": "tcp://203.0.113.1:1", "allow_plaintext": True}}, "cannot bind"),
         (
             {"sources": [{"id": "cam", "type": "synthetic", "labels": ["unicorn"]}]},
@@ -310,7 +310,7 @@ def test_bench_run_writes_its_figures(clip: Path, tmp_path: Path, capsys: pytest
 def test_bench_refuses_what_it_cannot_play(clip: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["bench", "run", "--until-end", str(clip), str(tmp_path / "gone.mp4")]) == 2
     assert "No such file" in _one_line(capsys)
-    assert invoke(["bench", "run", str(clip), "--json", "/nowhere/x.json"]) == 2
+    assert invoke(["bench", "run", str(clip), "--json", "/proc/nowhere/x.json"]) == 2
     assert "cannot be written" in _one_line(capsys)
 
 

@@ -24,7 +24,7 @@ with suppress(ImportError):  # without it all of these are skipped
 if TYPE_CHECKING:
     from tests.dashboard.world import World
 
-pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp"), pytest.mark.slow(3)]
+pytestmark = [pytest.mark.needs("chromium", "playwright", "ffmpeg", "rtsp"), pytest.mark.slow(7)]
 
 SHOWN = (Path(__file__).with_name("shown.js")).read_text()
 FRAMES = 200

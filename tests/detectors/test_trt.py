@@ -10,16 +10,27 @@ import pytest
 
 from detectors.factory import availability
 from tests.support import stubs
+from tests.support.daemon import ROOT
 
 pytestmark = [
     pytest.mark.needs("g++", "nvcuvid"),
     pytest.mark.slow(20),
     pytest.mark.skipif(availability()[0].available, reason="there is a GPU"),
 ]
-# The bindings of the one between are compared with the code in CI as well: test_tensorrt_api.py.
-_VERSIONS = [stubs.VERSIONS[0], pytest.param(stubs.VERSIONS[1], marks=pytest.mark.long), stubs.VERSIONS[2]]
-_OTHERWISE = ["tests/trt/test_lane.py"]
-_CONTRACTS = ["tests/contract/test_detector.py", "tests/contract/test_cutter.py"]
+_OLDEST, _BETWEEN, _NEWEST = stubs.VERSIONS
+_DETECTOR, _CUTTER, _LANE = "tests/contract/test_detector.py", "tests/contract/test_cutter.py", "tests/trt/test_lane.py"
+_FAULTS, _HEADS = "tests/trt/test_faults.py", "tests/trt/test_heads.py"
+_ALL = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests/trt").glob("test_*.py")}
+# Each row takes about as long as another. All tests run over the oldest TensorRT; over the others, those of the
+# differences. The bindings of the one between are compared with the code in CI as well: test_tensorrt_api.py.
+_ROWS = [
+    pytest.param(_OLDEST, [_FAULTS], id="faults"),
+    pytest.param(_OLDEST, [_DETECTOR, _CUTTER], id="contracts"),
+    pytest.param(_OLDEST, [_HEADS, _LANE], id="heads and lanes"),
+    pytest.param(_OLDEST, sorted(_ALL - {_FAULTS, _HEADS, _LANE}), id="the rest"),
+    pytest.param(_BETWEEN, [_LANE], id="TensorRT 10", marks=pytest.mark.long),
+    pytest.param(_NEWEST, [_LANE], id="TensorRT 11"),
+]
 
 
 @pytest.mark.long
@@ -31,10 +42,8 @@ def test_what_takes_long_over_stand_ins(version: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("version", _VERSIONS)
-def test_over_stand_ins(version: str, tmp_path: Path) -> None:
-    """All tests and the contracts over the oldest TensorRT; over the others, those of the differences."""
-    files = [*_CONTRACTS, "tests/trt"] if version == stubs.VERSIONS[0] else _OTHERWISE
+@pytest.mark.parametrize(("version", "files"), _ROWS)
+def test_over_stand_ins(version: str, files: list[str], tmp_path: Path) -> None:
     elsewhere = "not [cpu] and not [fake] and not [triton]"
     options = ["-p", "no:xdist", "-p", "no:cacheprovider", "-q", "-rA", "-k", elsewhere]
     arguments = ["-m", "pytest", *options, *files]

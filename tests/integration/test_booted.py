@@ -18,7 +18,7 @@ from tests.support.booted import Booted, copy_sources
 from tests.support.daemon import ROOT, wait_until
 from tests.support.ports import free_port
 
-pytestmark = [pytest.mark.needs("systemd-container", "mounts"), pytest.mark.slow]
+pytestmark = [pytest.mark.needs("systemd-container", "mounts"), pytest.mark.slow(8)]
 UNIT = "lookout"
 # As the unit has it, but sooner.
 _HASTE = "[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\nRestartSec=100ms\n[Unit]\nStartLimitBurst=100\n"

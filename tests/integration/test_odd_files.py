@@ -93,7 +93,7 @@ def _played(folder: Path, urls: dict[str, str]) -> Played:
             {"id": name, "type": "av", "url": url, "pace": "fast", "kind": "recording"} for name, url in urls.items()
         ],
         "board": {"mode": "lossless"},
-        "model": {"path": str(DEMO_MODEL)},
+        "model": {"path": str(DEMO_MODEL), "threads": 1},
         "publisher": {"wait_for_subscriber_s": PATIENCE_S, "high_water_mark": 100_000},
     }
     messages: dict[str, list[Detections]] = {name: [] for name in urls}

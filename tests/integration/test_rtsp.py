@@ -26,7 +26,7 @@ from tests.support.daemon import Lookout, all_of, has_seen, is_state, lost, rece
 from tests.support.hardware import FakeGpu
 from tests.support.rtsp import RtspServer
 
-pytestmark = pytest.mark.needs("ffmpeg", "rtsp")
+pytestmark = [pytest.mark.needs("ffmpeg", "rtsp"), pytest.mark.slow(10)]
 _FAST = {"initial_s": 0.1, "max_s": 0.3}
 _KILLS = int(os.environ.get("LOOKOUT_KILLS", "25"))
 
@@ -44,7 +44,6 @@ def _config(servers: tuple[RtspServer, RtspServer], **more: object) -> dict[str,
     return {"sources": sources, "model": {"path": "none", "backend": "fake"}, **more}
 
 
-@pytest.mark.slow
 def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path
 ) -> None:
@@ -73,7 +72,6 @@ def test_a_killed_server_comes_back_and_its_neighbour_feels_nothing(
         assert round((next_pts - pts) * 15 / 1e9) == next_seq - seq
 
 
-@pytest.mark.slow
 def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_path: Path) -> None:
     """Threads, descriptors and memory are where they were. LOOKOUT_KILLS=50 kills as often."""
     config = _config(servers, reconnect=_FAST)
@@ -97,7 +95,6 @@ def test_kills_leave_nothing_behind(servers: tuple[RtspServer, RtspServer], tmp_
         assert lookout.inspect.memory_info().rss <= memory * 1.02
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_frozen_server_is_stalled_then_down(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
@@ -116,7 +113,6 @@ def test_a_frozen_server_is_stalled_then_down(
         receive_until(status, is_state("a", "up"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("processes", [0, 2])
 def test_a_camera_that_sends_reports_but_no_pictures_is_connected_to_anew(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
@@ -269,7 +265,6 @@ def test_user_and_password_of_any_signs(long_clip: Path) -> None:
         server.kill()
 
 
-@pytest.mark.slow
 def test_a_benchmark_of_cameras_keeps_the_password_to_itself(long_clip: Path, tmp_path: Path) -> None:
     """It connects as often as it is asked to, and is refused where it would have to go at its own speed."""
     server, out = RtspServer({"cam": long_clip}, auth="operator:right-one"), tmp_path / "out"

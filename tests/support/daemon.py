@@ -42,7 +42,12 @@ class Lookout:
     ) -> None:
         publisher = {"endpoint": f"tcp://127.0.0.1:{free_port()}", **dict(config.pop("publisher", {}))}  # type: ignore[call-overload]
         self.endpoint = str(publisher["endpoint"])
-        whole = {"model": {"path": str(DEMO_MODEL)}, "publisher": publisher, "log": {"format": "json"}, **config}
+        whole = {
+            "model": {"path": str(DEMO_MODEL), "threads": 1},
+            "publisher": publisher,
+            "log": {"format": "json"},
+            **config,
+        }
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(whole))
         self._log = (folder / "log.jsonl").open("w+")
