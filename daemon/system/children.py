@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from daemon.system.signals import signals_blocked
@@ -47,4 +48,5 @@ def reap(process: subprocess.Popen[Any], within_s: float) -> None:
     try:
         process.wait(within_s)
     except subprocess.TimeoutExpired:
-        threading.Thread(target=process.wait, name="reaper", daemon=True).start()
+        with suppress(RuntimeError):  # the system gives no thread: the next process that starts reaps this one
+            threading.Thread(target=process.wait, name="reaper", daemon=True).start()

@@ -25,13 +25,13 @@ from daemon.config import (
     TrackingConfig,
     parse,
 )
-from daemon.messages import Detections, Encoding
+from daemon.messages import Detections, Encoding, Message, Metrics
 from daemon.monitoring.health import PART_FAILED
 from daemon.pipeline.stages import Defaults, filter_of
 from detectors.detections import Detections as Found
 from detectors.fake.detector import FakeDetector, FakeLane
 from detectors.port import DetectorError, DetectorUnavailableError, Image, Options, PreparedImage, StageTimes
-from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, receive_until, wait_until
+from tests.support.daemon import DEMO_MODEL, PATIENCE_S, Lookout, has_seen, receive_until, wait_until
 
 
 def _config(*sources: SourceConfig, audience: bool = False, **more: Any) -> Config:
@@ -131,7 +131,7 @@ def test_a_lossless_run_with_several_lanes_keeps_each_source_in_order() -> None:
     with Subscriber(app.endpoint) as subscriber:
         assert app.run() == 0
         seqs: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-        while (message := subscriber.receive(0.5)) is not None:
+        for message in receive_until(subscriber, has_seen(100, "a", "b", "c")):
             assert isinstance(message, Detections)
             seqs[message.source].append(message.seq)
     for source, seen in seqs.items():
@@ -158,18 +158,19 @@ def test_a_source_has_its_own_threshold_and_labels() -> None:
     )  # though two are stronger
 
 
+def _counts_all(message: Message) -> bool:
+    """Of 40 frames."""
+    return isinstance(message, Metrics) and (row := message.sources["cam"]).captured == 40 and row.in_flight == 0
+
+
 def test_the_last_figures_add_up() -> None:
     """The last metrics message accounts for every frame, and says why there are no GPU figures."""
-    from daemon.messages import Metrics
-
     config = _config(SyntheticConfig(id="cam", fps=50, frames=40), audience=True, monitor=MonitorConfig(interval_s=0.2))
     app = App(config, open_detector=lambda _, options: FakeDetector(options))
     with Subscriber(app.endpoint, kinds=["metrics"]) as subscriber:
         app.run()
-        messages = []
-        while (message := subscriber.receive(0.5)) is not None:
-            assert isinstance(message, Metrics)
-            messages.append(message)
+        found = receive_until(subscriber, _counts_all)
+    messages = [message for message in found if isinstance(message, Metrics)]
     last = messages[-1].sources["cam"]
     assert (last.captured, last.in_flight) == (40, 0)
     assert last.published + last.dropped.superseded + last.dropped.stale == 40
@@ -251,7 +252,8 @@ def test_boxes_are_written_as_json_where_the_tracker_is_compiled(
     assert (app.publisher.box_text is not None) == is_written
     with Subscriber(app.endpoint, kinds=["detections"]) as subscriber:
         assert app.run() == 0
-        seqs = [getattr(message, "seq", None) for message in iter(lambda: subscriber.receive(0.5), None)]
+        messages = receive_until(subscriber, has_seen(20, "cam"))
+    seqs = [message.seq for message in messages if isinstance(message, Detections)]
     assert seqs == list(range(20))
 
 

@@ -24,7 +24,7 @@ from daemon.system.limits import Limits
 from detectors.detections import Detections as Found
 from detectors.port import Image, StageTimes
 from tests.support import clips
-from tests.support.daemon import PATIENCE_S, Lookout, is_state, receive_until, wait_until
+from tests.support.daemon import PATIENCE_S, Lookout, has_seen, is_state, receive_until, wait_until
 from tests.support.hardware import FakeBackend
 from tests.support.seeing import SeeingDetector, SeeingLane
 
@@ -84,7 +84,7 @@ def _run(config: Config, *, on_gpu: bool) -> dict[tuple[str, int], tuple[int | N
     found: dict[tuple[str, int], tuple[int | None, object]] = {}
     with Subscriber(app.endpoint, high_water_mark=10_000) as subscriber:
         assert app.run() == 0
-        while (message := subscriber.receive(0.5)) is not None:
+        for message in receive_until(subscriber, has_seen(60, *(source.id for source in config.sources))):
             assert isinstance(message, Detections)
             found[message.source, message.seq] = (message.pts, message.detections[0].box)
     assert all(count.in_flight == 0 for count in app.ledger.counts().values())

@@ -146,7 +146,7 @@ def test_the_daemon_ends_with_the_process_of_its_rules(
         "sources": [street],
         "tracking": {"enabled": True},
         "events": {"own_process": True},
-        "monitor": {"stuck_after_s": 2},
+        "monitor": {"stuck_after_s": 5 if number == signal.SIGSTOP else 60},
     }
     with Lookout(tmp_path, config) as lookout:
         with lookout.subscribe("events") as subscriber:

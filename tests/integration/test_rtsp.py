@@ -158,6 +158,10 @@ def test_wrong_password_is_told_without_the_password(long_clip: Path, tmp_path: 
         server.kill()
 
 
+def _in_flight(metrics: Metrics) -> int:
+    return sum(row.in_flight for row in metrics.sources.values())
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_every_frame_of_a_camera_is_accounted_for(
     servers: tuple[RtspServer, RtspServer], tmp_path: Path, processes: int
@@ -166,6 +170,7 @@ def test_every_frame_of_a_camera_is_accounted_for(
     with Lookout(tmp_path, _config(servers, capture_processes=processes)) as lookout, lookout.subscribe() as subscriber:
         found = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 60)
         assert lookout.stop() == 0
+        found += receive_until(subscriber, lambda message: isinstance(message, Metrics) and not _in_flight(message))
         while (message := subscriber.receive(1.0)) is not None:
             found.append(message)
     last = [message for message in found if isinstance(message, Metrics)][-1]

@@ -36,7 +36,7 @@ from tests.lifetimes.parts import Announcements
 from tests.lifetimes.rig import wait_until
 from tests.lifetimes.running import STREET, edit, running, wait_up
 from tests.support.clock import ManualClock
-from tests.support.daemon import receive_until
+from tests.support.daemon import is_state, receive_until
 from tests.support.runtime import runtime_of
 
 _SERVED = Served(Model("m", "0" * 12, "fp32", "fake"), ("thing",))
@@ -387,5 +387,6 @@ def test_a_subscriber_is_told_of_sources_that_are_there_alone(tmp_path: Path) ->
             edit(app, lambda rows: rows[:1]).result(60)
         wait_up(app, "street")
         with Subscriber(app.endpoint, kinds=["status", "metrics"]) as subscriber:
-            messages = receive_until(subscriber, lambda message: isinstance(message, Metrics), 60)
+            messages = receive_until(subscriber, is_state("street", "up"))
+            messages += receive_until(subscriber, lambda message: isinstance(message, Metrics))
         assert {message.source for message in messages if isinstance(message, Status)} == {"street"}

@@ -30,7 +30,7 @@ _LOOKS: dict[str, Any] = {"wanted": ["dark", "bright"], "min_px": 1, "every_s": 
 _SETTINGS: dict[str, Any] = {
     "tracking": TrackingConfig(enabled=True),
     "classifiers": [ClassifierConfig(name="light", path=Path("light.onnx"), **_LOOKS)],
-    "monitor": MonitorConfig(stall_after_s=60, interval_s=0.2, stuck_after_s=1.0),
+    "monitor": MonitorConfig(stall_after_s=60, interval_s=0.2, stuck_after_s=3.0),
 }
 
 

@@ -26,8 +26,8 @@ mkdir "$0/upper" "$0/work" "$0/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$0/upper,workdir=$0/work" "$0/root"
 rm -f "$0/root/etc/machine-id"
 touch "$0/root/etc/machine-id"
-exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --machine=lookout --boot --console=pipe \
-  systemd.unit=basic.target
+exec systemd-nspawn --quiet --register=no --keep-unit --directory="$0/root" --machine="lookout-$$" --boot \
+  --console=pipe systemd.unit=basic.target
 """
 
 

@@ -12,6 +12,7 @@ from tests.support.daemon import ROOT
 from tests.support.driver import built
 
 VERSIONS = ("8.6.1", "10.16.1", "11.4.0")
+KERNELS = ROOT / "build" / "stand-ins" / "kernels"  # compiled once for all, because that takes longer than a test
 _LIMIT_S = 600
 
 
@@ -23,6 +24,7 @@ def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
         version: of TensorRT.
     """
     built(folder, "cuda", "nvcuvid")
+    share_kernels(folder / "cache")
     (folder / "tensorrt.py").write_text("from tests.support.fake_tensorrt import *\n")
     return {
         **os.environ,
@@ -31,6 +33,13 @@ def environment(folder: Path, version: str = VERSIONS[0]) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
         "CACHE_DIRECTORY": str(folder / "cache"),
     }
+
+
+def share_kernels(cache: Path) -> None:
+    """Let a folder of engines have its kernels from the others'."""
+    for path in (KERNELS, cache):
+        path.mkdir(parents=True, exist_ok=True)
+    (cache / "kernels").symlink_to(KERNELS)
 
 
 def run(arguments: list[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

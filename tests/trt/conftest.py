@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.models import toy_model
+from tests.support.stubs import share_kernels
 
 HERE = "LOOKOUT_TEST_TENSORRT" in os.environ
 collect_ignore_glob = [] if HERE else ["test_*.py"]
@@ -32,17 +33,16 @@ def _nothing_is_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A shared folder of engines, because a build takes longer than a test."""
-    return tmp_path_factory.mktemp("engines")
+    folder = tmp_path_factory.mktemp("engines")
+    share_kernels(folder)
+    return folder
 
 
 @pytest.fixture
-def unbuilt(tmp_path: Path, engines: Path) -> Path:
-    """A folder without engines. Kernels are shared, because to compile them takes longer than a test as well."""
-    kernels, folder = engines / "kernels", tmp_path / "unbuilt"
-    kernels.mkdir(exist_ok=True)
-    folder.mkdir()
-    (folder / "kernels").symlink_to(kernels)
-    return folder
+def unbuilt(tmp_path: Path) -> Path:
+    """A folder without engines."""
+    share_kernels(tmp_path / "unbuilt")
+    return tmp_path / "unbuilt"
 
 
 @pytest.fixture(scope="session")

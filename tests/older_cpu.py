@@ -1,0 +1,91 @@
+"""`python -m tests.older_cpu [--left avx2] COMMAND ...`: runs a command as on a processor that knows less.
+
+numpy, OpenCV and OpenBLAS are told by their variables. onnxruntime asks the processor alone: in copies of it each such
+question becomes an illegal instruction, which support/older_cpu.c answers. Results may differ in their last bits, and
+no test may mind. It needs g++ and binutils. Each .venv* that is there is copied from.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+
+_ROOT = Path(__file__).resolve().parents[1]
+_MADE = _ROOT / "build" / "older-cpu"
+_LIBRARY = "older_cpu.so"
+_VERSION = "capi/build_and_package_info.py"
+_SITE = """import sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).with_name("python%d.%d" % sys.version_info[:2])))
+"""
+_ASKS, _ILLEGAL = b"\x0f\xa2", b"\x0f\x0b"  # cpuid, ud2
+# For what is left: features that numpy and OpenCV are to leave alone, and OpenBLAS's name of a processor.
+_VARIABLES = {
+    "avx2": ("X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX", "Haswell"),
+    "avx": ("X86_V3 X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX,AVX2,FP16", "Sandybridge"),
+    "sse4": ("X86_V3 X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX,AVX2,FP16,AVX", "Nehalem"),
+}
+
+
+def environment(left: str) -> dict[str, str]:
+    """Variables for child processes, with what they load."""
+    numpy, opencv, openblas = _VARIABLES[left]
+    paths = [str(_MADE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "NPY_DISABLE_CPU_FEATURES": numpy,
+        "OPENCV_CPU_DISABLE": opencv,
+        "OPENBLAS_CORETYPE": openblas,
+        "LOOKOUT_OLDER_CPU": left,
+        "LD_PRELOAD": str(_MADE / _LIBRARY),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+
+
+def make() -> None:
+    """The library that answers, and a copy of onnxruntime for each version of Python, which finds it at its start."""
+    _MADE.mkdir(parents=True, exist_ok=True)
+    source = _ROOT / "tests" / "support" / "older_cpu.c"
+    options = ["-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *options, "-o", str(_MADE / _LIBRARY), str(source), "-ldl"], check=True)
+    (_MADE / "sitecustomize.py").write_text(_SITE)
+    for package in _ROOT.glob(".venv*/lib/python3*/site-packages/onnxruntime"):
+        copy = _MADE / package.parents[1].name / "onnxruntime"
+        if copy.exists() and filecmp.cmp(package / _VERSION, copy / _VERSION, shallow=False):
+            continue
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(package, begun := copy.with_name("begun"), dirs_exist_ok=True)
+        for library in (begun / "capi").glob("*.so*"):
+            library.write_bytes(_made_illegal(library))
+        begun.rename(copy)
+
+
+def _made_illegal(library: Path) -> bytes:
+    code = subprocess.run(["objdump", "-d", str(library)], check=True, capture_output=True, text=True).stdout
+    heads = subprocess.run(["readelf", "-lW", str(library)], check=True, capture_output=True, text=True).stdout
+    segments = [[int(word, 16) for word in words] for words in re.findall(r"LOAD +(\S+) (\S+) \S+ (\S+)", heads)]
+    content = bytearray(library.read_bytes())
+    for found in re.findall(r"^ *([0-9a-f]+):.*\tcpuid", code, re.MULTILINE):
+        address = int(found, 16)
+        (place,) = [offset + address - begin for offset, begin, size in segments if begin <= address < begin + size]
+        assert content[place : place + 2] == _ASKS
+        content[place : place + 2] = _ILLEGAL
+    return bytes(content)
+
+
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--left", type=click.Choice([*_VARIABLES]), default="avx2", show_default=True)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def main(left: str, command: tuple[str, ...]) -> None:
+    make()
+    os.execvpe(command[0], command, environment(left))  # noqa: S606 - what the user asks for
+
+
+if __name__ == "__main__":
+    main()
