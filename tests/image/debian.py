@@ -26,8 +26,8 @@ _PACKAGES = "python3-venv,make,git"
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _USER = "1000:1000"
 _HOME = "/home/tester"
-# In a mount namespace of its own. $1: the base, $2: a folder for what changes, $3: what to run in it, by chroot; the rest
-# are folders and files of this machine that it sees.
+# In a mount namespace of its own. $1: the base, $2: a folder for what changes, $3: what to run in it, by chroot; then
+# folders and files of this machine that it sees.
 _ENTER = """
 set -e
 base=$1 changes=$2 run=$3
@@ -83,23 +83,15 @@ class Machine:
         subprocess.run(["git", "bundle", "create", "--quiet", str(home / "origin"), "HEAD"], cwd=ROOT, check=True)
         for path in (home, home / "origin"):
             os.chown(path, *(int(number) for number in user.split(":")))
+        users = self._changes / "upper/etc/passwd"
+        users.parent.mkdir()
+        users.write_text(f"{(base / 'etc/passwd').read_text()}tester:x:{_USER}::{_HOME}:/bin/sh\n")
 
     def run(self, command: str) -> bool:
         """Whether a command succeeds, in the user's home; what it prints is added to the log."""
         inner = f'exec chroot --userspec={self._user} "$0" env -i {" ".join(self._environment)} sh -ec "cd; {command}"'
-        enter = [
-            "unshare",
-            "--mount",
-            "--pid",
-            "--fork",
-            "--kill-child",
-            "--propagation",
-            "private",
-            "sh",
-            "-c",
-            _ENTER,
-        ]
-        words = [*enter, "enter", str(self._base), str(self._changes), inner, *self._volumes]
+        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]
+        words = [*namespaces, "sh", "-c", _ENTER, "-", str(self._base), str(self._changes), inner, *self._volumes]
         with self._log.open("a") as log:
             done = subprocess.run(words, check=False, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
         return done.returncode == 0
@@ -143,7 +135,11 @@ def main() -> int:
         log = _MADE / f"{args.release}-{os.getpid()}-{number}.log"
         machine = Machine(base, log, user, args.env, args.volume)
         with _busy(args.busy):
-            for command in ("git clone --quiet origin lookout", "cd lookout; make demo", f"cd lookout; {args.test}"):
+            for command in (
+                "git -c advice.detachedHead=false clone --quiet origin lookout",
+                "cd lookout; make demo",
+                f"cd lookout; {args.test}",
+            ):
                 began = monotonic()
                 is_good = machine.run(command)
                 failed += not is_good
