@@ -1,8 +1,8 @@
 """`python -m tests.older_cpu [--left avx2] COMMAND ...`: runs a command as on a processor that knows less.
 
-numpy, OpenCV and OpenBLAS are told by their variables. onnxruntime asks the processor alone: in copies of it each such
-question becomes an illegal instruction, which support/older_cpu.c answers. Results may differ in their last bits, and
-no test may mind. It needs g++ and binutils. Each .venv* that is there is copied from.
+numpy, OpenCV, glibc and OpenBLAS are told by their variables. onnxruntime asks the processor alone: in copies of it
+each such question becomes an illegal instruction, which support/older_cpu.c answers. Results may differ in their last
+bits, and no test may mind. It needs g++ and binutils. Each .venv* that is there is copied from.
 """
 
 from __future__ import annotations
@@ -25,22 +25,34 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).with_name("python%d.%d" % sys.version_info[:2])))
 """
 _ASKS, _ILLEGAL = b"\x0f\xa2", b"\x0f\x0b"  # cpuid, ud2
-# For what is left: features that numpy and OpenCV are to leave alone, and OpenBLAS's name of a processor.
+_AVX512 = "-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ"
+# For what is left: features that numpy, OpenCV and glibc are to leave alone, and OpenBLAS's name of a processor.
 _VARIABLES = {
-    "avx2": ("X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX", "Haswell"),
-    "avx": ("X86_V3 X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX,AVX2,FP16", "Sandybridge"),
-    "sse4": ("X86_V3 X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX,AVX2,FP16,AVX", "Nehalem"),
+    "avx2": ("X86_V4 AVX512_ICL AVX512_SPR", "AVX512-SKX", _AVX512, "Haswell"),
+    "avx": (
+        "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+        "AVX512-SKX,AVX2,FP16",
+        f"{_AVX512},-AVX2,-FMA,-FMA4",
+        "Sandybridge",
+    ),
+    "sse4": (
+        "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+        "AVX512-SKX,AVX2,FP16,AVX",
+        f"{_AVX512},-AVX2,-FMA,-FMA4,-AVX",
+        "Nehalem",
+    ),
 }
 
 
 def environment(left: str) -> dict[str, str]:
     """Variables for child processes, with what they load."""
-    numpy, opencv, openblas = _VARIABLES[left]
+    numpy, opencv, glibc, openblas = _VARIABLES[left]
     paths = [str(_MADE), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "NPY_DISABLE_CPU_FEATURES": numpy,
         "OPENCV_CPU_DISABLE": opencv,
+        "GLIBC_TUNABLES": f"glibc.cpu.hwcaps={glibc}",
         "OPENBLAS_CORETYPE": openblas,
         "LOOKOUT_OLDER_CPU": left,
         "LD_PRELOAD": str(_MADE / _LIBRARY),
