@@ -212,6 +212,7 @@ class RulesProcess(threading.Thread):
                 self._child = None
                 child.writer.close()
                 child.reader.close()
+                child.process.kill()  # it has just begun
                 reap(child.process, _EXIT_S)
                 raise LookoutError(f"no thread can be started for rules: {error}") from error
 
