@@ -6,7 +6,7 @@
 # make speed     what is promised of rates and latencies; on a machine that does nothing else
 # make test-long the tests with real models that take minutes each, and planted defects of the kernels
 # make coverage  make test, and which lines nothing runs
-# make lint      what CI checks before the tests
+# make lint      what CI checks beside the tests
 # make docs      the documents as a site with search, in build/docs; a warning is an error
 # make linkcheck whether the documents' links to other sites lead anywhere; asks those sites
 # make soak      an hour (MINUTES=60) of everything that can go wrong around a daemon
