@@ -89,7 +89,7 @@ def test_a_result_is_that_of_a_lossless_replay(archive: Path, tmp_path: Path) ->
     writer = ResultWriter(msgspec.json.decode(written[0], type=Header), lines.append)
     with Lookout(tmp_path, config) as lookout, lookout.subscribe("detections", "status", "events") as subscriber:
         messages = receive_until(subscriber, lambda message: getattr(message, "state", None) == "ended")
-        while (message := subscriber.receive(0.5)) is not None:  # topics are not in order with each other
+        while (message := subscriber.receive(2.0)) is not None:  # topics are not in order with each other
             messages.append(message)
     for message in messages:
         if isinstance(message, Detections):

@@ -44,7 +44,7 @@ def _replay(folder: Path, **keys: Any) -> list[Any]:
         ended = all_of(*(is_state(source, "ended") for source in _SOURCES))
         messages = receive_until(subscriber, ended, timeout_s=4 * PATIENCE_S)
         assert lookout.process.wait(PATIENCE_S) == 0
-        while message := subscriber.receive(0.2):  # counts
+        while message := subscriber.receive(2.0):  # counts
             messages.append(message)
     return messages
 

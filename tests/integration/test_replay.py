@@ -44,7 +44,7 @@ def _records(messages: list[Detections]) -> list[dict[str, Any]]:
 
 def _twice(clip: Path, data: Path, folder: Path) -> list[Detections]:
     """What the first of two runs with a real model found, which is what the second found."""
-    model: dict[str, object] = {"path": str(data / "models" / "yolox_nano.onnx"), "labels": "coco"}
+    model: dict[str, object] = {"path": str(data / "models" / "yolox_nano.onnx"), "labels": "coco", "threads": 1}
     first, second = (_replay(folder / name, clip, model, name) for name in ("json", "msgpack"))
     assert [message.seq for message in first] == [message.index for message in first] == list(range(len(first)))
     assert _records(first) == _records(second)
@@ -89,7 +89,7 @@ def test_a_recording_played_fast_waits_for_lanes(processes: int, tmp_path: Path)
 def test_the_beginning_of_a_real_clip_twice(data: Path, tmp_path: Path) -> None:
     """The same for some seconds of it."""
     clip = tmp_path / "clip.mp4"
-    clips.ffmpeg("-i", data / "videos" / _REAL, "-t", "10", "-an", "-c", "copy", clip)
+    clips.ffmpeg("-i", data / "videos" / _REAL, "-t", "5", "-an", "-c", "copy", clip)
     with av.open(str(clip)) as container:
         count = sum(1 for _ in container.decode(video=0))
     found = _twice(clip, data, tmp_path)
@@ -100,7 +100,7 @@ def test_the_beginning_of_a_real_clip_twice(data: Path, tmp_path: Path) -> None:
 @pytest.mark.needs("ffmpeg")
 def test_a_short_clip(clip: Path, tmp_path: Path) -> None:
     """The same on a machine without the real clip; times follow the file's."""
-    found = _replay(tmp_path, clip, {"path": str(DEMO_MODEL)})
+    found = _replay(tmp_path, clip, {"path": str(DEMO_MODEL), "threads": 1})
     assert [message.seq for message in found] == list(range(45))
     assert [round((message.pts or 0) * 15 / 1e9) for message in found] == list(range(45))
     assert {message.clock.kind for message in found} == {"file"}

@@ -28,7 +28,7 @@ from tests.support.rtsp import RtspServer
 
 pytestmark = [pytest.mark.needs("ffmpeg", "rtsp"), pytest.mark.slow(10)]
 _FAST = {"initial_s": 0.1, "max_s": 0.3}
-_KILLS = int(os.environ.get("LOOKOUT_KILLS", "25"))
+_KILLS = int(os.environ.get("LOOKOUT_KILLS", "12"))
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_every_frame_of_a_camera_is_accounted_for(
         found = receive_until(subscriber, lambda message: isinstance(message, Detections) and message.seq >= 60)
         assert lookout.stop() == 0
         found += receive_until(subscriber, lambda message: isinstance(message, Metrics) and not _in_flight(message))
-        while (message := subscriber.receive(1.0)) is not None:
+        while (message := subscriber.receive(2.0)) is not None:
             found.append(message)
     last = [message for message in found if isinstance(message, Metrics)][-1]
     for source, figures in last.sources.items():
