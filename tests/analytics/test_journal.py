@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -40,6 +40,13 @@ def path(tmp_path: Path) -> Path:
 def _written(rig: Rig, query: Query = ALL) -> list[str]:
     assert rig.journal is not None
     return [event.id for event in rig.journal.read(query)]
+
+
+def _asked(path: Path, question: str) -> tuple[Any, ...]:
+    """The first row of SQLite's answer."""
+    with closing(sqlite3.connect(path)) as db:
+        row: tuple[Any, ...] = db.execute(question).fetchone()
+        return row
 
 
 def _run_and_kill(path: Path, instance: str, count: int) -> list[tuple[int, str]]:
@@ -70,7 +77,7 @@ def test_after_kill_9_the_journal_is_whole_and_goes_on(path: Path) -> None:
         assert rig.journal is not None
         assert rig.journal.first > numbers[-1]
         rows = rig.journal.read(ALL)
-        assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert _asked(path, "PRAGMA integrity_check") == ("ok",)
         last = {row.instance: row.id for row in rows}
         assert {row.id for row in rows} <= {id for _, id in published} | {*last.values()}
         assert last.keys() == {"run-0", "run-1", "run-2"}
@@ -371,7 +378,7 @@ def test_a_path_that_cannot_be_used_is_one_line(tmp_path: Path, clock: ManualClo
             Journal(path, EventsConfig(), runtime(clock))
         assert str(caught.value).startswith("events.journal: ")
         assert "\n" not in str(caught.value)
-    assert sqlite3.connect(other).execute("SELECT count(*) FROM mine").fetchone() == (0,)
+    assert _asked(other, "SELECT count(*) FROM mine") == (0,)
     with pytest.raises(ConfigError, match="does not exist"):
         try_journal(EventsConfig(journal=str(tmp_path / "none" / "x")))
     try_journal(EventsConfig(journal=str(tmp_path / "new")))
