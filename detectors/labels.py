@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from detectors.metadata import leaves
 from detectors.port import DetectorError
+from detectors.semantics import Origin
 
 _COCO = Path(__file__).with_name("coco.txt")
+# COCO's category ids reach to 90, and 80 of them are in use. Models of 91 outputs have a number for each id.
+_COCO_IDS = 91
+_COCO_GAPS = (0, 12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
 _MAX_LENGTH = 128  # characters; labels are part of every message
+_MAX_CLASSES = 1 << 16
+_KEYS = ("names", "classes", "class_names", "labels", "id2label", "categories", "label_names")
+_LINE = re.compile(r"\s*(\d+)\s*[:=]\s*(.*?)\s*")  # of YAML
 
 
-def resolve(
-    override: str | None, metadata: Mapping[str, str], classes: int | None
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The labels of a model, and notes on invented ones.
+@dataclass(frozen=True)
+class Labels:
+    """The labels of a model.
+
+    Attributes:
+        names: one per class id, from 0. A class id without a label has a name with its number.
+        notes: on invented labels.
+        origin: family: they are invented.
+        are_numbered: the file states the class id of each label.
+    """
+
+    names: tuple[str, ...]
+    notes: tuple[str, ...]
+    origin: Origin
+    are_numbered: bool = False
+
+
+def resolve(override: str | None, metadata: Mapping[str, str], classes: int | None) -> Labels:
+    """The labels of a model.
 
     Args:
-        override: a file with one label per line, "coco", or None for the model's own metadata (`names`).
+        override: a file with one label per line, "coco", or None for the model's own metadata.
         metadata: the ONNX file's own key-value pairs.
         classes: number of classes of the output; None if unknown.
 
@@ -26,41 +51,138 @@ def resolve(
         DetectorError: the file cannot be read, the count differs from the model's, or a label is not printable text.
     """
     if override is not None:
-        labels, origin = _read(_COCO if override == "coco" else Path(override)), f"the list {override}"
-    elif "names" in metadata:
-        labels, origin = _parse(metadata["names"]), "the model's metadata"
+        source = f"the list {override}"
+        found = Labels(_listed(override, classes), (), "key")
+    elif stated := _stated(metadata, classes):
+        source, found = "the model's metadata", stated
     elif classes is not None:
-        made_up = tuple(f"class_{number}" for number in range(classes))
-        return made_up, (f"the model has no labels: using class_0 to class_{classes - 1}; set model.labels",)
+        note = f"the model has no labels: using class_0 to class_{classes - 1}; set model.labels"
+        return Labels(tuple(map(_unnamed, range(classes))), (note,), "family")
     else:
         raise DetectorError("the model has no labels and an unknown number of classes: set model.labels")
-    if classes is not None and len(labels) != classes:
-        raise DetectorError(f"{origin} has {len(labels)} labels, but the model's output has {classes} classes")
-    for number, label in enumerate(labels):
+    if classes is not None and len(found.names) != classes:
+        remedy = "; set model.labels" if override is None else ""
+        raise DetectorError(
+            f"{source} has {len(found.names)} labels, but the model's output has {classes} classes{remedy}"
+        )
+    for number, label in enumerate(found.names):
         if not label.isprintable() or len(label) > _MAX_LENGTH:
             shown = ascii(label[:40])
             raise DetectorError(
-                f"{origin}: label {number}, {shown}, is not printable text of at most {_MAX_LENGTH} characters"
+                f"{source}: label {number}, {shown}, is not printable text of at most {_MAX_LENGTH} characters"
             )
-    return labels, ()
+    return found
 
 
-def _read(path: Path) -> tuple[str, ...]:
+def _unnamed(number: int) -> str:
+    return f"class_{number}"
+
+
+def _listed(name: str, classes: int | None) -> tuple[str, ...]:
+    """The labels of a list."""
+    lines = _lines(_COCO if name == "coco" else Path(name))
+    if name == "coco" and classes == _COCO_IDS:
+        rest = iter(lines)
+        return tuple(_unnamed(number) if number in _COCO_GAPS else next(rest) for number in range(_COCO_IDS))
+    return _with_gaps(lines, classes)
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise DetectorError(f"labels file {path} cannot be read: {error}") from error
-    labels = tuple(line.strip() for line in lines if line.strip())
-    if not labels:
+    if not any(lines):
         raise DetectorError(f"labels file {path} is empty: write one label per line")
-    return labels
+    return lines
 
 
-def _parse(names: str) -> tuple[str, ...]:
-    """A dictionary or list literal, as written by ultralytics: {0: 'person', 1: 'bicycle'}."""
-    try:
-        value = ast.literal_eval(names)
-        items = [value[key] for key in sorted(value)] if isinstance(value, dict) else list(value)
-        return tuple(str(item) for item in items)
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise DetectorError(f"the model's metadata `names` is not a list of labels: {names[:60]!r}") from error
+def _with_gaps(lines: Sequence[str], classes: int | None) -> tuple[str, ...]:
+    """The label of each line. A blank line is a class without a label, unless the model has as many classes as there
+    are labels. Blank lines at the end count only if the model has so many classes."""
+    labels = [line for line in lines if line]
+    if len(labels) == classes:
+        return tuple(labels)
+    end = max(number for number, line in enumerate(lines) if line) + 1
+    if classes is not None and end < classes <= len(lines):
+        end = classes
+    return tuple(line or _unnamed(number) for number, line in enumerate(lines[:end]))
+
+
+def _stated(metadata: Mapping[str, str], classes: int | None) -> Labels | None:
+    """The labels in the metadata; None without them.
+
+    Raises:
+        DetectorError: Lookout cannot read `names`.
+    """
+    values: dict[str, Any] = {}
+    for name, value in leaves(metadata):
+        values.setdefault(name, value)
+    for name in (key for key in _KEYS if key in values):
+        if labels := _read(values[name], classes):
+            return Labels(labels, (), "file", are_numbered=True)
+        if name == _KEYS[0]:
+            shown = repr(str(values[name])[:60])
+            raise DetectorError(f"the model's metadata `{name}` is not a list of labels: {shown}; set model.labels")
+    return None
+
+
+def _read(value: Any, classes: int | None) -> tuple[str, ...]:
+    """The labels in a value; empty if it is no list of them."""
+    if isinstance(value, str):
+        rows = _rows_of(value)
+        pairs = [_LINE.fullmatch(row) for row in rows]
+        if rows and all(pairs):
+            return _by_number([(pair[1], _unquoted(pair[2])) for pair in pairs if pair])
+        return tuple(map(_unquoted, rows)) if len(rows) > 1 else _words(value, classes)
+    if isinstance(value, dict) and value:
+        items = list(value.items())
+        return _by_number([(number, name) for name, number in items] if _are_labels(value) else items)
+    if not isinstance(value, (list, tuple)):
+        return ()
+    if value and all(isinstance(row, dict) and {"id", "name"} <= row.keys() for row in value):
+        return _by_number([(row["id"], row["name"]) for row in value])
+    return tuple(map(str, value)) if all(isinstance(row, (str, int, float)) for row in value) else ()
+
+
+def _are_labels(mapping: Mapping[Any, Any]) -> bool:
+    """Whether a mapping goes from labels to class ids."""
+    return all(_id_of(name) is None and _id_of(number) is not None for name, number in mapping.items())
+
+
+def _by_number(pairs: Sequence[tuple[Any, Any]]) -> tuple[str, ...]:
+    """The labels of pairs of class id and label.
+
+    Raises:
+        DetectorError: an id is none, or is there twice.
+    """
+    labels = {number: str(label) for key, label in pairs if (number := _id_of(key)) is not None}
+    if len(labels) < len(pairs):
+        raise DetectorError("the model's metadata name a class twice, or without a number from 0: set model.labels")
+    return tuple(labels.get(number, _unnamed(number)) for number in range(max(labels) + 1))
+
+
+def _id_of(key: Any) -> int | None:
+    """A class id as a number or as text; None for anything else."""
+    text = _unquoted(str(key)) if isinstance(key, (int, str)) and not isinstance(key, bool) else ""
+    return int(text) if text.isascii() and text.isdigit() and int(text) < _MAX_CLASSES else None
+
+
+def _rows_of(text: str) -> list[str]:
+    """The parts of a text in YAML's notation, or with separators."""
+    text = text.strip()
+    if text[:1] + text[-1:] in ("{}", "[]"):
+        text = text[1:-1]
+    separator = next((one for one in "\n;," if one in text), "\n")
+    return [part.strip().removeprefix("- ") for part in text.split(separator) if part.strip()]
+
+
+def _words(text: str, classes: int | None) -> tuple[str, ...]:
+    """The words of a text, if they are as many as the model has classes."""
+    words = text.split()
+    return (text.strip(),) if words and classes == 1 else tuple(words) if len(words) == classes else ()
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
