@@ -31,8 +31,8 @@ from calibration.speed import Energy, measure_speeds
 from detectors.accuracy_record import AccuracyRecord, path_of, write
 from detectors.factory import engine_store
 from detectors.half import keep_in_fp32, to_half
-from detectors.model import sha256
 from detectors.port import Detector, DetectorError, HostImage, Image, Options, Prepares
+from detectors.weights import digest_of
 
 _COMPARED_FRAMES = 8  # frames for comparing layers
 _MIN_OBJECTS_PER_FRAME = 0.25  # below it, layers are not measured on objects
@@ -348,7 +348,7 @@ class Calibration:
         if found is None:
             raise ValueError("the float model itself has no accuracy record")
         return AccuracyRecord(
-            onnx_sha256=sha256(options.path.read_bytes()),
+            onnx_sha256=digest_of(options.path),
             precision=precision,
             accepted=score.ruling == "accepted",
             measure=self.evaluator.measure,

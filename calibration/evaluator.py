@@ -15,8 +15,8 @@ from calibration.coco import Evaluation, Operation, Truth, measure, operation
 from calibration.frames import Bgr, Frames
 from calibration.matches import Matches
 from detectors.detections import Detections, plausible
-from detectors.model import sha256
 from detectors.port import Detector, DetectorError, HostImage, Options, PostprocessParams
+from detectors.weights import digest_of
 
 OpenDetector = Callable[[Options], Detector]
 _MIN_AP = 0.02  # below it, labels and model do not belong together
@@ -129,7 +129,7 @@ class Evaluator(ABC):
 
     def value(self, options: Options) -> float:
         """The score's value; measured once per file and precision."""
-        key = (sha256(options.path.read_bytes()), options.precision)
+        key = (digest_of(options.path), options.precision)
         if key not in self._known:
             self._known[key] = self._value(options)
         return self._known[key]

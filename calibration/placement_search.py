@@ -16,8 +16,8 @@ from calibration.graph import Graph
 from calibration.kernel_times import by_layer, slower
 from calibration.placement import KINDS, Placement
 from calibration.quantize import targets
-from detectors.model import sha256
 from detectors.port import Detector, Options
+from detectors.weights import digest_of
 
 _TURNS, _REPLAYS = 9, 40
 _ROUNDS = 3
@@ -95,7 +95,7 @@ class PlacementSearch:
 
         def try_placement(placement: Placement) -> PlacementTrial:
             onnx.save(placement.of(quantised), str(self._path))
-            self._digests[placement] = sha256(self._path.read_bytes())
+            self._digests[placement] = digest_of(self._path)
             times[placement], took = self._measure(replace(self._options, path=self._path))
             tried.append(PlacementTrial(placement, took))
             return tried[-1]

@@ -9,8 +9,8 @@ from dataclasses import replace
 from calibration.evaluator import Evaluator
 from calibration.outcome import Trial
 from calibration.sensitivity import Cost, layers_to_restore
-from detectors.model import sha256
 from detectors.port import Options
+from detectors.weights import digest_of
 
 _MAX_COSTS = 20
 
@@ -72,10 +72,10 @@ class Restoration:
             def score(layers: Sequence[str]) -> float:
                 advance()
                 options = options_for(layers)
-                tried.add(sha256(options.path.read_bytes()))
+                tried.add(digest_of(options.path))
                 return evaluator.value(options)
 
             count, steps = layers_to_restore(ranked[:limit], score, evaluator.aim, all_first=all_first)
         floats = [cost.layer for cost in ranked[: limit if count is None else count]]
-        self._remove_engines(tried - {sha256(options_for(floats).path.read_bytes())})
+        self._remove_engines(tried - {digest_of(options_for(floats).path)})
         return replace(trial, float_layers=floats, steps=steps, costs=list(ranked[:_MAX_COSTS]))

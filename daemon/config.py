@@ -22,6 +22,7 @@ from daemon.validation import convert, is_secret, read_yaml, strings
 from daemon.view_config import Roi, RoiConfig, Tiles, check_views, roi_of, tiling_of
 from detectors.factory import Backend
 from detectors.port import Precision, Transport, is_address
+from detectors.semantics import Activation, BoxUnits, Semantics
 from detectors.views import Tiling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -31,6 +32,8 @@ InputSize = Pixels | Annotated[list[Pixels], msgspec.Meta(min_length=2, max_leng
 Rate = Annotated[float, msgspec.Meta(ge=0.001, le=1000)]  # frames a second
 Seconds = Annotated[float, msgspec.Meta(ge=0.001, le=3600)]
 Unit = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Level = Annotated[float, msgspec.Meta(ge=0, le=255)]  # of a colour
+Colour = tuple[Level, Level, Level]
 Hits = Annotated[int, msgspec.Meta(ge=1, le=100)]
 SourceId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 Pace = Literal["realtime", "fast"]
@@ -52,6 +55,11 @@ class ModelConfig(Section, frozen=True):
     path: Path
     backend: Backend = "auto"
     head: str = "auto"
+    mean: Colour | None = None
+    std: Colour | None = None
+    activation: Activation | None = None
+    box_units: BoxUnits | None = None
+    first_class: Literal[0, 1] | None = None
     labels: str | None = None
     input_size: tuple[Pixels, Pixels] | None = None
     confidence: Unit = 0.25
@@ -65,6 +73,11 @@ class ModelConfig(Section, frozen=True):
     open_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=86_400)] = 900.0
     transport: Transport = "auto"
     request_timeout_s: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 5.0
+
+    @property
+    def semantics(self) -> Semantics:
+        """What its input and outputs mean, as far as keys state it."""
+        return Semantics(self.mean, self.std, None, self.activation, self.box_units, self.first_class)
 
 
 class GpuConfig(Section, frozen=True):
@@ -87,6 +100,9 @@ class TrackingConfig(Section, frozen=True):
 class ClassifierConfig(Section, frozen=True, kw_only=True):
     name: SourceId
     path: Path
+    mean: Colour | None = None
+    std: Colour | None = None
+    activation: Activation | None = None
     labels: str | None = None
     wanted: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(name="for")
     fit: Literal["stretch", "letterbox", "cover"] = "stretch"
@@ -101,6 +117,11 @@ class ClassifierConfig(Section, frozen=True, kw_only=True):
     max_pending: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 64
     threads: Annotated[int, msgspec.Meta(ge=0, le=1024)] = 1
     precision: Precision = "auto"
+
+    @property
+    def semantics(self) -> Semantics:
+        """See `ModelConfig.semantics`."""
+        return Semantics(mean=self.mean, std=self.std, activation=self.activation)
 
 
 class SourceTracking(Section, frozen=True):

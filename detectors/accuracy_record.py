@@ -6,7 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from detectors.model import sha256
+from detectors.port import DetectorError
+from detectors.weights import digest_of
 
 SCHEMA = "lookout.verdict/2"
 
@@ -15,7 +16,7 @@ class AccuracyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One measurement and its ruling. Names of fields are keys of the file; lookout.verdict/1 has no interval.
 
     Attributes:
-        onnx_sha256: of the model file.
+        onnx_sha256: of the model, see `detectors.weights`.
         measure: "AP" or "top-1" over labelled photos, or "agreement" with the float model.
         reference: the float model's value.
         value: this model's value.
@@ -99,8 +100,8 @@ def find(model: Path, digest: str | None = None) -> AccuracyRecord | None:
     """
     try:
         record = msgspec.json.decode(path_of(model).read_bytes(), type=AccuracyRecord)
-        known = digest or sha256(model.read_bytes())
-    except (OSError, msgspec.MsgspecError):
+        known = digest or digest_of(model)
+    except (OSError, msgspec.MsgspecError, DetectorError):
         return None
     return record if record.onnx_sha256 == known else None
 

@@ -5,7 +5,7 @@ Pure numpy; the reference for every backend: a faster preprocess must sample lik
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypedDict, cast
 
 import numpy as np
@@ -23,11 +23,15 @@ class _Normalisation(TypedDict):
     bias: _Each
 
 
-_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-IMAGENET: _Normalisation = {
-    "scale": cast("_Each", tuple(1 / (255 * deviation) for deviation in _DEVIATION)),
-    "bias": cast("_Each", tuple(-mean / deviation for mean, deviation in zip(_MEAN, _DEVIATION))),
-}
+def normalisation(mean: _Each, std: _Each) -> _Normalisation:
+    """Scale and bias for a mean and a deviation of colours from 0 to 1."""
+    return {
+        "scale": cast("_Each", tuple(1 / (255 * deviation) for deviation in std)),
+        "bias": cast("_Each", tuple(0.0 - one / deviation for one, deviation in zip(mean, std))),
+    }
+
+
+IMAGENET = normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's pictures, RGB."""
 
 
@@ -51,6 +55,22 @@ class InputSpec:
     scale: _Each = (1 / 255, 1 / 255, 1 / 255)
     bias: _Each = (0.0, 0.0, 0.0)
     crop: float = 1.0
+
+    @property
+    def mean(self) -> _Each:
+        """Of each channel, on values of 0 to 1."""
+        red, green, blue = (0.0 - bias / (255 * scale) for scale, bias in zip(self.scale, self.bias))
+        return red, green, blue
+
+    @property
+    def std(self) -> _Each:
+        """The deviation of each channel, on values of 0 to 1."""
+        red, green, blue = (1 / (255 * scale) for scale in self.scale)
+        return red, green, blue
+
+    def normalising(self, mean: _Each, std: _Each) -> InputSpec:
+        """The input with another mean and deviation of each channel, on values of 0 to 1."""
+        return replace(self, **normalisation(mean, std))
 
     @property
     def padding(self) -> npt.NDArray[np.float32]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from detectors.onnx_graph import OnnxGraph
 from detectors.port import DetectorError, Options, Size
 
 _ENGINES = (".plan", ".engine", ".trt")
@@ -35,10 +35,6 @@ def read(path: Path) -> bytes:
     if path.suffix in _ENGINES:
         raise DetectorError(f"model {path} is a built engine: give the ONNX file, from which engines are built")
     return content
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 def quantised(content: bytes, metadata: Mapping[str, str]) -> str | None:
@@ -112,7 +108,14 @@ def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:
 
     Args:
         size: the file's batch size; None if dynamic.
+
+    Raises:
+        DetectorError: the file has a batch without pictures.
     """
+    if size is not None and size < 1:
+        raise DetectorError(
+            f"{options.path}: the model's batch is fixed at {size}: export it with a dynamic batch (dynamic=True)"
+        )
     if size is None or size >= options.max_batch:
         return ()
     return (
@@ -121,20 +124,32 @@ def fixed_batch(size: int | None, options: Options) -> tuple[str, ...]:
     )
 
 
-def within_nms(options: Options, metadata: Mapping[str, str]) -> tuple[Options, tuple[str, ...]]:
+def within_nms(
+    options: Options, metadata: Mapping[str, str], graph: OnnxGraph | None = None
+) -> tuple[Options, tuple[str, ...]]:
     """Options for a file with NMS inside, and a note if its largest batch is smaller than `max_batch`.
 
     Ultralytics exports NMS for as many pictures as the export's `batch` says. All further pictures of a batch would
-    come back without boxes.
+    come back without boxes. The NMS of a file that states no batch may serve the first picture alone.
+
+    Args:
+        graph: of the file; None if it is not here.
     """
-    try:
-        stated = ast.literal_eval(metadata.get("args", "{}"))
-        batch = int(metadata.get("batch", "0"))
-    except (ValueError, SyntaxError, TypeError):
-        return options, ()
-    if not isinstance(stated, dict) or stated.get("nms") is not True or not 0 < batch < options.max_batch:
+    inside = graph is not None and graph.count("NonMaxSuppression") > 0
+    batch = _stated_batch(metadata, inside=inside) or (1 if inside else 0)
+    if not 0 < batch < options.max_batch:
         return options, ()
     return replace(options, max_batch=batch), (
         f"{options.path.name} has NMS inside for batches up to {batch}, so {options.max_batch} is not possible: export "
         f"it with batch={options.max_batch}, or without NMS",
     )
+
+
+def _stated_batch(metadata: Mapping[str, str], *, inside: bool) -> int:
+    """The largest batch of a file's NMS as ultralytics states it; 0 if it does not, or has no NMS."""
+    try:
+        stated = ast.literal_eval(metadata.get("args", "{}"))
+        batch = int(metadata.get("batch", "0"))
+    except (ValueError, SyntaxError, TypeError):
+        return 0
+    return batch if inside or (isinstance(stated, dict) and stated.get("nms") is True) else 0

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from detectors.detections import Detections
 from detectors.letterbox import Fit, Letterbox
+from detectors.semantics import NOTHING_KNOWN, Fact, Semantics
 
 
 class DetectorError(Exception):
@@ -225,6 +226,7 @@ class Options:
         transport: how pictures come to a server: through memory that both share, or over HTTP. auto: through memory if
             the server is on this host and takes it. Only triton has a server.
         request_timeout_s: limit of one request to a server.
+        semantics: facts that the file does not state, or states wrongly.
     """
 
     path: Path
@@ -247,6 +249,7 @@ class Options:
     fit: Fit | None = None
     transport: Transport = "auto"
     request_timeout_s: float = 5.0
+    semantics: Semantics = NOTHING_KNOWN
 
 
 @dataclass(frozen=True)
@@ -255,13 +258,15 @@ class ModelInfo:
 
     Attributes:
         name: the file's stem.
-        digest: first 12 hexadecimal digits of the file's SHA-256; with a server, of the configuration that it gives.
+        digest: first 12 hexadecimal digits of the model's SHA-256, external weights included; with a server, of the
+            configuration that it gives.
         precision: of the arithmetic, such as "fp32".
         backend: such as "cpu".
         head: name of the output decoder, from `detectors.heads`.
         input_size: width and height, pixels.
         further_sizes: at which it is open, too; lanes are `SizedLane`s if there are any.
         labels: one per class.
+        facts: what its input and outputs mean, and where each fact is from.
         max_batch: maximum number of pictures per batch.
         notes: automatic choices that a user should know of, one line each.
         lanes: maximum number of lanes.
@@ -286,6 +291,7 @@ class ModelInfo:
     gpu: int | None = None
     transport: str = ""
     further_sizes: tuple[Size, ...] = ()
+    facts: tuple[Fact, ...] = ()
 
     @property
     def memory_bytes(self) -> int:

@@ -1,143 +1,334 @@
-"""A trial run of an opened model on two blank pictures, which reveals other tasks and overflows.
+"""A trial run of an opened model on a few pictures, which reveals what its file does not show.
 
 A pose or rotated-box model without metadata has outputs of a detector's shape; its key points and angles would be
-published as scores. Arithmetic that overflows in FP16 overflows on noise. Where a GPU decodes, its boxes are compared
-with those of the reference.
+published as scores. Boxes may be shares of the picture, classes may count from 1, a column may be a class id, and NMS
+inside may look at the first picture of a batch alone. Quantisation may have lost all scores. Arithmetic that overflows
+in FP16 overflows on noise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 
 import numpy as np
-import numpy.typing as npt
 
-from detectors.detections import Detections
+from detectors.decoding_check import LEAST_CONFIDENCE, are_alike
+from detectors.detections import Detections, plausible
+from detectors.heads.candidates import STRIDES, count_cells
+from detectors.heads.classify import ClassifyHead
 from detectors.heads.layout import Head, Outputs
-from detectors.letterbox import PAD, InputSpec
+from detectors.heads.queries import QueryHead
+from detectors.heads.rows import RowHead
+from detectors.heads.values import are_corners, are_scores, has_pixels, is_whole, other_layout
+from detectors.labels import Labels
+from detectors.letterbox import fit
 from detectors.port import DetectorError, HostImage, PostprocessParams
+from detectors.semantics import BoxUnits, Semantics
+from detectors.trial_pictures import first_pictures, further_pictures
 
 _TOLERANCE = 1e-3  # of scores, for FP16 rounding
-_MAX_LOG = 20.0  # of a width over its stride: exp(20) is wider than any picture
 _MAX_SHARE = 2.0  # boxes as shares of the picture are no larger
-_LAYOUTS = ("yolov5", "yolov8", "yolox", "end2end")
+_MIN_SIZE = 16 * _MAX_SHARE  # of an input in which pixels cannot be taken for shares
 _POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
-_LEAST = 1e-6  # confidence: nearly everything is a box
-_RANKS = slice(10, 80)  # of the boxes between which a threshold is looked for
-_ALIKE = 0.9  # share of the boxes: one that is nearly at a limit may be on either side of it
-_NEAR_SCORE, _NEAR = 1e-3, 0.5  # pixels, or radians
-_BITS = 0.02  # of a mask
-_MOST = 200  # boxes, the strongest
+_DIFFERENT = 0.1  # share of the values of a picture alone, and within a batch
+_NEAR = 0.05  # relative difference of two values that are the same but for rounding
+_NEAR_PIXELS, _NEAR_SCORE = 4.0, 0.05  # the same, for boxes
 
-Decode = Callable[[HostImage, PostprocessParams], tuple[Detections, Detections]]
-"""Decodes the raw outputs of one picture under some limits: on the device, and by the reference."""
+Run = Callable[[Head, Sequence[HostImage]], Outputs]
+"""Raw outputs of one or two pictures, with the batch dimension."""
+ResolveLabels = Callable[[int | None], Labels]
+"""The labels for a number of classes, None if unknown."""
 
 
-def check(run: Callable[[HostImage], Outputs], head: Head, precision: str) -> None:
-    """Run a model on a grey and on a noise picture.
+@dataclass(frozen=True)
+class Trial:
+    """A model on trial.
 
-    Args:
-        run: returns the raw outputs of one picture, without the batch dimension.
-        precision: of the arithmetic.
+    Attributes:
+        run: runs it.
+        precision: of its arithmetic.
+        stated: the facts that keys or the file state.
+        labels: resolves its labels.
+        batch: the largest number of pictures in a batch.
+    """
+
+    run: Run
+    precision: str
+    stated: Semantics
+    labels: ResolveLabels
+    batch: int
+
+    def settle(self, head: Head) -> tuple[Head, Labels]:
+        """The head with what the trial shows, and the labels.
+
+        Args:
+            head: as the outputs' shapes and the metadata show it.
+
+        Raises:
+            DetectorError: the model is not a detector with this head, its arithmetic overflows, or it leaves open what
+                no picture shows; the text names the keys that decide.
+        """
+        seen = _Seen(self.run, head)
+        if isinstance(head, RowHead) and (other := other_layout(head, [raw for *_, raw in seen.first])):
+            head = self._stated(other)
+            seen = _Seen(self.run, head)
+        if isinstance(head, ClassifyHead) and head.semantics.activation is None:
+            values = [raw[head.output] for *_, raw in seen.first]
+            head = seen.head = head.interpreted(Semantics(activation=head.activation_of(values)))
+        for name, _, raw in seen.first:
+            _check(name, raw, head, self.precision)
+        labels = self.labels(head.classes)
+        if head.is_raw:
+            _check_scores(seen)
+        else:
+            head = seen.head = _numbered(seen, labels)
+            _check_plausible(seen, labels)
+        if self.batch > 1:
+            _check_batch(seen)
+        return head, labels
+
+    def _stated(self, head: RowHead) -> RowHead:
+        """Another head with the facts that keys or the file state."""
+        ambiguity = head.ambiguity and head.ambiguity.without(self.stated.known)
+        if ambiguity:
+            raise DetectorError(ambiguity.remedy)
+        return replace(head.interpreted(self.stated), ambiguity=None)
+
+
+class _Seen:
+    """What a model computes for the pictures of a trial; each is run once, when it is asked for."""
+
+    def __init__(self, run: Run, head: Head) -> None:
+        self.run, self.head = run, head
+        self._pictures = chain(first_pictures(head.spec), further_pictures(head.spec))
+        self._known: list[tuple[str, HostImage, Outputs]] = []
+
+    @property
+    def first(self) -> list[tuple[str, HostImage, Outputs]]:
+        """Name, picture and raw outputs, without the batch dimension, of a grey picture and of noise."""
+        return list(islice(self.all(), 2))
+
+    def all(self) -> Iterator[tuple[str, HostImage, Outputs]]:
+        """The same of each picture."""
+        yield from self._known
+        for name, picture in self._pictures:
+            raw = {output: values[0] for output, values in self.run(self.head, [picture]).items()}
+            self._known.append((name, picture, raw))
+            yield self._known[-1]
+
+    def boxes(self, raw: Outputs) -> Detections:
+        """The boxes in one picture's raw outputs, nearly without a threshold, in pixels of the input."""
+        spec = self.head.spec
+        return self.head.detections(raw, fit(spec.width, spec.height, spec), PostprocessParams(LEAST_CONFIDENCE))
+
+
+def _check(name: str, raw: Outputs, head: Head, precision: str) -> None:
+    """Check one picture's raw outputs.
 
     Raises:
-        DetectorError: the model is not a detector with this head, or its arithmetic overflows.
+        DetectorError: they are not those of the head, or not finite.
     """
-    for name, picture in _pictures(head.spec):
-        raw = run(picture)
-        if not all(np.isfinite(values).all() for values in raw.values()):
-            remedy = ": set model.precision: fp32" if precision == "fp16" else ": check that the file is complete"
-            raise DetectorError(f"the model computes NaN or infinity for {name} in {precision}{remedy}")
-        scores = head.scores(raw)
-        low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
-        if low < -_TOLERANCE or high > 1 + _TOLERANCE:
-            raise DetectorError(
-                f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
-                f"range from 0 to 1: {_likely(raw, head)}"
-            )
-        if fault := _fault_of_boxes(raw, head):
-            raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
+    if not all(np.isfinite(values).all() for values in raw.values()):
+        remedy = ": set model.precision: fp32" if precision == "fp16" else ": check that the file is complete"
+        raise DetectorError(f"the model computes NaN or infinity for {name} in {precision}{remedy}")
+    scores = head.scores(raw)
+    low, high = float(scores.min(initial=0.0)), float(scores.max(initial=0.0))
+    if low < -_TOLERANCE or high > 1 + _TOLERANCE:
+        raise DetectorError(
+            f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
+            f"range from 0 to 1: {_likely(raw, head)}"
+        )
+    fault = _fault_of_rows(raw, head) if isinstance(head, RowHead) else None
+    if fault:
+        raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
 
 
-def decodes_alike(decode: Decode, spec: InputSpec, wanted: PostprocessParams) -> bool:
-    """Whether a device decodes as the reference does, at a threshold that some dozens of boxes reach."""
-    for _, picture in _pictures(spec):
-        _, all_boxes = decode(picture, replace(wanted, confidence=_LEAST))
-        limits = replace(wanted, confidence=_threshold(all_boxes.confidence))
-        given, expected = decode(picture, limits)
-        if not _are_alike(given[:_MOST], expected[:_MOST]):
-            return False
-    return True
-
-
-def _threshold(confidences: npt.NDArray[np.float32]) -> float:
-    """A confidence in the widest gap, so that rounding moves no box over it."""
-    ranked = np.sort(confidences)[::-1].astype(np.float64)
-    some = ranked[_RANKS] if len(ranked) > _RANKS.start + 1 else np.append(ranked, _LEAST)
-    if len(some) < 2:
-        return _LEAST
-    widest = int(np.argmax(some[:-1] - some[1:]))
-    return max(_LEAST, float(some[widest] + some[widest + 1]) / 2)
-
-
-def _are_alike(given: Detections, expected: Detections) -> bool:
-    if not len(given) or not len(expected):
-        return len(given) == len(expected)
-    near = np.abs(given.confidence[None] - expected.confidence[:, None]) < _NEAR_SCORE
-    near &= given.class_id[None] == expected.class_id[:, None]
-    near &= np.abs(given.xyxy[None] - expected.xyxy[:, None]).max(axis=2) < _NEAR
-    found = sum(
-        any(_extras_are_alike(given[other : other + 1], expected[row : row + 1]) for other in others.nonzero()[0])
-        for row, others in enumerate(near)
-    )
-    return found >= _ALIKE * max(len(given), len(expected))
-
-
-def _extras_are_alike(given: Detections, expected: Detections) -> bool:
-    """Whether key points, box at an angle and mask of one box are alike."""
-    for one, other in ((given.keypoints, expected.keypoints), (given.obb, expected.obb)):
-        if (one is None) != (other is None):
-            return False
-        if one is not None and other is not None and not np.allclose(one, other, rtol=0, atol=_NEAR, equal_nan=True):
-            return False
-    if given.masks is None or expected.masks is None:
-        return given.masks is expected.masks
-    return bool((given.masks.unpacked() != expected.masks.unpacked()).mean() < _BITS)
-
-
-def _fault_of_boxes(outputs: Outputs, head: Head) -> str | None:
+def _fault_of_rows(outputs: Outputs, head: RowHead) -> str | None:
     """The mistake in boxes of a layout that others have the shape of; None if there is none."""
-    layout = head.name.partition("-")[0]
-    if layout not in _LAYOUTS:
-        return None
-    (rows,) = [values for values in outputs.values() if values.ndim == 2]
-    rows = rows.T if layout == "yolov8" else rows
-    size = max(head.spec.width, head.spec.height)
-    if layout == "yolox":
-        if np.abs(rows[:, 2:4]).max(initial=0.0) > _MAX_LOG:
-            return (
-                "widths are pixels, not logarithms, as in YOLOv6, transposed YOLOv8, or YOLOX with decoding inside: "
-                "export it without decoding, or in the layout of YOLOv8"
-            )
-        return None
+    raw = outputs[head.output]
+    rows = raw.T if head.layout == "yolov8" else raw
+    size = head.spec.width, head.spec.height
+    if head.layout == "yolox":
+        return _fault_of_grid(rows)
     largest = float(np.abs(rows[:, :4]).max(initial=0.0))
-    if 0 < largest <= _MAX_SHARE < size / 16:
+    if head.is_raw and 0 < largest <= _MAX_SHARE < max(size) / 16:
         return "they are shares of the picture, not pixels: export the model with boxes in pixels"
-    if layout == "end2end" and (np.abs(rows[:, 5] - np.rint(rows[:, 5])) > _TOLERANCE).any():
+    if head.layout in ("end2end", "deepstream") and not is_whole(np.maximum(rows[:, 5], 0)):
         return "the sixth column has fractions, and classes are whole numbers; it is probably a model of another task"
+    if head.layout == "yolov8" and head.task != "obb":
+        strides = next((row for row in STRIDES if count_cells(size, row) == len(rows)), ())
+        if are_corners(raw, size, strides):
+            return "they are corners, not centre and size: export the model with boxes as cx, cy, w, h"
     return None
 
 
-def _pictures(spec: InputSpec) -> Iterator[tuple[str, HostImage]]:
-    shape = (spec.height, spec.width, 3)
-    yield "a grey picture", HostImage(np.full(shape, PAD, np.uint8))
-    yield "noise", HostImage(np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8))
+def _fault_of_grid(rows: np.ndarray) -> str | None:
+    """The mistake in rows of YOLOX."""
+    if has_pixels(rows):
+        return (
+            "widths are pixels, not logarithms, as in transposed YOLOv8, or YOLOX with decoding inside: export it "
+            "without decoding, or in the layout of YOLOv8"
+        )
+    if are_scores(rows):
+        return "the first columns are all from 0 to 1, as scores are, such as NanoDet's: it is another family"
+    return None
+
+
+def _check_scores(seen: _Seen) -> None:
+    """Check that some picture has a score above 0. A model that is not quantised has one in each of them.
+
+    Raises:
+        DetectorError: none has.
+    """
+    head = seen.head
+    if not any(_has_score(head, raw) for *_, raw in seen.all()):
+        raise DetectorError(
+            "all scores are exactly 0, for every picture of a trial: a quantisation with one scale for boxes and "
+            "scores has lost them. Quantise it with `lookout calibrate`, or leave the last layers in float"
+        )
+
+
+def _has_score(head: Head, raw: Outputs) -> bool:
+    if isinstance(head, RowHead) and head.layout in ("yolov5", "yolox"):
+        rows = raw[head.output]
+        return bool((rows[:, 4] * rows[:, 5 : rows.shape[1] - head.extras].max(axis=1) > 0).any())
+    return bool((head.scores(raw) > 0).any())
+
+
+def _numbered(seen: _Seen, labels: Labels) -> Head:
+    """The head of a model that has chosen its boxes itself, with their units and the number of its first class.
+
+    Raises:
+        DetectorError: they are other ones than keys or the family state, or no picture shows them.
+    """
+    head = seen.head
+    unknown = head.ambiguity.unknown if head.ambiguity else frozenset()
+    if labels.are_numbered:
+        unknown -= {"first_class"}
+    corners, classes = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    for number, (*_, raw) in enumerate(seen.all()):
+        boxes, ids = _chosen(head, raw)
+        corners, classes = np.append(corners, boxes), np.append(classes, ids)
+        if number > 0 and _is_shown(unknown, corners, classes, labels):
+            break
+    shown = Semantics(box_units=_units(head, corners), first_class=_first_class(classes, labels))
+    _check_against(head, shown, unknown)
+    known = Semantics(**{name: getattr(shown, name) for name in unknown})
+    if rest := unknown - known.known:
+        remedy = head.ambiguity.remedy if head.ambiguity else ""
+        keys = " and ".join(f"model.{name}" for name in sorted(rest))
+        raise DetectorError(f"{remedy}. The trial's pictures show nothing that decides: set {keys}")
+    return replace(head.interpreted(known), ambiguity=None)  # type: ignore[type-var]
+
+
+def _chosen(head: Head, raw: Outputs) -> tuple[np.ndarray, np.ndarray]:
+    """Corners and class ids of the boxes with a score, as the model gives them."""
+    if isinstance(head, QueryHead) and head.layout == "detr-decoded":
+        strong = raw[head.scores_name] > 0
+        return raw[head.boxes][strong], raw[head.labels][strong].astype(np.int64)
+    if isinstance(head, RowHead):
+        rows = raw[head.output]
+        rows = rows[rows[:, 4] > 0]
+        return rows[:, :4], rows[:, 5].astype(np.int64)
+    return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
+
+
+def _is_shown(unknown: frozenset[str], corners: np.ndarray, classes: np.ndarray, labels: Labels) -> bool:
+    """Whether more pictures would not help."""
+    return ("box_units" not in unknown or len(corners) > 0) and (
+        "first_class" not in unknown or _first_class(classes, labels) is not None
+    )
+
+
+def _units(head: Head, corners: np.ndarray) -> BoxUnits | None:
+    largest = float(np.abs(corners).max(initial=0.0))
+    if largest == 0 or max(head.spec.width, head.spec.height) < _MIN_SIZE:
+        return None
+    return "shares" if largest <= _MAX_SHARE else "pixels"
+
+
+def _first_class(classes: np.ndarray, labels: Labels) -> int | None:
+    """0 if class 0 is there, 1 if there is one more than labels; None if the classes show neither."""
+    if (classes == 0).any():
+        return 0
+    return 1 if (classes == len(labels.names)).any() else None
+
+
+def _check_against(head: Head, shown: Semantics, unknown: frozenset[str]) -> None:
+    """Check what the pictures show against what is known.
+
+    Raises:
+        DetectorError: they contradict.
+    """
+    own = head.semantics
+    if shown.box_units and "box_units" not in unknown and own.box_units and own.box_units != shown.box_units:
+        what = "shares of the picture, not pixels" if shown.box_units == "shares" else "pixels, not shares"
+        raise DetectorError(f"the model's boxes are {what}: set model.box_units: {shown.box_units}")
+    if shown.first_class is not None and "first_class" not in unknown and own.first_class is not None:
+        if shown.first_class > own.first_class:
+            raise DetectorError(
+                "the model gives a class that is one more than there are labels: set model.first_class: 1 if its "
+                "classes begin at 1, or give the labels of all classes"
+            )
+        if shown.first_class < own.first_class:
+            raise DetectorError("the model gives class 0: set model.first_class: 0")
+
+
+def _check_plausible(seen: _Seen, labels: Labels) -> None:
+    """Check that some box of the pictures is possible, if there are any. Values of another order make none that is.
+
+    Raises:
+        DetectorError: none is.
+    """
+    found = [seen.boxes(raw) for *_, raw in seen.first]
+    good, bad = plausible(found, len(labels.names))
+    if bad and not any(map(len, good)):
+        raise DetectorError(
+            f"all {bad} boxes for the pictures of a trial are impossible, with corners the wrong way round or classes "
+            "without a label: the model is of another family, or has other labels"
+        )
+
+
+def _check_batch(seen: _Seen) -> None:
+    """Check that the second picture of a batch has the results that it has alone.
+
+    Raises:
+        DetectorError: it has others.
+    """
+    head = seen.head
+    (_, grey, _), *_ = seen.first
+    for _, picture, alone in islice(seen.all(), 1, None):
+        if not head.is_raw and not len(seen.boxes(alone)):
+            continue
+        second = {name: values[1] for name, values in seen.run(head, [grey, picture]).items()}
+        if _is_alike(seen, alone, second):
+            return
+        raise DetectorError(
+            "the second picture of a batch has other results than alone: the model serves the first picture of a "
+            "batch. Set model.max_batch: 1, or export it for batches (NMS inside is often made for one picture)"
+        )
+
+
+def _is_alike(seen: _Seen, alone: Outputs, second: Outputs) -> bool:
+    if not seen.head.is_raw:
+        return are_alike(seen.boxes(second), seen.boxes(alone), _NEAR_PIXELS, _NEAR_SCORE)
+    for name, values in alone.items():
+        other = second[name]
+        if values.shape != other.shape:
+            return False
+        far = np.abs(values - other) > _NEAR * (np.abs(values) + np.abs(other)) + _TOLERANCE
+        if far.mean() > _DIFFERENT:
+            return False
+    return True
 
 
 def _likely(outputs: Outputs, head: Head) -> str:
     """The likely kind of a model with such outputs."""
     (raw, *_) = outputs.values()
+    if head.task == "classify":
+        return "set model.activation: softmax or sigmoid"
     if head.name == "yolov8" and len(raw) == _POSE:
         return "56 rows indicate a pose model without metadata: export it with ultralytics"
     if head.name == "yolov8" and len(raw) > 5 and raw[4:-1].min() >= 0 and raw[4:-1].max() <= 1:

@@ -29,8 +29,8 @@ from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig
 from daemon.redact import HIDDEN, Secret
 from detectors.factory import gpus
-from detectors.model import read, sha256
 from detectors.port import is_address
+from detectors.weights import digest_of
 
 _LONG_S = 3600.0  # the worker decides when a clip is tried again, and how long a disk may take
 _GPU_CLIPS, _CPU_CLIPS = 32, 16  # at once, at most
@@ -127,8 +127,8 @@ def _at_once(config: Config) -> int:
 def _settings_of(config: Config, source: AvConfig) -> dict[str, Any]:
     model = config.model
     has_no_file = is_address(model.path) or model.backend == "fake"
-    digest = sha256(str(model.path).encode() if has_no_file else read(model.path))
-    labels = model.labels if model.labels in (None, "coco") else sha256(_content_of(Path(str(model.labels))))
+    digest = _sha256(str(model.path).encode()) if has_no_file else digest_of(model.path)
+    labels = model.labels if model.labels in (None, "coco") else _sha256(_content_of(Path(str(model.labels))))
     settings = {
         "model": {"digest": digest, **({"labels": labels} if labels else {}), **_changed(model)},
         "tracking": _changed(config.tracking),
@@ -174,4 +174,8 @@ def _shown(value: object) -> object:
 
 
 def _digest_of(value: object) -> str:
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
+    return _sha256(msgspec.json.encode(value, order="deterministic"))
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

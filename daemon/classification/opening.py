@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -49,4 +50,4 @@ def open_classifiers(
 
 def _own_keys(text: str) -> str:
     """A text about a first model with the keys of a classifier."""
-    return text.replace("model.labels", "its labels").replace("model.precision", "its precision")
+    return re.sub(r"\bmodel\.(labels|precision|mean|std|activation|max_batch)\b", r"its \1", text)

@@ -55,6 +55,7 @@ from daemon.sources.port import Reader, next_picture
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import availability, gpus, open_classifier, open_detector
 from detectors.port import Detector, DetectorError, Image, ModelInfo, Region, Size
+from detectors.semantics import by_origin
 
 _MAX_DECODE_ERRORS = 100
 _PICTURES = 10  # to measure the decoding time
@@ -289,6 +290,7 @@ def _check_model(config: Config, classifiers: Mapping[str, ModelInfo], console: 
         ),
         ("head", info.head),
         ("input", f"{sizes}, batches up to {info.max_batch}"),
+        *(("facts", line) for line in by_origin(info.facts)),
         ("labels", f"{len(info.labels)}: {', '.join(info.labels[:8])}{' ...' if len(info.labels) > 8 else ''}"),
         *_of_server(detector),
         *(("note", note) for note in info.notes),

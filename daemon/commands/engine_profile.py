@@ -41,7 +41,7 @@ def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: i
 
     Args:
         target: an ONNX file, or the beginning of an engine's key.
-        recipe: precision, max_batch, level, input_size and head of a file's engine.
+        recipe: precision, max_batch, level, input_size, head, labels and semantics of a file's engine.
 
     Raises:
         DetectorError: the engine cannot be found, built or run.
@@ -55,6 +55,8 @@ def measure(target: str, recipe: Mapping[str, Any], cache: Path | None, batch: i
     options = Options(
         path,
         head=recipe["head"],
+        labels=recipe["labels"],
+        semantics=recipe["semantics"],
         input_size=recipe["input_size"] or None,
         max_batch=recipe["max_batch"],
         precision=recipe["precision"],

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from daemon.commands.engine_profile import RUNS, print_layers
 from detectors.factory import engine_store, open_detector, profile_engine
-from detectors.model import read, sha256
 from detectors.port import DetectorError, Options
+from detectors.weights import digest_of
 
 _DAY_NS = 86_400 * 10**9
 
@@ -50,7 +50,7 @@ def layers(prefix: str, model: Path, cache: Path | None) -> None:
     """
     entry = engine_store(cache).find(prefix)
     recipe = entry.manifest.recipe if entry.manifest else {}
-    if sha256(read(model)) != recipe.get("onnx_sha256"):
+    if digest_of(model) != recipe.get("onnx_sha256"):
         raise DetectorError(f"engine {entry.key} was not built from {model}")
     print_layers(profile_engine(entry.key, cache, None, RUNS))
 

@@ -17,7 +17,9 @@ from daemon.commands.downloads import download, is_complete, without_secrets
 from daemon.errors import LookoutError
 from detectors.factory import open_detector
 from detectors.port import Options
+from detectors.semantics import ORIGINS
 
+_SHOWN = ("head", "labels")  # facts with a row of their own
 _ULTRALYTICS = "AGPL-3.0: a service that uses it must offer its complete source to its users"
 
 
@@ -91,14 +93,14 @@ def find(name_or_path: str, console: Console) -> tuple[Path, CatalogueEntry | No
     return kept, entry
 
 
-def info(path: Path, console: Console) -> None:
+def info(options: Options, console: Console) -> None:
     """Print facts about a model file, as Lookout opens it.
 
     Raises:
         DetectorError: it cannot be used; says why.
     """
-    with closing(open_detector("cpu", Options(path, max_batch=1))) as detector:
-        model = detector.info
+    with closing(open_detector("cpu", options)) as detector:
+        model, path = detector.info, options.path
     table = Table(show_header=False)
     width, height = model.input_size
     labels = ", ".join(model.labels[:8]) + (f" and {len(model.labels) - 8} more" if len(model.labels) > 8 else "")
@@ -109,6 +111,7 @@ def info(path: Path, console: Console) -> None:
         ("input", f"{width}x{height}"),
         ("precision", model.precision),
         ("labels", labels),
+        *((fact.name, f"{fact.value} ({ORIGINS[fact.origin]})") for fact in model.facts if fact.name not in _SHOWN),
         *(("note", note) for note in model.notes),
     ):
         table.add_row(*row)

@@ -48,6 +48,7 @@ def options_of(config: Config, reserved: int = 0) -> Options:
         frame_size=config.gpu.frame_size,
         transport=model.transport,
         request_timeout_s=model.request_timeout_s,
+        semantics=model.semantics,
     )
 
 
@@ -71,6 +72,7 @@ def classifier_options(config: Config, row: ClassifierConfig) -> Options:
         fit=row.fit,
         transport=config.model.transport,
         request_timeout_s=config.model.request_timeout_s,
+        semantics=row.semantics,
     )
 
 

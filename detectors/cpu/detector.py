@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -12,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
-from detectors import trial
 from detectors.accuracy_record import note
 from detectors.cutting import HostCutter
 from detectors.detections import Detections
@@ -20,9 +18,10 @@ from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.likely import Input, likely_of_inputs
 from detectors.heads.recognise import recognise_at
 from detectors.host_input import HostInput
-from detectors.labels import resolve
 from detectors.letterbox import preprocess
-from detectors.model import fixed_batch, input_sizes, quantised, read, sha256, within_nms
+from detectors.model import fixed_batch, input_sizes, quantised, read, within_nms
+from detectors.onnx_graph import read_graph
+from detectors.opening import open_heads
 from detectors.port import (
     DetectorError,
     Fetch,
@@ -36,6 +35,7 @@ from detectors.port import (
     fetched,
     on_host,
 )
+from detectors.weights import digest_of
 
 _DTYPES: dict[str, np.dtype[Any]] = {"tensor(float)": np.dtype(np.float32), "tensor(float16)": np.dtype(np.float16)}
 
@@ -51,16 +51,18 @@ class CpuDetector:
 
     def __init__(self, options: Options) -> None:
         content = read(options.path)
-        digest = sha256(content)
+        digest = digest_of(options.path, content)
         session = _session(options)
         metadata = session.get_modelmeta().custom_metadata_map
-        options, limit = within_nms(options, metadata)
+        self._graph = read_graph(content)
+        options, limit = within_nms(options, metadata, self._graph)
         self._options = options
         self._session: ort.InferenceSession | None = session
         image = self._image_input(session.get_inputs())
         self.input = image.name
         self.dtype: np.dtype[Any] = _DTYPES[image.type]
         self.fixed_batch = image.shape[0] if isinstance(image.shape[0], int) else None
+        notes = (*fixed_batch(self.fixed_batch, options), *limit)
         self._outputs = [node.name for node in session.get_outputs()]
         for node in session.get_outputs():
             if node.type not in _OUTPUTS:
@@ -74,13 +76,13 @@ class CpuDetector:
         sizes = input_sizes(image.shape, metadata, options)
         batch = self.fixed_batch or options.max_batch
         try:
-            self.head = self._head(sizes[0], batch, None)
-            self.heads = {size: self._head(size, batch, self.head) for size in sizes[1:]}
-            labels, notes = resolve(options.labels, metadata, self.head.classes)
-            for head in (self.head, *self.heads.values()):
-                trial.check(partial(self._raw, head), head, own)
+            first = self._head(sizes[0], batch, None)
+            heads = (first, *(self._head(size, batch, first) for size in sizes[1:]))
+            opened = open_heads(heads, self._raw, options, metadata, own, batch)
         except DetectorError as error:
             raise DetectorError(f"{options.path}: {error}") from error
+        self.head = opened.heads[0]
+        self.heads = dict(zip(sizes[1:], opened.heads[1:]))
         self.info = ModelInfo(
             name=options.path.stem,
             digest=digest[:12],
@@ -89,15 +91,11 @@ class CpuDetector:
             head=self.head.name,
             input_size=sizes[0],
             further_sizes=sizes[1:],
-            labels=labels,
+            labels=opened.labels,
             max_batch=batch,
-            notes=(
-                *notes,
-                *fixed_batch(self.fixed_batch, options),
-                *limit,
-                *(note(options.path, integers, digest) if integers else ()),
-            ),
+            notes=(*opened.notes, *notes, *(note(options.path, integers, digest) if integers else ())),
             lanes=options.lanes,
+            facts=opened.facts,
         )
 
     def _head(self, size: Size, batch: int, own: Head | None) -> Head:
@@ -111,11 +109,34 @@ class CpuDetector:
         """
         session = self._opened()
         further = [node.name for node in session.get_inputs() if node.name != self.input]
-        guess = {name: np.array(size, np.int64) for name in further}
-        probe = self.run(np.zeros((batch, 3, size[1], size[0]), self.dtype), guess)
+        probe = self._probe(size, batch, {name: np.array(size, np.int64) for name in further})
         shapes = [(name, tuple(array.shape)) for name, array in probe.items()]
         metadata = session.get_modelmeta().custom_metadata_map
-        return recognise_at(ModelFacts(shapes, size, metadata, further, batch), self._options, own)
+        facts = ModelFacts(shapes, size, metadata, further, batch, self._graph)
+        return recognise_at(facts, self._options, own)
+
+    def _probe(
+        self, size: Size, batch: int, constants: Mapping[str, npt.NDArray[np.int64]]
+    ) -> dict[str, npt.NDArray[np.float32]]:
+        """The outputs for zeros.
+
+        Raises:
+            DetectorError: the model does not run, or not with a batch.
+        """
+
+        def zeros(count: int) -> npt.NDArray[Any]:
+            return np.zeros((count, 3, size[1], size[0]), self.dtype)
+
+        try:
+            return self.run(zeros(batch), constants)
+        except DetectorError:
+            if batch == 1 or self.fixed_batch:
+                raise
+            self.run(zeros(1), constants)  # with its own error, if a batch of one fails, too
+            raise DetectorError(
+                f"the model runs with one picture, and not with {batch}: a batch of 1 is fixed inside, such as in a "
+                "Reshape. Set model.max_batch: 1, or export it with a dynamic batch (dynamic=True)"
+            ) from None
 
     def _opened(self) -> ort.InferenceSession:
         if self._session is None:
@@ -148,10 +169,8 @@ class CpuDetector:
             constants: further inputs, a row each; None for those of the model's own size.
         """
         session = self._opened()
-        feeds = {
-            name: np.repeat(row[None], len(batch), axis=0)
-            for name, row in (self.head.constants if constants is None else constants).items()
-        }
+        rows = self.head.constants if constants is None else constants
+        feeds = {name: np.repeat(row[None], len(batch), axis=0) for name, row in rows.items()}
         try:
             outputs = session.run(None, {self.input: batch, **feeds})
         except Exception as error:  # onnxruntime's own exceptions have no public base class
@@ -161,11 +180,11 @@ class CpuDetector:
             ) from error
         return {name: np.asarray(array, np.float32) for name, array in zip(self._outputs, outputs)}
 
-    def _raw(self, head: Head, picture: HostImage) -> Outputs:
-        """Raw outputs of one picture."""
-        planes = preprocess(picture.bgr, head.spec).astype(self.dtype)
-        outputs = self.run(np.repeat(planes[None], self.fixed_batch or 1, axis=0), head.constants)
-        return {name: array[0] for name, array in outputs.items()}
+    def _raw(self, head: Head, pictures: Sequence[HostImage]) -> Outputs:
+        """Raw outputs of one or two pictures."""
+        planes = [preprocess(picture.bgr, head.spec).astype(self.dtype) for picture in pictures]
+        planes += planes[-1:] * ((self.fixed_batch or 1) - len(planes))
+        return self.run(np.stack(planes), head.constants)
 
     def cutter(self, room: int) -> HostCutter:  # noqa: ARG002 - each part has memory of its own
         return HostCutter()

@@ -1,8 +1,9 @@
 """Classifiers: a score for each class of the whole picture, (b, c).
 
-Files of ultralytics give probabilities, for a square from the middle of the picture. Other files give logits, as those
-of torchvision do: 224 of 256 pixels from the middle, with ImageNet's mean and standard deviation. An embedding looks
-the same, so a file without a task must be called a classifier (`model.head: classify`).
+Files of ultralytics give probabilities, for a square from the middle of the picture. Other files give logits, or
+probabilities of each class for itself, and do not state the mean and the deviation of their colours. They show 224 of
+256 pixels from the middle, as those of torchvision do. An embedding looks the same, so a file without a task must be
+called a classifier (`model.head: classify`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections
-from detectors.heads.layout import Floats, ModelFacts, Outputs, Task
-from detectors.letterbox import IMAGENET, InputSpec, Letterbox
+from detectors.heads.layout import Ambiguity, Floats, ModelFacts, Outputs, Task, coloured, refuse
+from detectors.heads.queries import probabilities, shares_of
+from detectors.letterbox import InputSpec, Letterbox
+from detectors.metadata import is_ultralytics
 from detectors.port import PostprocessParams
+from detectors.semantics import NOTHING_KNOWN, Activation, Semantics
 
 TOP = 5
-_SUM = 1e-2  # how far the sum of FP16 probabilities is from 1
+_TOLERANCE = 1e-3  # of a probability, for FP16 rounding
+_COLOURS = Ambiguity(
+    frozenset(("mean", "std")),
+    "the file does not state which colours the classifier reads: set model.mean and model.std, such as "
+    "[0.485, 0.456, 0.406] and [0.229, 0.224, 0.225] for those of torchvision, or [0, 0, 0] and [1, 1, 1] for colours "
+    "as they are",
+)
 
 
 @dataclass(frozen=True)
@@ -31,10 +41,28 @@ class ClassifyHead:
     output: str
     task: Task = "classify"
     constants: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    semantics: Semantics = NOTHING_KNOWN
+    ambiguity: Ambiguity | None = None
 
     @property
     def name(self) -> str:
         return "classify"
+
+    @property
+    def is_raw(self) -> bool:
+        return True
+
+    def interpreted(self, semantics: Semantics) -> ClassifyHead:
+        """See `Head`."""
+        refuse(self.name, semantics, "activation")
+        known = Semantics(activation=semantics.activation) | self.semantics
+        return replace(self, spec=coloured(self.spec, semantics), semantics=known)
+
+    def activation_of(self, values: Sequence[Floats]) -> Activation:
+        """The activation that the outputs of some pictures show. Values of 0 to 1 are probabilities, whatever their
+        sum: of one class, or of each class for itself."""
+        low, high = min(float(one.min()) for one in values), max(float(one.max()) for one in values)
+        return "none" if low >= -_TOLERANCE and high <= 1 + _TOLERANCE else "softmax"
 
     def detections(self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams) -> Detections:
         return self.batch_detections({self.output: outputs[self.output][None]}, [box], wanted)[0]
@@ -43,7 +71,7 @@ class ClassifyHead:
         self, outputs: Outputs, boxes: Sequence[Letterbox], wanted: PostprocessParams
     ) -> list[Detections]:
         """See `Head`. All pictures at once, because a second stage gives hundreds a second."""
-        scores = _probabilities(outputs[self.output][: len(boxes)].reshape(len(boxes), -1))
+        scores = self._probabilities(outputs[self.output][: len(boxes)].reshape(len(boxes), -1))
         count = min(TOP, wanted.max_detections)
         best = scores.argmax(1)[:, None] if count == 1 else np.argsort(-scores, axis=1, kind="stable")[:, :count]
         strength = np.take_along_axis(scores, best, 1)
@@ -54,19 +82,15 @@ class ClassifyHead:
         return [Detections(xyxy[n, :found], strength[n, :found], classes[n, :found]) for n, found in enumerate(kept)]
 
     def scores(self, outputs: Outputs) -> Floats:
-        """Probabilities. Logits become probabilities by a softmax."""
-        values: Floats = _probabilities(outputs[self.output].reshape(1, -1))[0]
+        """Probabilities."""
+        values: Floats = self._probabilities(outputs[self.output].reshape(1, -1))[0]
         return values
 
-
-def _probabilities(values: Floats) -> Floats:
-    """Probabilities of each row, (b, c): a softmax of the rows that are logits."""
-    logits = (values.min(1) < 0) | ~(np.abs(values.sum(1) - 1) < _SUM)  # a row with NaN is one, and stays NaN
-    if not logits.any():
-        return values
-    with np.errstate(over="ignore", invalid="ignore"):
-        powers = np.exp(values - values.max(1, keepdims=True))
-        return np.where(logits[:, None], powers / powers.sum(1, keepdims=True), values)
+    def _probabilities(self, values: Floats) -> Floats:
+        """Probabilities of each row, (b, c)."""
+        if self.semantics.activation == "none":
+            return values
+        return probabilities(values) if self.semantics.activation == "sigmoid" else shares_of(values)
 
 
 @dataclass(frozen=True)
@@ -82,5 +106,7 @@ class ClassifyLayout:
         name, shape = facts.outputs[0]
         if len(shape) not in (2, 4) or shape[2:] not in ((), (1, 1)) or shape[1] < 2:
             return None
-        own = InputSpec(*facts.size, fit="cover")
-        return ClassifyHead(shape[1], own if task else replace(own, crop=0.875, **IMAGENET), name)
+        spec = InputSpec(*facts.size, fit="cover")
+        if task and is_ultralytics(facts.metadata):
+            return ClassifyHead(shape[1], spec, name, semantics=Semantics(activation="none"))
+        return ClassifyHead(shape[1], replace(spec, crop=0.875), name, ambiguity=_COLOURS)

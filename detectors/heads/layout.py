@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy.typing as npt
 
 from detectors.detections import Detections
 from detectors.letterbox import InputSpec, Letterbox
-from detectors.port import PostprocessParams
+from detectors.onnx_graph import OnnxGraph
+from detectors.port import DetectorError, PostprocessParams
+from detectors.semantics import Semantics, unit_colours
 
 Floats = npt.NDArray[np.float32]
 Shape = tuple[int, ...]
@@ -32,6 +34,7 @@ class ModelFacts:
         metadata: the ONNX file's own key-value pairs.
         inputs: names of further inputs.
         batch: pictures for which the outputs have these shapes; None if unknown.
+        graph: None if the file is not here.
     """
 
     outputs: Sequence[tuple[str, Shape]]
@@ -39,10 +42,29 @@ class ModelFacts:
     metadata: Mapping[str, str]
     inputs: Sequence[str] = ()
     batch: int | None = None
+    graph: OnnxGraph | None = None
 
     def shape(self, *names: str) -> Shape | None:
         """The shape of the first output with one of these names."""
         return next((shape for name, shape in self.outputs if name in names), None)
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    """What a file leaves open.
+
+    Attributes:
+        unknown: names of facts, see `Semantics`.
+        remedy: which models it may be, and the keys that decide.
+    """
+
+    unknown: frozenset[str]
+    remedy: str
+
+    def without(self, known: frozenset[str]) -> Ambiguity | None:
+        """What is left open when these facts are known."""
+        rest = self.unknown - known
+        return Ambiguity(rest, self.remedy) if rest else None
 
 
 class Head(Protocol):
@@ -52,6 +74,9 @@ class Head(Protocol):
         name: of the layout, with the task if it is not detection, such as "yolov8-pose".
         classes: number of classes; None if the output does not show it.
         spec: the input.
+        semantics: the facts of the family, or those that took their place; colours apart, which `spec` has.
+        ambiguity: what the file leaves open; None if nothing.
+        is_raw: the model gives a score for each place of its grid or for each query. Otherwise it has chosen boxes.
     """
 
     @property
@@ -65,6 +90,21 @@ class Head(Protocol):
     @property
     def constants(self) -> Mapping[str, npt.NDArray[np.int64]]:
         """The values of further inputs, one row, the same for each picture."""
+        ...
+
+    @property
+    def semantics(self) -> Semantics: ...
+    @property
+    def ambiguity(self) -> Ambiguity | None: ...
+    @property
+    def is_raw(self) -> bool: ...
+
+    def interpreted(self, semantics: Semantics) -> Head:
+        """The head with these facts in place of its family's.
+
+        Raises:
+            DetectorError: its outputs do not leave such a fact open.
+        """
         ...
 
     def detections(self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams) -> Detections:
@@ -89,6 +129,44 @@ class Head(Protocol):
     def scores(self, outputs: Outputs) -> Floats:
         """The scores in one picture's raw outputs; from 0 to 1."""
         ...
+
+
+def coloured(spec: InputSpec, semantics: Semantics) -> InputSpec:
+    """The input with other colours than the family's.
+
+    Raises:
+        DetectorError: no colours have this mean and deviation.
+    """
+    spec = replace(spec, rgb=spec.rgb if semantics.rgb is None else semantics.rgb)
+    mean, std = semantics.mean, semantics.std
+    if mean is None and std is None:
+        return spec
+    if mean is None or std is None:
+        raise DetectorError("model.mean and model.std go together: set both")
+    units = unit_colours(mean, std)
+    if units is None:
+        raise DetectorError(
+            f"no colours have a mean of {_row(mean)} and a deviation of {_row(std)}: both are for colours of 0 to 1, "
+            "such as [0.485, 0.456, 0.406] and [0.229, 0.224, 0.225], or both for colours of 0 to 255"
+        )
+    return spec.normalising(*units)
+
+
+def refuse(head: str, semantics: Semantics, *taken: str) -> None:
+    """Refuse facts that are no matter of a head.
+
+    Args:
+        taken: names of those that are.
+
+    Raises:
+        DetectorError: there is one.
+    """
+    for name in sorted(semantics.known - {"mean", "std", "rgb", *taken}):
+        raise DetectorError(f"model.{name} is set, and the outputs of {head} do not leave that open: remove it")
+
+
+def _row(colour: Sequence[float]) -> str:
+    return "[" + ", ".join(f"{part:.6g}" for part in colour) + "]"
 
 
 class OneByOne:

@@ -46,6 +46,11 @@ def _task_of_inputs(inputs: Sequence[Input]) -> str:  # noqa: PLR0911
     pictures = [one for one in inputs if len(one.shape) == 4]
     if not inputs:
         return "a constant"
+    if pictures and "scale_factor" in names:
+        return (
+            "PP-YOLOE, PicoDet or another detector of PaddleDetection, which scales its boxes itself: export it with "
+            "-o export.post_process=False, without a scale_factor"
+        )
     if is_text:
         return "a model of pictures and text" if pictures else "a language model"
     if any(word in names for word in _SOUND) or any(_is_sound(one) for one in inputs):
@@ -93,8 +98,6 @@ def _task_of_outputs(shapes: Sequence[Shape], facts: ModelFacts) -> str:  # noqa
         return "feature maps or masks without their boxes"
     if any(len(shape) > 4 for shape in shapes):
         return "raw grids of anchors: export it with its decoding, or a model of video"
-    if _is_anchored(shapes):
-        return "a detector with boxes and scores apart, such as SSD, RetinaNet or YOLO-NAS: export it with its NMS"
     if len(shapes) == 1 and len(shapes[0]) == 3:
         few, many = sorted(shapes[0][1:])
         if few <= _COLUMNS and many >= _ROWS:
@@ -103,9 +106,3 @@ def _task_of_outputs(shapes: Sequence[Shape], facts: ModelFacts) -> str:  # noqa
     if len(shapes) > 1 and all(len(shape) == 2 for shape in shapes):
         return "several classifiers, embeddings or measures in one"
     return ""
-
-
-def _is_anchored(shapes: Sequence[Shape]) -> bool:
-    """Whether there are boxes, and scores for as many rows."""
-    boxes = [shape for shape in shapes if len(shape) == 3 and shape[2] == 4]
-    return any(other is not shape and other[1:2] == shape[1:2] for shape in boxes for other in shapes)

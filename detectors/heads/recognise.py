@@ -5,57 +5,44 @@ from __future__ import annotations
 from dataclasses import replace
 
 from detectors.heads.classify import ClassifyHead, ClassifyLayout
-from detectors.heads.layout import TASKS, Head, Layout, ModelFacts, Shape
+from detectors.heads.families import family_of, mistaken_of
+from detectors.heads.layout import TASKS, Ambiguity, Head, Layout, ModelFacts, Shape, Task
 from detectors.heads.likely import likely_of_outputs
 from detectors.heads.queries import QUERY_LAYOUTS
 from detectors.heads.rows import ROW_LAYOUTS
 from detectors.letterbox import Fit
+from detectors.metadata import stated_semantics
 from detectors.port import DetectorError, Options
+from detectors.semantics import NOTHING_KNOWN, Semantics
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (*QUERY_LAYOUTS, *ROW_LAYOUTS, ClassifyLayout())}
+# Facts that a trial run may show.
+_SHOWN = frozenset(("box_units", "first_class"))
 _SIMILAR = {"segmentation": "segment", "detection": "detect", "classification": "classify", "keypoints": "pose"}
 
 
-def recognise(facts: ModelFacts, override: str = "auto", fit: Fit | None = None) -> Head:
-    """The head of a model.
+def recognise(
+    facts: ModelFacts, override: str = "auto", fit: Fit | None = None, given: Semantics = NOTHING_KNOWN
+) -> Head:
+    """The head of a model. Facts that only a trial run shows are left open in its `ambiguity`.
 
     Args:
         override: the name of a layout, or "auto".
-        fit: see `detectors.port.Options`.
+        fit, given: see `detectors.port.Options`, `fit` and `semantics`.
 
     Raises:
-        DetectorError: no head matches; the text names the outputs, the likely task and the supported layouts.
+        DetectorError: no head matches; the text names the outputs, the likely family and the supported layouts. Or
+            the head leaves open what the file does not state; the text names the keys that decide.
     """
     if override != "auto" and override not in LAYOUTS:
         raise DetectorError(f"unknown head {override!r}: supported are auto, {', '.join(LAYOUTS)}")
-    stated = facts.metadata.get("task")
-    stated = _SIMILAR.get(stated, stated) if stated else None
-    if stated is not None and stated not in TASKS:
-        raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
-    for name, shape in facts.outputs:
-        if 0 in shape:
-            raise DetectorError(f"the model's output {name} {_text(shape)} is empty")
+    task = _task(facts)
     layouts = LAYOUTS if override == "auto" else {override: LAYOUTS[override]}
-    for layout in layouts.values():
-        head = layout.match(facts, stated)
-        if head is None:
-            continue
-        _check_batch(facts)
-        if head.task == "classify" and stated is None and override == "auto":
-            raise DetectorError(
-                f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
-                "model.head: classify if they are classes"
-            )
-        if fit is not None and isinstance(head, ClassifyHead):
-            return replace(head, spec=replace(head.spec, fit=fit, crop=1.0))
-        return head
-    supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
-    seen = ", ".join(f"{name} {_text(shape)}" for name, shape in facts.outputs)
-    task = f" and the task is {stated}" if stated else ""
-    raise DetectorError(
-        f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{task}"
-        f"{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
-    )
+    is_other = any(0 in shape for _, shape in facts.outputs) or (override == "auto" and mistaken_of(facts))
+    for layout in () if is_other else layouts.values():
+        if (head := layout.match(facts, task)) is not None:
+            return _settled(head, facts, task, override, fit, given)
+    raise DetectorError(_refusal(facts, task, layouts))
 
 
 def recognise_at(facts: ModelFacts, options: Options, own: Head | None) -> Head:
@@ -67,13 +54,68 @@ def recognise_at(facts: ModelFacts, options: Options, own: Head | None) -> Head:
     Raises:
         DetectorError: as `recognise`; or it is another head than at the model's own size.
     """
-    head = recognise(facts, options.head, options.fit)
+    head = recognise(facts, options.head, options.fit, options.semantics)
     if own is not None and (head.name, head.classes) != (own.name, own.classes):
         raise DetectorError(
             f"at an input of {facts.size[0]}x{facts.size[1]} the model's outputs are those of {head.name}, and of "
             f"{own.name} at its own size: remove that input_size"
         )
     return head
+
+
+def _task(facts: ModelFacts) -> Task | None:
+    """The task that the file states.
+
+    Raises:
+        DetectorError: Lookout has no such task.
+    """
+    stated = facts.metadata.get("task")
+    stated = _SIMILAR.get(stated, stated) if stated else None
+    task = next((task for task in TASKS if task == stated), None)
+    if stated is not None and task is None:
+        raise DetectorError(f"the model's task is {stated!r}; Lookout runs models that {', '.join(TASKS)}")
+    return task
+
+
+def _settled(
+    head: Head, facts: ModelFacts, task: Task | None, override: str, fit: Fit | None, given: Semantics
+) -> Head:
+    """A matching head, with the facts that keys or the file state.
+
+    Raises:
+        DetectorError: something is left open that no trial run shows.
+    """
+    _check_batch(facts)
+    if head.task == "classify" and task is None and override == "auto":
+        raise DetectorError(
+            f"{facts.outputs[0][0]} of {head.classes} values is that of a classifier, or an embedding: set "
+            "model.head: classify if they are classes"
+        )
+    if fit is not None and isinstance(head, ClassifyHead):
+        head = replace(head, spec=replace(head.spec, fit=fit, crop=1.0))
+    stated = given | stated_semantics(facts.metadata, given.known)
+    head = head.interpreted(stated)
+    ambiguity = _left_open(head, stated, override)
+    if ambiguity and not ambiguity.unknown <= _SHOWN:
+        raise DetectorError(ambiguity.remedy)
+    return replace(head, ambiguity=ambiguity)  # type: ignore[type-var]
+
+
+def _left_open(head: Head, stated: Semantics, override: str) -> Ambiguity | None:
+    """What is left open. The name of a head decides all of it, but for a classifier, which has no family."""
+    if head.ambiguity is None or (override != "auto" and head.task != "classify"):
+        return None
+    return head.ambiguity.without(stated.known)
+
+
+def _refusal(facts: ModelFacts, task: Task | None, layouts: dict[str, Layout]) -> str:
+    seen = ", ".join(f"{name} {_text(shape)}" for name, shape in facts.outputs)
+    stated = f" and the task is {task}" if task else ""
+    what = f"head not recognised: outputs are {seen} for an input of {facts.size[0]}x{facts.size[1]}{stated}"
+    if known := family_of(facts):
+        return f"{what}, which are those of {known}"
+    supported = "; ".join(f"{name} {layout.looks}" for name, layout in layouts.items())
+    return f"{what}{likely_of_outputs(facts)}; supported are {supported} (n grid cells, c classes, q queries)"
 
 
 def _check_batch(facts: ModelFacts) -> None:

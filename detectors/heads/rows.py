@@ -1,54 +1,70 @@
 """YOLO's heads: rows or columns of boxes and scores, and of what a task keeps beside them.
 
-| layout  | output                | row or column                                         | input            |
-|---------|-----------------------|-------------------------------------------------------|------------------|
-| yolov5  | (b, 3 * n, 5 + c + e) | cx, cy, w, h in pixels, objectness, classes, extras   | RGB/255, centred |
-| yolov8  | (b, 4 + c + e, n)     | cx, cy, w, h in pixels, classes, extras               | RGB/255, centred |
-| end2end | (b, k, 6 + e)         | x1, y1, x2, y2 in pixels, confidence, class, extras   | RGB/255, centred |
-| yolox   | (b, n, 5 + c)         | offsets to the grid, objectness, classes              | BGR, top-left    |
+| layout     | output                | row or column                                         | input            |
+|------------|-----------------------|-------------------------------------------------------|------------------|
+| yolov5     | (b, 3 * n, 5 + c + e) | cx, cy, w, h in pixels, objectness, classes, extras   | RGB/255, centred |
+| yolov8     | (b, 4 + c + e, n)     | cx, cy, w, h in pixels, classes, extras               | RGB/255, centred |
+| end2end    | (b, k, 6 + e)         | x1, y1, x2, y2 in pixels, confidence, class, extras   | RGB/255, centred |
+| yolox      | (b, n, 5 + c)         | offsets to the grid, objectness, classes              | BGR, top-left    |
+| deepstream | (b, n or 3 * n, 6)    | x1, y1, x2, y2 in pixels, confidence, class           | RGB/255, centred |
+| deepstream | (b, 3 * n, 7)         | cx, cy, w, h in pixels, score, class, objectness      | RGB/255, centred |
 
 n is the number of grid cells, c the number of classes. The extras of a task are its key points (pose), an angle (obb)
-or the coefficients of a mask (segment). Boxes of obb are cx, cy, w, h in every layout.
+or the coefficients of a mask (segment). Boxes of obb are cx, cy, w, h in every layout. Rows of deepstream, which the
+export scripts of DeepStream-Yolo make, are all places of the grid: NMS is left to the reader.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
-from math import pi
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from detectors.detections import Detections, nothing
-from detectors.heads.layout import Floats, ModelFacts, OneByOne, Outputs, Shape, Task
+from detectors.heads.candidates import (
+    STRIDES,
+    TWO_STRIDES,
+    Candidates,
+    Indices,
+    anchored,
+    columns_of,
+    count_cells,
+    gridded,
+    hulls,
+    indexed,
+    ready,
+    regular,
+)
+from detectors.heads.layout import (
+    Ambiguity,
+    Floats,
+    ModelFacts,
+    OneByOne,
+    Outputs,
+    Shape,
+    Task,
+    coloured,
+    refuse,
+)
 from detectors.heads.masks import filled, masks_of
 from detectors.heads.nms import MOST_CANDIDATES, nms, rotated_nms
 from detectors.letterbox import InputSpec, Letterbox
+from detectors.metadata import is_ultralytics
 from detectors.port import PostprocessParams
+from detectors.semantics import NOTHING_KNOWN, Semantics
 
-_STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32))
-
-Indices = npt.NDArray[np.intp]
-RowLayout = Literal["yolov5", "yolov8", "yolox", "end2end"]
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Boxes above the threshold.
-
-    Attributes:
-        boxes: (n, 4) corners in input pixels; centre and size for rotated boxes.
-        rows: (n,) row of the raw output.
-    """
-
-    boxes: Floats
-    scores: Floats
-    classes: Indices
-    rows: Indices
+RowLayout = Literal["yolov5", "yolov8", "yolox", "end2end", "deepstream"]
+_CHOSEN = Semantics(box_units="pixels", first_class=0)
+_OTHER_ROWS = Ambiguity(
+    frozenset(("mean", "std", "box_units", "first_class")),
+    "rows of six columns are those of several families, and the file states none: set model.head: end2end for a YOLO "
+    "with its NMS inside (x1, y1, x2, y2 in pixels, confidence, class from 0), or for another family model.mean, "
+    "model.std, model.box_units and model.first_class",
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,7 @@ class RowHead(OneByOne):
 
     Attributes:
         output: name of the output with rows.
-        extras: values that a row has for its task.
+        extras: values that a row has for its task, or after its class.
         points: number of key points.
         protos: name of the output with the prototypes of masks, (p, h, w).
     """
@@ -71,10 +87,22 @@ class RowHead(OneByOne):
     points: int = 0
     protos: str | None = None
     constants: Mapping[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    semantics: Semantics = NOTHING_KNOWN
+    ambiguity: Ambiguity | None = None
 
     @property
     def name(self) -> str:
         return self.layout if self.task == "detect" else f"{self.layout}-{self.task}"
+
+    @property
+    def is_raw(self) -> bool:
+        return self.layout != "end2end"
+
+    def interpreted(self, semantics: Semantics) -> RowHead:
+        """See `Head`."""
+        refuse(self.name, semantics, *(() if self.is_raw else ("box_units", "first_class")))
+        known = Semantics(box_units=semantics.box_units, first_class=semantics.first_class)
+        return replace(self, spec=coloured(self.spec, semantics), semantics=known | self.semantics)
 
     def detections(
         self, outputs: Outputs, box: Letterbox, wanted: PostprocessParams, max_candidates: int = MOST_CANDIDATES
@@ -117,18 +145,28 @@ class RowHead(OneByOne):
         raw = outputs[self.output]
         if self.layout == "yolov8":
             return raw[4 : len(raw) - self.extras]
-        if self.layout == "end2end":
+        if self.layout in ("end2end", "deepstream"):
             return raw[:, 4]
         return raw[:, 4 : raw.shape[1] - self.extras]
 
     def _candidates(self, raw: Floats, wanted: PostprocessParams) -> Candidates:
         if self.layout == "yolov8":
-            return _columns(raw, self.extras, wanted, rotated=self.task == "obb")
+            return columns_of(raw, self.extras, wanted, rotated=self.task == "obb")
         if self.layout == "end2end":
-            return _ready(raw, wanted)
+            return self._chosen(ready(raw, wanted))
+        if self.layout == "deepstream":
+            return indexed(raw, wanted)
         if self.layout == "yolov5":
-            return _anchored(raw, self.extras, wanted, rotated=self.task == "obb")
-        return _gridded(raw, wanted, (self.spec.width, self.spec.height))
+            return anchored(raw, self.extras, wanted, rotated=self.task == "obb")
+        return gridded(raw, wanted, (self.spec.width, self.spec.height))
+
+    def _chosen(self, found: Candidates) -> Candidates:
+        """Boxes that the model has chosen, in pixels, with classes from 0."""
+        classes = found.classes - (self.semantics.first_class or 0)
+        if self.semantics.box_units != "shares":
+            return replace(found, classes=classes)
+        size = np.array([self.spec.width, self.spec.height] * 2, np.float32)
+        return replace(found, boxes=found.boxes * size, classes=classes)
 
     def _selected(self, raw: Floats, found: Candidates, wanted: PostprocessParams, max_candidates: int) -> Indices:
         """The candidates that remain, strongest first."""
@@ -155,9 +193,10 @@ class RowLayoutFamily:
     looks: str
 
     def match(self, facts: ModelFacts, task: Task | None) -> RowHead | None:
-        rows = [(name, shape) for name, shape in facts.outputs if len(shape) == 3]
-        maps = [(name, shape) for name, shape in facts.outputs if len(shape) == 4]
-        if len(rows) != 1 or len(maps) > 1 or len(rows) + len(maps) != len(facts.outputs) or facts.inputs:
+        outputs = without_raw_grids(facts)
+        rows = [(name, shape) for name, shape in outputs if len(shape) == 3]
+        maps = [(name, shape) for name, shape in outputs if len(shape) == 4]
+        if len(rows) != 1 or len(maps) > 1 or len(rows) + len(maps) != len(outputs) or facts.inputs:
             return None
         task = task or ("segment" if maps else "detect")
         (output, shape), protos = rows[0], maps[0] if maps else None
@@ -168,29 +207,43 @@ class RowLayoutFamily:
         if columns is None or extras is None:
             return None
         classes = columns - extras
-        if self.name == "end2end":
-            if classes != 0:
-                return None
-        elif classes < 1:
+        if classes < (1 if self.name != "end2end" else 0) or (self.name == "end2end" and classes):
             return None
-        spec = (
-            InputSpec(*facts.size)
-            if self.name != "yolox"
-            else InputSpec(*facts.size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
-        )
         points = _key_points(facts.metadata)[0] if task == "pose" else 0
-        return RowHead(self.name, task, classes or None, spec, output, extras, points, protos[0] if protos else None)
+        head = RowHead(
+            self.name, task, classes or None, self._input(facts), output, extras, points, protos[0] if protos else None
+        )
+        if self.name != "end2end":
+            return head
+        open_facts = None if is_ultralytics(facts.metadata) else _OTHER_ROWS
+        return replace(head, semantics=_CHOSEN, ambiguity=open_facts)
+
+    def _input(self, facts: ModelFacts) -> InputSpec:
+        if self.name == "yolox":
+            return InputSpec(*facts.size, fit="corner", rgb=False, scale=(1.0, 1.0, 1.0))
+        return InputSpec(*facts.size)
 
     def _columns(self, shape: Shape, size: tuple[int, int]) -> int | None:
         """Number of columns for classes and extras; None if the shape is another layout's."""
-        cells = [_cells(size, strides) for strides in _STRIDES]
-        if self.name == "yolov8":
-            return shape[1] - 4 if shape[2] in cells else None
+        cells = [count_cells(size, strides) for strides in STRIDES]
         if self.name == "end2end":
             return shape[2] - 6 if shape[2] >= 6 else None
-        if self.name == "yolov5":
-            cells = [3 * count for count in cells]
-        return shape[2] - 5 if shape[1] in cells else None
+        if self.name == "yolox":
+            return shape[2] - 5 if shape[1] in cells else None
+        cells += [count_cells(size, strides) for strides in TWO_STRIDES]
+        if self.name == "yolov8":
+            return shape[1] - 4 if shape[2] in cells else None
+        return shape[2] - 5 if shape[1] in [3 * count for count in cells] else None
+
+
+def without_raw_grids(facts: ModelFacts) -> Sequence[tuple[str, Shape]]:
+    """The outputs without the grids of each stride, which some exports keep beside the decoded ones."""
+    width, height = facts.size
+    cells = {(height // stride, width // stride) for stride in (8, 16, 32, 64)}
+    grids = [name for name, shape in facts.outputs if len(shape) == 5 and shape[2:4] in cells]
+    maps = [name for name, shape in facts.outputs if len(shape) == 4 and shape[2:] in cells]
+    left_out = {*grids, *(maps if len(maps) > 1 else ())}
+    return [(name, shape) for name, shape in facts.outputs if name not in left_out]
 
 
 def _extras_of(task: Task, facts: ModelFacts, protos: Shape | None) -> int | None:
@@ -211,98 +264,6 @@ def _key_points(metadata: Mapping[str, str]) -> tuple[int, int]:
         return (int(points), int(values)) if values in (2, 3) else (0, 0)
     except (ValueError, SyntaxError, TypeError):
         return 0, 0
-
-
-def _cells(size: tuple[int, int], strides: Sequence[int]) -> int:
-    return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
-
-
-def _anchored(output: Floats, extras: int, wanted: PostprocessParams, *, rotated: bool) -> Candidates:
-    strong = np.flatnonzero(output[:, 4] >= wanted.confidence)
-    rows = output[strong]
-    reached, scores, classes = pick(rows[:, 5 : rows.shape[1] - extras] * rows[:, 4:5], wanted)
-    boxes = rows[reached, :4]
-    return Candidates(boxes if rotated else corners(boxes), scores, classes, strong[reached])
-
-
-def _columns(output: Floats, extras: int, wanted: PostprocessParams, *, rotated: bool) -> Candidates:
-    end = len(output) - extras
-    strong = np.flatnonzero(output[4:end].max(axis=0) >= wanted.confidence)
-    columns = output[:end, strong]
-    reached, scores, classes = pick(columns[4:].T, wanted)
-    boxes = columns[:4, reached].T
-    return Candidates(boxes if rotated else corners(boxes), scores, classes, strong[reached])
-
-
-def _ready(output: Floats, wanted: PostprocessParams) -> Candidates:
-    strong = np.flatnonzero(output[:, 4] >= wanted.confidence)
-    rows = output[strong]
-    return Candidates(rows[:, :4], rows[:, 4], whole(rows[:, 5]), strong)
-
-
-def _gridded(output: Floats, wanted: PostprocessParams, size: tuple[int, int]) -> Candidates:
-    cells = np.flatnonzero(output[:, 4] >= wanted.confidence)
-    rows = output[cells]
-    reached, scores, classes = pick(rows[:, 5:] * rows[:, 4:5], wanted)
-    rows, cells = rows[reached], cells[reached]
-    grid, stride = _grid(size, len(output))
-    centres = (rows[:, :2] + grid[cells]) * stride[cells]
-    sizes = np.exp(rows[:, 2:4]) * stride[cells]
-    return Candidates(corners(np.concatenate((centres, sizes), axis=1)), scores, classes, cells)
-
-
-def whole(classes: Floats) -> Indices:
-    """Class ids among floats; -1 for what is none."""
-    return np.where(np.abs(classes) < 1 << 24, classes, -1).astype(np.intp)  # float32 is exact up to there
-
-
-def pick(scores: Floats, wanted: PostprocessParams) -> tuple[Indices, Floats, Indices]:
-    """Row, score and class of each score (n, c) above the threshold. A row with a NaN is left out."""
-    reached = scores.max(axis=1) >= wanted.confidence
-    if wanted.multi_label:
-        rows, classes = np.nonzero((scores >= wanted.confidence) & reached[:, None])
-    else:
-        rows = np.flatnonzero(reached)
-        classes = scores[rows].argmax(axis=1)
-    return rows, scores[rows, classes], classes
-
-
-def corners(boxes: Floats) -> Floats:
-    """cx, cy, w, h to x1, y1, x2, y2."""
-    half = boxes[:, 2:] * np.float32(0.5)
-    return np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
-
-
-def hulls(boxes: Floats, size: tuple[int, int]) -> Floats:
-    """The upright boxes (n, 4) around rotated ones (n, 5), clipped to the picture."""
-    cos, sin = np.abs(np.cos(boxes[:, 4])), np.abs(np.sin(boxes[:, 4]))
-    half = np.stack(
-        (boxes[:, 2] * cos + boxes[:, 3] * sin, boxes[:, 2] * sin + boxes[:, 3] * cos), axis=1
-    ) * np.float32(0.5)
-    limit = np.array(size * 2, np.float32)
-    around = np.concatenate((boxes[:, :2] - half, boxes[:, :2] + half), axis=1)
-    return np.asarray(np.clip(around, np.float32(0), limit), np.float32)
-
-
-def regular(boxes: Floats) -> Floats:
-    """Rotated boxes (n, 5) with angles from 0 to 90 degrees, in radians; width and height change places for that."""
-    angle = np.mod(boxes[:, 4], np.float32(pi))
-    swap = angle >= np.float32(pi / 2)
-    width, height = np.where(swap, boxes[:, 3], boxes[:, 2]), np.where(swap, boxes[:, 2], boxes[:, 3])
-    angle = np.mod(angle, np.float32(pi / 2))
-    return np.stack((boxes[:, 0], boxes[:, 1], width, height, angle), axis=1).astype(np.float32)
-
-
-@lru_cache(maxsize=8)
-def _grid(size: tuple[int, int], rows: int) -> tuple[Floats, Floats]:
-    """Cell (n, 2) and stride (n, 1) of each row of a YOLOX output, in order of strides."""
-    strides = next(strides for strides in _STRIDES if _cells(size, strides) == rows)
-    cells, scale = [], []
-    for stride in strides:
-        x, y = np.meshgrid(np.arange(size[0] // stride), np.arange(size[1] // stride))
-        cells.append(np.stack((x.ravel(), y.ravel()), axis=1))
-        scale.append(np.full((x.size, 1), stride))
-    return np.concatenate(cells).astype(np.float32), np.concatenate(scale).astype(np.float32)
 
 
 # In order of matching; end2end is last, because its six columns also match one-class rows of the others.

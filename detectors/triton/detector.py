@@ -13,15 +13,14 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from detectors import trial
 from detectors.cutting import HostCutter
 from detectors.detections import Detections
 from detectors.heads.layout import Head, ModelFacts, Outputs
-from detectors.heads.recognise import recognise
+from detectors.heads.recognise import recognise_at
 from detectors.host_input import HostInput
-from detectors.labels import resolve
 from detectors.letterbox import InputSpec
 from detectors.model import input_size, within_nms
+from detectors.opening import open_heads
 from detectors.port import (
     DetectorError,
     DetectorUnavailableError,
@@ -101,10 +100,11 @@ class TritonDetector:
             further,
             count,
         )
-        self.head: Head = recognise(facts, options.head, options.fit)
+        options = self._with_colours(options)
+        head = recognise_at(facts, options, None)
         self.shapes: Shapes = {name: tuple(array.shape[1:]) for name, array in probe.items()}
-        labels, notes = resolve(options.labels, model.metadata, self.head.classes)
-        trial.check(self.raw, self.head, "the server's precision")
+        opened = open_heads([head], self._run_batch, options, model.metadata, "the server's precision", count)
+        self.head: Head = opened.heads[0]
         self.is_shared, refusal = self._transport(link)
         self.info = ModelInfo(
             name=self.address.name,
@@ -113,12 +113,17 @@ class TritonDetector:
             backend="triton",
             head=self.head.name,
             input_size=(width, height),
-            labels=labels,
+            labels=opened.labels,
             max_batch=model.fixed or options.max_batch,
-            notes=(*notes, *limit, *refusal),
+            notes=(*opened.notes, *limit, *refusal),
             lanes=options.lanes,
             transport=self._in_words(),
+            facts=tuple(fact for fact in opened.facts if not (self._reads_bytes and fact.name in ("mean", "std"))),
         )
+
+    @property
+    def _reads_bytes(self) -> bool:
+        return self.model.dtype == np.uint8
 
     @property
     def unavailable(self) -> str | None:
@@ -163,15 +168,32 @@ class TritonDetector:
 
     def raw(self, picture: HostImage) -> Outputs:
         """Raw outputs of one picture, without the batch dimension, over HTTP."""
-        count = self.model.fixed or 1
-        constants = dict(self.head.constants)
+        return {name: array[0] for name, array in self._run_batch(self.head, [picture]).items()}
+
+    def _run_batch(self, head: Head, pictures: Sequence[HostImage]) -> Outputs:
+        """Raw outputs of some pictures, over HTTP."""
+        count = self.model.fixed or len(pictures)
         with (
             closing(self.connection()) as link,
-            closing(Exchange(self.model, self.head.spec, count, constants, None)) as one,
+            closing(Exchange(self.model, head.spec, count, dict(head.constants), None)) as one,
         ):
-            HostInput(one.input, self.head.spec).place(0, picture.bgr)
+            source = HostInput(one.input, head.spec)
+            for slot, picture in enumerate(pictures):
+                source.place(slot, picture.bgr)
             one.send(link, 0, count)
-            return {name: array[0] for name, array in one.receive(link, 0, count).items()}
+            return one.receive(link, 0, count)
+
+    def _with_colours(self, options: Options) -> Options:
+        """Options for a model that reads bytes: it normalises them itself.
+
+        Raises:
+            DetectorError: keys state how to.
+        """
+        if not self._reads_bytes:
+            return options
+        if options.semantics.mean or options.semantics.std:
+            raise DetectorError("the model reads bytes, and normalises them itself: remove model.mean and model.std")
+        return replace(options, semantics=replace(options.semantics, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0)))
 
     def _probe_again(self) -> None:
         """See `Server`."""

@@ -13,15 +13,15 @@ import cv2
 import numpy as np
 import structlog
 
-from detectors import trial
 from detectors.accuracy_record import note
 from detectors.cuda import CudaError, Device, DeviceBuffer, Module, Stream
-from detectors.heads.layout import Head, ModelFacts
+from detectors.decoding_check import decodes_alike
+from detectors.heads.layout import Head, ModelFacts, Outputs
 from detectors.heads.nms import MOST_CANDIDATES
 from detectors.heads.recognise import recognise_at
-from detectors.labels import resolve
 from detectors.model import fixed_batch, within_nms
 from detectors.nvrtc import compile_cubin
+from detectors.opening import Opened, open_heads
 from detectors.port import (
     BackendUnavailableError,
     DetectorError,
@@ -101,6 +101,9 @@ class TrtDetector:
     info: ModelInfo
     manifest: Manifest
     needs: Needs
+    head: Head
+    sizes: Sequence[AtSize]
+    decoding: Decoding | None
 
     def __init__(self, options: Options) -> None:
         cache = cache_folder(options.cache)
@@ -110,8 +113,8 @@ class TrtDetector:
             undo.callback(self.device.close)
             watch.lap("CUDA context")
             model = ModelFile(options)
-            options, limit = within_nms(options, model.metadata)
-            requested = options
+            options, limit = within_nms(options, model.metadata, model.graph)
+            limit += fixed_batch(model.batch, options)
             watch.lap("model file")
             self.preprocess = _own(self._compiled(kernels.PREPROCESS, cache), undo)
             watch.lap("kernels")
@@ -123,18 +126,20 @@ class TrtDetector:
             self.options, notes = self._load_within_limit(model, options, cache)
             options, self.max_batch, self.dynamic = self.options, self.options.max_batch, model.batch is None
             watch.lap("engine")
+            threads = options.threads or min(_MAX_COPY_THREADS, os.cpu_count() or 1)
+            self.copy_pool = _own(HostCopyPool(self.device, threads), undo)
+            opened = self._run_trial(model)
+            watch.lap("trial")
             found = kernels_of(self.head)
             self.decoding = found and Decoding(_own(self._compiled(found.source, cache), undo), found.name)
             watch.lap("kernels of the head")
-            labels, more = resolve(options.labels, model.metadata, self.head.classes)
-            self.labels = len(labels)
-            threads = options.threads or min(_MAX_COPY_THREADS, os.cpu_count() or 1)
-            self.copy_pool = _own(HostCopyPool(self.device, threads), undo)
-            self._run_trial(model)
-            watch.lap("trial")
+            self._compare_decoding()
+            watch.lap("comparison of the kernels")
             self._samples: dict[tuple[int, int], DeviceImage] = {}
             self._undo = undo.pop_all()
-        notes += (*fixed_batch(model.batch, requested), *limit)
+        notes += limit + opened.notes
+        if model.integers:
+            notes += note(options.path, model.precision, model.digest)
         if found and not self.decoding:
             notes.append(_UNLIKE.format(self.head.name))
         elif not self.decoding:
@@ -147,13 +152,14 @@ class TrtDetector:
             head=self.head.name,
             input_size=model.sizes[0],
             further_sizes=model.sizes[1:],
-            labels=labels,
+            labels=opened.labels,
             max_batch=options.max_batch,
-            notes=(*notes, *more, *(note(options.path, model.precision, model.digest) if model.integers else ())),
+            notes=tuple(notes),
             lanes=options.lanes,
             memory=self.needs.rows(options.lanes, options.max_batch),
             startup=watch.laps,
             gpu=options.device,
+            facts=opened.facts,
         )
 
     def _compiled(self, source: Path, cache: Path) -> Module:
@@ -233,21 +239,28 @@ class TrtDetector:
             )
             options = replace(options, lanes=lanes, max_batch=batch)
 
-    def _run_trial(self, model: ModelFile) -> None:
-        """See `detectors.trial`."""
+    def _run_trial(self, model: ModelFile) -> Opened:
+        """See `detectors.opening`. The host decodes meanwhile: the trial may show another head."""
+        self.decoding, self.labels = None, 0
         try:
-            with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
-                sized = [(lane.at(at.size), at.head) for at in self.sizes]
-                for one, head in sized:
-                    trial.check(one.raw, head, model.precision)
-                wanted = self.options.wanted
-                alike = not self.decoding or all(
-                    trial.decodes_alike(one.decoded, head.spec, wanted) for one, head in sized
-                )
+            with closing(_TrialLane(self)) as lane:
+                heads = [at.head for at in self.sizes]
+                batch = self.max_batch
+                opened = open_heads(heads, lane.run, self.options, model.metadata, model.precision, batch)
         except CudaError:
             raise
         except DetectorError as error:
             raise DetectorError(f"{self.options.path}: {error}") from error
+        self.sizes = [replace(at, head=head) for at, head in zip(self.sizes, opened.heads)]
+        self.head, self.labels = opened.heads[0], len(opened.labels)
+        return opened
+
+    def _compare_decoding(self) -> None:
+        """Let the host decode if the kernels find other boxes."""
+        if not self.decoding:
+            return
+        with closing(TrtLane(self, [1] if self.dynamic else None)) as lane:
+            alike = all(decodes_alike(lane.at(at.size).decoded, at.head.spec, self.options.wanted) for at in self.sizes)
         if not alike:
             log.error("kernels do not decode as the reference does", head=self.head.name)
             self.decoding = None
@@ -262,7 +275,7 @@ class TrtDetector:
         own = self._at_size(0, model, options, None)
         self.head = own.head
         further = (self._at_size(number, model, options, own.head) for number in range(1, len(model.sizes)))
-        self.sizes: Sequence[AtSize] = (own, *further)
+        self.sizes = (own, *further)
         self.needs = Needs(
             weights=self.manifest.plan_bytes,
             activations=compat.context_bytes(self.engine),
@@ -288,7 +301,8 @@ class TrtDetector:
         size = model.sizes[profile]
         tensors = self._tensors_at(size, profile)
         shapes = [(tensor.name, (1, *tensor.shape)) for tensor in tensors]
-        head = recognise_at(ModelFacts(shapes, size, model.metadata, self._further_inputs), options, own)
+        facts = ModelFacts(shapes, size, model.metadata, self._further_inputs, graph=model.graph)
+        head = recognise_at(facts, options, own)
         constants = {
             name: row.astype(trt.nptype(self.engine.get_tensor_dtype(name))) for name, row in head.constants.items()
         }
@@ -348,6 +362,30 @@ class TrtDetector:
 
     def _release(self) -> None:
         self.engine = self._runtime = None
+
+
+class _TrialLane:
+    """The lane of a trial. It is made again where the trial shows another input than the outputs' shapes did."""
+
+    def __init__(self, detector: TrtDetector) -> None:
+        self._detector = detector
+        self._sizes = [min(2, detector.max_batch)] if detector.dynamic else None
+        self._lane: TrtLane | None = None
+
+    def run(self, head: Head, pictures: Sequence[HostImage]) -> Outputs:
+        """See `detectors.trial.Run`."""
+        size = head.spec.width, head.spec.height
+        if self._lane is None or all(at.head.spec != head.spec for at in self._detector.sizes):
+            self.close()
+            sizes = [replace(at, head=head) if at.size == size else at for at in self._detector.sizes]
+            self._detector.sizes = sizes
+            self._lane = TrtLane(self._detector, self._sizes)
+        return self._lane.at(size).raw_batch(pictures)
+
+    def close(self) -> None:
+        if self._lane:
+            self._lane.close()
+            self._lane = None
 
 
 def deserialize(runtime: Any, plan: bytes, device: Device) -> Any:

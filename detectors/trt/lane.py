@@ -139,10 +139,18 @@ class TrtLane:
 
     def raw_at(self, sized: SizedGraphs, image: Image) -> Outputs:
         """`raw` at an input size."""
-        size = self._next[1]
+        return {name: values[0] for name, values in self.raw_batch_at(sized, [image]).items()}
+
+    def raw_batch(self, images: Sequence[Image]) -> Outputs:
+        """The model's outputs for a batch, likewise."""
+        return self.raw_batch_at(self._own, images)
+
+    def raw_batch_at(self, sized: SizedGraphs, images: Sequence[Image]) -> Outputs:
+        """`raw_batch` at an input size."""
+        size, count = self._next[len(images)], len(images)
         graphs = sized.graphs[size]
-        outputs = {tensor.name: np.empty(tensor.shape, tensor.dtype) for tensor in sized.at.outputs}
-        self._batch.fill([image], size, sized.spec, self._stream)
+        outputs = {tensor.name: np.empty((count, *tensor.shape), tensor.dtype) for tensor in sized.at.outputs}
+        self._batch.fill(images, size, sized.spec, self._stream)
         graphs.preprocess.launch(self._stream)
         graphs.infer.launch(self._stream)
         for name, values in outputs.items():
@@ -205,6 +213,10 @@ class TrtLaneAt:
     def raw(self, image: Image) -> Outputs:
         """See `TrtLane.raw`."""
         return self._lane.raw_at(self._sized, image)
+
+    def raw_batch(self, images: Sequence[Image]) -> Outputs:
+        """See `TrtLane.raw_batch`."""
+        return self._lane.raw_batch_at(self._sized, images)
 
     def decoded(self, image: Image, wanted: PostprocessParams) -> tuple[Detections, Detections]:
         """See `TrtLane.decoded`."""

@@ -8,10 +8,12 @@ import onnx
 
 from detectors.cuda import Device
 from detectors.heads.likely import Input, likely_of_inputs
-from detectors.model import input_sizes, quantised, read, sha256
+from detectors.model import input_sizes, quantised, read
+from detectors.onnx_graph import read_graph
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
 from detectors.trt.recipe import Recipe
+from detectors.weights import digest_of
 
 
 class ModelFile:
@@ -22,6 +24,7 @@ class ModelFile:
         precision: precision of the engine.
         sizes: width and height of the input, at which the model is opened; its own first.
         batch: fixed batch size; None if dynamic.
+        graph: facts about its graph.
     """
 
     def __init__(self, options: Options) -> None:
@@ -35,6 +38,7 @@ class ModelFile:
                 if pictures
                 else []
             )
+            self.graph = read_graph(content)
         except Exception as error:  # protobuf's exceptions have no common base
             raise DetectorError(f"{options.path} is not a complete ONNX model") from error
         if len(pictures) != 1 or (isinstance(dims[1], int) and dims[1] != 3):
@@ -43,7 +47,7 @@ class ModelFile:
             raise DetectorError(
                 f"{options.path}: needs one input of (batch, 3, height, width), but has {seen}{likely_of_inputs(rows)}"
             )
-        self.digest = sha256(content)
+        self.digest = digest_of(options.path, content)
         self.metadata = {prop.key: prop.value for prop in model.metadata_props}
         self.integers = quantised(content, self.metadata)
         self.precision = _precision(options, self.integers)

@@ -49,7 +49,8 @@ def tensors(options: Options, names: Sequence[str], pixels: Floats) -> dict[str,
 
 
 def _with_outputs(options: Options, names: Sequence[str]) -> bytes:
-    model = onnx.load_model_from_string(read(options.path))
+    read(options.path)  # with its errors
+    model = onnx.load(options.path)  # with external weights, because the copy lies in another folder
     known = {entry.name for entry in model.graph.output}
     inferred = {entry.name: entry for entry in onnx.shape_inference.infer_shapes(model).graph.value_info}
     model.graph.output.extend(inferred[name] for name in names if name in inferred and name not in known)

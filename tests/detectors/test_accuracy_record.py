@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from detectors.accuracy_record import AccuracyRecord, find, note, path_of, rounded, write
-from detectors.model import sha256
 
 
 def _record(model: Path, ruling: str = "undecided", more: int | None = 338) -> AccuracyRecord:
     return AccuracyRecord(
-        onnx_sha256=sha256(model.read_bytes()),
+        onnx_sha256=sha256(model.read_bytes()).hexdigest(),
         precision="int8",
         accepted=ruling == "accepted",
         measure="AP",
@@ -77,7 +77,7 @@ def test_users_of_a_file_get_a_note_unless_it_was_accepted(model: Path) -> None:
 def test_files_of_version_1_are_read(model: Path, accepted: bool) -> None:
     """They have no interval and no ruling."""
     old = {
-        "onnx_sha256": sha256(b"a model"),
+        "onnx_sha256": sha256(b"a model").hexdigest(),
         "precision": "int8",
         "accepted": accepted,
         "measure": "AP",

@@ -27,7 +27,6 @@ CELLS = 12 * 12 + 6 * 6 + 3 * 3
         ((1, 84, CELLS), "yolov8", 80),
         ((1, 5, CELLS), "yolov8", 1),
         ((1, CELLS, 85), "yolox", 80),
-        ((1, 300, 6), "end2end", None),
         ((1, 3 * CELLS, 6), "yolov5", 1),
         ((1, CELLS, 6), "yolox", 1),
         ((1, 84, CELLS + 1), "yolov8", 80),  # one cell more for stride 64
@@ -79,8 +78,7 @@ def _same_box_in_every_layout() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_every_layout_gives_the_same_box(name: str, multi_label: bool) -> None:
     output = _same_box_in_every_layout()[name]
-    head = recognise(ModelFacts([("o", (1, *output.shape))], SIZE, {}))
-    assert head.name == name
+    head = recognise(ModelFacts([("o", (1, *output.shape))], SIZE, {}), name)
     found = head.detections({"o": output}, fit(*SIZE, head.spec), PostprocessParams(0.25, 0.5, 10, multi_label))
     np.testing.assert_allclose(found.xyxy, [[12, 24, 28, 32]], rtol=1e-5)
     np.testing.assert_allclose(found.confidence, [0.72], rtol=1e-5)
@@ -183,7 +181,7 @@ def test_queries_of_equal_scores_come_by_their_logits() -> None:
     logits, boxes = np.array([[19, -9], [-9, 21], [20, -9]], np.float32), np.full((3, 4), 0.5, np.float32)
     facts = ModelFacts([("logits", (1, 3, 2)), ("pred_boxes", (1, 3, 4))], (64, 64), {})
     wanted = PostprocessParams(1.0)
-    head = recognise(facts)
+    head = recognise(facts, "rtdetr")
     found = head.detections({"logits": logits, "pred_boxes": boxes}, fit(64, 64, head.spec), wanted)
     assert found.confidence.tolist() == [1, 1, 1]
     assert found.class_id.tolist() == [1, 0, 0]

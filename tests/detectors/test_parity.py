@@ -56,7 +56,8 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
     (tmp_path / "labels.txt").write_text("".join(f"class {number}\n" for number in range(head.classes or 5)))
     options = Options(
         FOLDER / f"{name}.onnx",
-        head="classify" if head.task == "classify" else "auto",
+        head=expected.head,
+        semantics=expected.semantics_beside(session.metadata),
         labels=None if session.metadata else str(tmp_path / "labels.txt"),
         wanted=WANTED,
         max_batch=1,
@@ -77,6 +78,17 @@ def test_the_detector_finds_what_the_head_finds(name: str, tmp_path: Path) -> No
         assert found.class_id.tolist() == wanted.class_id.tolist()
     lane.close()
     detector.close()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_input_is_that_of_the_framework(name: str) -> None:
+    """Mean, deviation and fit are those of the framework's own processor, and not set by hand."""
+    expected, session = load(FOLDER / f"{name}.npz"), Session(FOLDER / f"{name}.onnx")
+    spec, placing = head_of(session, expected).spec, expected.placing
+    np.testing.assert_allclose(spec.mean, placing.mean, atol=1e-6)
+    np.testing.assert_allclose(spec.std, placing.std, rtol=1e-6)
+    assert spec.rgb
+    assert spec.fit == ("cover" if placing.geometry == "crop" else placing.geometry)
 
 
 def _scores(rows: Floats, expected: Expected) -> Floats:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from detectors import trial
 from detectors.cpu.detector import CpuDetector
-from detectors.heads.layout import Floats, ModelFacts, Outputs
+from detectors.heads.layout import Floats, Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
+from detectors.labels import resolve
 from detectors.letterbox import preprocess
 from detectors.model import within_nms
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
+from detectors.semantics import Semantics
+from detectors.trial import Run, Trial
 from tests.support.models import toy_model
 from tests.support.pictures import picture
 
@@ -23,8 +26,12 @@ _SIZE, _CELLS = (96, 96), 12 * 12 + 6 * 6 + 3 * 3
 
 
 def _shown(raw: Floats, precision: str = "fp32") -> None:
-    head = recognise(ModelFacts([("output", (1, *raw.shape))], _SIZE, {}))
-    trial.check(lambda _: {"output": raw}, head, precision)
+    _tried(lambda _, pictures: {"output": np.stack([raw] * len(pictures))}, raw.shape, precision)
+
+
+def _tried(run: Run, shape: tuple[int, ...], precision: str = "fp32") -> None:
+    head = recognise(ModelFacts([("output", (1, *shape))], _SIZE, {}))
+    Trial(run, precision, Semantics(), lambda classes: resolve(None, {}, classes), batch=8).settle(head)
 
 
 def _rows(count: int) -> Floats:
@@ -74,16 +81,15 @@ def test_nan_and_infinity_are_refused_with_a_remedy(value: float, precision: str
 def test_the_trial_includes_noise() -> None:
     """Some models overflow on noise only."""
     seen: list[HostImage] = []
-    head = recognise(ModelFacts([("output", (1, 84, _CELLS))], _SIZE, {}))
     rows = _rows(84)
     rows[:4] *= 96
 
-    def run(picture: HostImage) -> Outputs:
-        seen.append(picture)
-        return {"output": rows if len(seen) == 1 else np.full((84, _CELLS), np.inf, np.float32)}
+    def run(_: Head, pictures: Sequence[HostImage]) -> Outputs:
+        seen.extend(pictures)
+        return {"output": rows[None] if len(seen) == 1 else np.full((1, 84, _CELLS), np.inf, np.float32)}
 
     with pytest.raises(DetectorError, match="for noise"):
-        trial.check(run, head, "fp32")
+        _tried(run, rows.shape)
     assert [picture.bgr.std() > 50 for picture in seen] == [False, True]
 
 

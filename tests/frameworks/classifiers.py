@@ -11,19 +11,21 @@ import numpy as np
 import torch
 import torchvision
 from torch import nn
-from torchvision.models import mobilenet_v3_small
+from torchvision.models import ResNet18_Weights, mobilenet_v3_small
 from torchvision.models.resnet import BasicBlock, ResNet
 
 from tests.frameworks.expected import Expected
-from tests.frameworks.inputs import IMAGENET, Placing
+from tests.frameworks.inputs import Placing
 from tests.frameworks.onnx_file import finish
 from tests.frameworks.runtime import Session, Thresholds, pictures
 from tests.frameworks.table import RANKED, TOP, Gathered, best_near, facts_of
 from tests.frameworks.weights import Spread, batch, settle
 
 _CLASSES = 10
-# The sizes of the library's own presets, 256 and 224, halved.
-_PLACING = Placing("crop", 112, 112, 128, *IMAGENET)
+# The library's own preset, with its sizes, 256 and 224, halved.
+_PRESET = ResNet18_Weights.DEFAULT.transforms()
+_SIDE, _SHORTER = _PRESET.crop_size[0] // 2, _PRESET.resize_size[0] // 2
+_PLACING = Placing("crop", _SIDE, _SIDE, _SHORTER, tuple(_PRESET.mean), tuple(_PRESET.std))
 
 
 class _Narrow(ResNet):  # type: ignore[misc]

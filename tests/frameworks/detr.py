@@ -17,15 +17,15 @@ import transformers
 from torch import nn
 
 from tests.frameworks.expected import Expected
-from tests.frameworks.inputs import IMAGENET, Floats, Placing
+from tests.frameworks.inputs import Floats, Placing
 from tests.frameworks.onnx_file import finish
 from tests.frameworks.runtime import Session, Thresholds, pictures
 from tests.frameworks.table import BOX, Gathered, facts_of
 from tests.frameworks.weights import Spread, batch, settle
 
-_STRETCHED = Placing("stretch")
 _STAGES = ["stage2", "stage3", "stage4"]
 _QUERIES = {"num_queries": 50, "num_labels": 5}
+_LAYERS = {"layers": 1, "ffn_dim": 32, "attention_heads": 2}
 _NARROW = {
     "encoder_hidden_dim": 16,
     "encoder_in_channels": [8, 8, 16],
@@ -92,6 +92,27 @@ def _rfdetr() -> Any:
     return transformers.RfDetrForObjectDetection(config)
 
 
+def _detr() -> Any:
+    return transformers.DetrForObjectDetection(transformers.DetrConfig(**_plain(30)))
+
+
+def _conditional() -> Any:
+    return transformers.ConditionalDetrForObjectDetection(transformers.ConditionalDetrConfig(**_plain(100)))
+
+
+def _plain(queries: int) -> dict[str, Any]:
+    """The parts of a DETR without samples from maps of features.
+
+    Args:
+        queries: their number; Conditional DETR's processor keeps the 100 strongest boxes.
+    """
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1]}
+    backbone = transformers.ResNetConfig(**sizes, layer_type="basic", out_features=["stage4"])
+    sides = ("encoder", "decoder")
+    narrow = {f"{side}_{name}": value for side in sides for name, value in _LAYERS.items()}
+    return {"backbone_config": backbone, "d_model": 32, "num_queries": queries, "num_labels": 5, **narrow}
+
+
 class _Pair(nn.Module):  # type: ignore[misc]
     """Logits and boxes."""
 
@@ -130,14 +151,23 @@ class Detr:
         network: makes the network.
         inputs, outputs: their names, with the names of the dimensions that may vary.
         wrapped: the network with these inputs and outputs.
-        placing: of pictures.
+        processor: the framework's own, which knows the colours and reads the outputs.
+        head: that a user must name, because the file shows no family; "auto" if it does.
     """
 
     network: Callable[[], Any]
     inputs: Mapping[str, Mapping[int, str]]
     outputs: Mapping[str, Mapping[int, str]]
     wrapped: Callable[[Any], Any] = lambda network: _Pair(network, boxes_first=False)
-    placing: Placing = _STRETCHED
+    processor: Any = transformers.RTDetrImageProcessor
+    head: str = "auto"
+
+    @property
+    def placing(self) -> Placing:
+        processor = self.processor()
+        if not processor.do_normalize:
+            return Placing("stretch")
+        return Placing("stretch", mean=tuple(processor.image_mean), std=tuple(processor.image_std))
 
     def export(self, path: Path) -> None:
         """Write the file."""
@@ -173,7 +203,7 @@ class Detr:
             outputs = dict(zip(named, session.run(*(planes, size)[: len(self.inputs)])))
             rows, *others = (self._rows(outputs, pixels, near.confidence) for near in (thresholds, *thresholds.near()))
             gathered.add(rows, others)
-        facts = facts_of(f"transformers {transformers.__version__}", BOX, self.placing, thresholds)
+        facts = facts_of(f"transformers {transformers.__version__}", BOX, self.placing, thresholds, self.head)
         return gathered.expected(facts)
 
     def _rows(self, outputs: dict[str, npt.NDArray[Any]], pixels: npt.NDArray[np.uint8], confidence: float) -> Floats:
@@ -184,8 +214,7 @@ class Detr:
             raw = SimpleNamespace(
                 logits=torch.from_numpy(outputs[logits]), pred_boxes=torch.from_numpy(outputs[places])
             )
-            named = transformers.RfDetrImageProcessor if self.network is _rfdetr else transformers.RTDetrImageProcessor
-            (found,) = named().post_process_object_detection(raw, confidence, [pixels.shape[:2]])
+            (found,) = self.processor().post_process_object_detection(raw, confidence, [pixels.shape[:2]])
             labels, boxes, scores = (found[name].numpy() for name in ("labels", "boxes", "scores"))
         rows = np.concatenate((boxes, scores[:, None], labels[:, None]), axis=1, dtype=np.float32)
         return np.asarray(rows[scores > confidence])
@@ -194,7 +223,10 @@ class Detr:
 def _aim(network: Any, pixels: Any) -> None:
     """Scale the last layers, those of the encoder first, because the decoder starts from them."""
     inner = network.model
-    if hasattr(inner, "enc_out_class_embed"):
+    if hasattr(network, "class_labels_classifier"):
+        _sharpen(inner)
+        first, places, scores = inner.input_projection, [network.bbox_predictor], network.class_labels_classifier
+    elif hasattr(inner, "enc_out_class_embed"):
         first, places = inner.enc_out_class_embed[0], [inner.enc_out_bbox_embed[0], network.bbox_embed]
         scores = network.class_embed
     else:
@@ -212,23 +244,35 @@ def _aim(network: Any, pixels: Any) -> None:
     Spread(network, [scores], pixels).aim_scores(scores, 0.028)
 
 
+def _sharpen(inner: Any) -> None:
+    """Let each query attend to a place of its own: as they are drawn, all of them find the same."""
+    nn.init.normal_(inner.query_position_embeddings.weight, 0.0, 3.0)
+    for name, part in inner.decoder.named_modules():
+        if isinstance(part, nn.Linear) and "_attn" in name:
+            with torch.no_grad():
+                part.weight *= 4
+
+
 _BATCH = {0: "batch_size"}
 _OPTIMUM = {"pixel_values": {0: "batch_size", 2: "height", 3: "width"}}
 _RAW = {"logits": {0: "batch_size", 1: "num_queries"}, "pred_boxes": {0: "batch_size", 1: "num_queries"}}
 _SIZED = {"images": {0: "N"}, "orig_target_sizes": {0: "N"}}
 _FOUND: dict[str, dict[int, str]] = {"labels": {}, "boxes": {}, "scores": {}}
-_COLOURS = Placing("stretch", mean=IMAGENET[0], std=IMAGENET[1])
+_PAIR = {"pixel_values": _BATCH}, {"logits": _BATCH, "pred_boxes": _BATCH}
+_RFDETR = transformers.RfDetrImageProcessor
 MODELS = {
     "rtdetr": Detr(_rtdetr, _OPTIMUM, _RAW),
-    "rtdetrv2": Detr(_rtdetrv2, {"pixel_values": _BATCH}, {"logits": _BATCH, "pred_boxes": _BATCH}),
+    "rtdetrv2": Detr(_rtdetrv2, *_PAIR),
     "dfine": Detr(_dfine, _OPTIMUM, _RAW),
-    "rfdetr": Detr(_rfdetr, {"pixel_values": _BATCH}, {"logits": _BATCH, "pred_boxes": _BATCH}, placing=_COLOURS),
+    "rfdetr": Detr(_rfdetr, *_PAIR, processor=_RFDETR, head="rfdetr"),
     "rfdetr-roboflow": Detr(
         _rfdetr,
         {"input": _BATCH},
         {"dets": _BATCH, "labels": _BATCH},
         lambda network: _Pair(network, boxes_first=True),
-        _COLOURS,
+        _RFDETR,
     ),
     "rtdetr-triple": Detr(_rtdetr, _SIZED, _FOUND, _Triple),
+    "detr": Detr(_detr, *_PAIR, processor=transformers.DetrImageProcessor, head="detr"),
+    "conditional-detr": Detr(_conditional, *_PAIR, processor=transformers.ConditionalDetrImageProcessor, head="rfdetr"),
 }

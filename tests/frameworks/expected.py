@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from detectors.semantics import Semantics
 from tests.frameworks.inputs import Floats, Placing
 
 PICTURES = 200
@@ -30,7 +31,8 @@ class Expected:
         sure: of each picture, whether its rows stay the same where thresholds are a little lower or higher.
         masks: of the rows of the first 20 pictures, (n, height, width) at a quarter of the input's size.
         fine: of the rows of the first 4 pictures, at the input's size.
-        facts: framework and its version, columns, placing of pictures, thresholds, and the digest of the pictures.
+        facts: framework and its version, columns, placing of pictures by the framework's own processor, thresholds, the
+            head that a user must name, and the digest of the pictures.
     """
 
     rows: Floats
@@ -43,6 +45,17 @@ class Expected:
     def placing(self) -> Placing:
         given = dict(self.facts["placing"])
         return Placing(**{**given, "mean": tuple(given["mean"]), "std": tuple(given["std"])})
+
+    @property
+    def head(self) -> str:
+        """The head that a user must name, because the file shows no family; "auto" if it need not be named."""
+        return str(self.facts.get("head", "auto")) if "x1" in self.facts["columns"] else "classify"
+
+    def semantics_beside(self, metadata: Mapping[str, str]) -> Semantics:
+        """The facts that a user must give beside the head: a classifier without metadata has no family."""
+        if self.head != "classify" or metadata:
+            return Semantics()
+        return Semantics(mean=self.placing.mean, std=self.placing.std)
 
     def column(self, name: str) -> Floats:
         return np.asarray(self.rows[:, self.facts["columns"].index(name)])

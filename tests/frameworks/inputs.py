@@ -13,7 +13,6 @@ import numpy.typing as npt
 from detectors.letterbox import PAD, InputSpec, fit
 
 Floats = npt.NDArray[np.float32]
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclass(frozen=True)

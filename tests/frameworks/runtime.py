@@ -13,6 +13,7 @@ import onnxruntime as ort
 
 from detectors.heads.layout import Head, ModelFacts
 from detectors.heads.recognise import recognise
+from detectors.onnx_graph import read_graph
 from tests.frameworks.expected import PICTURES, Expected
 from tests.frameworks.inputs import Floats, Placing
 from tests.support.pictures import picture
@@ -43,6 +44,7 @@ class Session:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self.graph = read_graph(path.read_bytes())
         self.metadata: dict[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.inputs: list[str] = [node.name for node in self._session.get_inputs()]
         self.outputs: list[str] = [node.name for node in self._session.get_outputs()]
@@ -53,14 +55,14 @@ class Session:
 
 
 def head_of(session: Session, expected: Expected) -> Head:
-    """The head of a model, from what its file says."""
+    """The head of a model, from what its file shows and what its user must name."""
     size = expected.placing.width, expected.placing.height
     planes = np.zeros((1, 3, size[1], size[0]), np.float32)
     further = session.inputs[1:]
     outputs = named(session, planes, [np.array([size], np.int64)] * len(further))
     shapes = [(output, (1, *array.shape)) for output, array in outputs.items()]
-    override = "classify" if "x1" not in expected.facts["columns"] else "auto"
-    return recognise(ModelFacts(shapes, size, session.metadata, further), override)
+    facts = ModelFacts(shapes, size, session.metadata, further, graph=session.graph)
+    return recognise(facts, expected.head, given=expected.semantics_beside(session.metadata))
 
 
 def named(session: Session, planes: Floats, further: list[npt.NDArray[Any]]) -> dict[str, Floats]:

@@ -53,12 +53,16 @@ def best_near(scores: Floats) -> Iterator[Floats]:
         yield np.zeros((0, 2), np.float32)
 
 
-def facts_of(framework: str, columns: Sequence[str], placing: Placing, thresholds: Thresholds) -> dict[str, Any]:
+def facts_of(
+    framework: str, columns: Sequence[str], placing: Placing, thresholds: Thresholds, head: str = "auto"
+) -> dict[str, Any]:
+    """See `Expected.facts`."""
     return {
         "framework": framework,
         "columns": list(columns),
         "placing": asdict(placing),
         "thresholds": asdict(thresholds),
         "kept": "all",
+        "head": head,
         "pictures": digest(picture(number) for number in range(PICTURES)),
     }

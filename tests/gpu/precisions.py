@@ -30,12 +30,13 @@ from calibration.placement import share_scales
 from calibration.quantize import Ranges, load, observe, quantize
 from detectors.cuda import Device, Stream
 from detectors.layer_times import Layer
-from detectors.model import quantised, sha256
+from detectors.model import quantised
 from detectors.trt import compat
 from detectors.trt.builder import builder
 from detectors.trt.engine import EngineStore
 from detectors.trt.layers import Times, inspect, with_times
 from detectors.trt.recipe import Recipe
+from detectors.weights import digest_of
 from tests.gpu.ranges import seen_ranges
 from tests.gpu.replays import Replay, context_of
 from tests.support.resnet import resnet50
@@ -177,7 +178,7 @@ class _Bench:
     def _engine(self, task: BuildTask) -> Any:
         self._device.make_current()
         recipe = Recipe(
-            onnx_sha256=sha256(task.path.read_bytes()),
+            onnx_sha256=digest_of(task.path),
             builder=f"TensorRT {compat.version_of(trt)}",
             gpu=self._device.name,
             architecture=self._device.architecture,

@@ -35,7 +35,8 @@ def options_of(name: str, folder: Path, **more: Any) -> Options:
     head = head_of(session, expected)
     options = Options(
         path,
-        head="classify" if head.task == "classify" else "auto",
+        head=expected.head,
+        semantics=expected.semantics_beside(session.metadata),
         labels=None if session.metadata else str(_labels(folder, head.classes or 5)),
         wanted=PostprocessParams(THRESHOLD),
         input_size=(expected.placing.width, expected.placing.height),

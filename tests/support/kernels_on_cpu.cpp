@@ -21,7 +21,7 @@ extern "C" void run_postprocess(const Index *grid, const Index *block, int head,
 #define KERNELS(STEP)                                                                                                  \
     {STEP##_yolov5,  STEP##_yolov8,          STEP##_yolox,           STEP##_end2end,         STEP##_logits,           \
      STEP##_shares,  STEP##_chosen_shares,   STEP##_decoded,         STEP##_yolov5_extended, STEP##_yolov8_extended,  \
-     STEP##_end2end_extended, STEP##_yolov8_turned, STEP##_end2end_turned}
+     STEP##_end2end_extended, STEP##_yolov8_turned, STEP##_end2end_turned, STEP##_deepstream}
     void (*const collect[])(Output, Limits) = KERNELS(collect);
     void (*const select[])(Output, Limits, const Placement *, Results) = KERNELS(select);
     launch(*grid, *block, [&] { collect[head](*output, *limits); });

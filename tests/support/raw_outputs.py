@@ -35,6 +35,7 @@ TASKS = (*_OF_TASKS,)
 KERNELS |= _OF_TASKS
 PLAIN = ("yolov5", "yolov8", "yolox", "end2end")
 QUERIES = ("rtdetr", "rfdetr", "detr-shares", "detr-rows", "detr-decoded")
+_LAYOUTS = {"detr-shares": "detr-rows", **{name: name for name in ("detr-rows", "detr-decoded")}}
 _CLASSES, _BATCH, _COEFFICIENTS = 5, 3, 6
 _POINTS = {"yolov5": (4, 3), "yolov8": (5, 2), "end2end": (3, 3)}  # key points, and values of each
 
@@ -82,7 +83,7 @@ def random_outputs(rng: np.random.Generator, kind: Kind, batch: int = _BATCH) ->
         if kind.task == "segment":
             outputs["protos"] = _eighths(rng, (batch, _COEFFICIENTS, kind.input[1] // 4, kind.input[0] // 4))
     shapes = [(name, array.shape) for name, array in outputs.items()]
-    layout = "auto" if kind.name in QUERIES else kind.layout
+    layout = _LAYOUTS.get(kind.name, kind.layout)
     return outputs, recognise(ModelFacts(shapes, kind.input, metadata, further), layout)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import click
 
+from daemon.commands.groups.options import takes_semantics
 from daemon.commands.outputs import JSON_FILE, OutputFolder
 from daemon.errors import LookoutError
 from detectors.port import Precision
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 )
 @click.option("--drop", default="", help="With --mot, leave frames out: random:0.5, stride:5 or bursts:12/60.")
 @click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@takes_semantics
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu", "triton"]))
 @click.option("--confidence", type=click.FloatRange(0, 1), help="[default: 0.001, and 0.25 with --mot]")
 @click.option("--iou", default=0.65, show_default=True, type=click.FloatRange(0, 1), help="Of class-wise NMS.")
@@ -82,7 +85,7 @@ def evaluate(
 
     def open_model(threshold: float, *, multi_label: bool) -> Detector:
         wanted = PostprocessParams(threshold, iou, max_detections, multi_label=multi_label)
-        return _open_model(model, "classify" if classify else "auto", wanted, chosen)
+        return _open_model(model, "classify" if classify else chosen["head"], wanted, chosen)
 
     with logging(LogConfig(format="console")), ExitStack() as opened:
         if mot is not None:
@@ -125,6 +128,7 @@ def _open_model(model: Path | None, head: str, wanted: PostprocessParams, chosen
         builder_level=chosen["level"],
         cache=chosen["cache"],
         device=chosen["device"],
+        semantics=chosen["semantics"],
     )
     return open_detector(chosen["backend"], options)
 
@@ -257,6 +261,8 @@ def _tilings(tiles: tuple[str, ...], overlap: float, *, whole: bool) -> list[Til
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(min=1), help="Of each live source.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0))
 @click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@takes_semantics
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
 @click.option("--confidence", default=0.25, show_default=True, type=click.FloatRange(0, 1), help="That you run with.")
 @click.option("--backend", default="auto", show_default=True, type=click.Choice(["auto", "trt", "cpu"]))
@@ -314,7 +320,8 @@ def _calibration_of(
     classifies = bool(chosen["classes"]) or chosen["classifier"]
     options = Options(
         model,
-        head="classify" if classifies else "auto",
+        head="classify" if classifies else chosen["head"],
+        semantics=chosen["semantics"],
         labels=chosen["labels"],
         input_size=chosen["input_size"] or None,
         wanted=PostprocessParams(0.0 if classifies else chosen["confidence"]),

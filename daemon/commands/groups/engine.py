@@ -7,9 +7,10 @@ from typing import Any, cast, get_args
 
 import click
 
-from daemon.commands.groups.options import CACHE
+from daemon.commands.groups.options import CACHE, takes_semantics
 from daemon.errors import LookoutError
 from detectors.port import Precision
+from detectors.semantics import Semantics
 
 _PRECISION = click.option("--precision", default="auto", show_default=True, type=click.Choice(get_args(Precision)))
 _MAX_BATCH = click.option("--max-batch", default=8, show_default=True, type=click.IntRange(1, 256))
@@ -20,6 +21,7 @@ _INPUT_SIZE = click.option(
     "--input-size", nargs=2, type=click.IntRange(1), help="Width and height, for a model that leaves them open."
 )
 _HEAD = click.option("--head", default="auto", show_default=True, help="classify for a classifier that states no task.")
+_LABELS = click.option("--labels", help="Labels file, or coco, for a model without.")
 
 
 @click.group()
@@ -37,6 +39,8 @@ def engine() -> None:
 @_LEVEL
 @_INPUT_SIZE
 @_HEAD
+@_LABELS
+@takes_semantics
 @CACHE
 def build(
     model: Path | None,
@@ -46,6 +50,8 @@ def build(
     level: int,
     input_size: tuple[int, int] | None,
     head: str,
+    labels: str | None,
+    semantics: Semantics,
     cache: Path | None,
 ) -> int:
     """Build the engine of MODEL, or of a configuration, unless it is there; minutes, with a line now and then."""
@@ -63,6 +69,8 @@ def build(
         options = Options(
             cast("Path", model),
             head=head,
+            labels=labels,
+            semantics=semantics,
             input_size=input_size or None,
             max_batch=max_batch,
             precision=cast("Precision", precision),
@@ -92,7 +100,9 @@ def list_engines(cache: Path | None) -> int:
 @click.option("--all", "everything", is_flag=True, help="All tensors, not only what layers with weights read.")
 @click.option("--level", default=1, show_default=True, type=click.IntRange(0, 5), help="Of the engine builder.")
 @click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
-@click.option("--labels", help="Labels file, or coco, for a model without.")
+@_HEAD
+@_LABELS
+@takes_semantics
 @CACHE
 def compare(
     model: Path,
@@ -102,7 +112,9 @@ def compare(
     everything: bool,
     level: int,
     input_size: tuple[int, int] | None,
+    head: str,
     labels: str | None,
+    semantics: Semantics,
     cache: Path | None,
 ) -> int:
     """Compare what an engine of MODEL computes with onnxruntime, tensor by tensor: where they part, NaN and infinities.
@@ -123,7 +135,9 @@ def compare(
 
     options = Options(
         model,
+        head=head,
         labels=labels,
+        semantics=semantics,
         input_size=input_size or None,
         precision=cast("Precision", precision),
         builder_level=level,
@@ -146,6 +160,8 @@ def compare(
 @_LEVEL
 @_INPUT_SIZE
 @_HEAD
+@_LABELS
+@takes_semantics
 @CACHE
 def profile(
     target: str,

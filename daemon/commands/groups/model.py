@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from daemon.commands.groups.options import takes_semantics
+from detectors.semantics import Semantics
+
 
 @click.group()
 def model() -> None:
@@ -40,13 +43,21 @@ def get_model(name: str, to: Path | None, mirror: str | None, accept_licence: bo
 
 @model.command("info")
 @click.argument("file", type=click.Path(path_type=Path))
-def show_model(file: Path) -> int:
-    """Show what FILE, an ONNX model, is taken for: layout, input, labels, precision."""
+@click.option("--head", default="auto", show_default=True, help="Layout of the outputs, as model.head.")
+@click.option("--labels", help="Labels file, or coco, for a model without.")
+@click.option("--input-size", nargs=2, type=click.IntRange(1), help="For a model that leaves it open.")
+@takes_semantics
+def show_model(
+    file: Path, head: str, labels: str | None, input_size: tuple[int, int] | None, semantics: Semantics
+) -> int:
+    """Show what FILE, an ONNX model, is taken for: layout, input, labels, precision, and where each fact is from."""
     from rich.console import Console
 
     from daemon.commands.model import info
+    from detectors.port import Options
 
-    info(file, Console())
+    options = Options(file, head, labels, input_size or None, max_batch=1, semantics=semantics)
+    info(options, Console())
     return 0
 
 

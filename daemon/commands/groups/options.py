@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import update_wrapper
 from pathlib import Path
+from typing import Any, get_args
 
 import click
 
 from daemon.errors import ConfigError
 from daemon.fleet_config import FleetConfig, fleet_of
+from detectors.semantics import Activation, BoxUnits, Semantics
 
 CONFIG = click.option(
     "-c",
@@ -20,11 +24,38 @@ CONFIG = click.option(
 CACHE = click.option("--cache", type=click.Path(path_type=Path), help="Cache folder.  [default: ~/.cache/lookout]")
 ENDPOINT = "tcp://127.0.0.1:5556"
 FIRST_MODEL = "yolox_nano"  # small, fast on any machine, and of a permissive licence
+_SEMANTICS = [
+    click.option("--mean", nargs=3, type=click.FloatRange(0, 255), help="Of the model's colours, as model.mean."),
+    click.option("--std", nargs=3, type=click.FloatRange(0, 255), help="Their deviation, as model.std."),
+    click.option("--activation", type=click.Choice(get_args(Activation)), help="Of logits, as model.activation."),
+    click.option("--box-units", type=click.Choice(get_args(BoxUnits)), help="Of chosen boxes, as model.box_units."),
+    click.option("--first-class", type=click.IntRange(0, 1), help="As model.first_class."),
+]
 FLEET = click.option(
     "--fleet",
     metavar="ADDRESS|FILE",
     help="Follow the members of a fleet: etcd://HOST:2379/NAME, or a configuration that has it.",
 )
+
+
+def takes_semantics(command: Callable[..., int]) -> Callable[..., int]:
+    """A command with options for what a model's input and outputs mean; they come as one, `semantics`."""
+
+    def wrapped(
+        mean: tuple[float, float, float] | None,
+        std: tuple[float, float, float] | None,
+        activation: Activation | None,
+        box_units: BoxUnits | None,
+        first_class: int | None,
+        **values: Any,
+    ) -> int:
+        semantics = Semantics(mean or None, std or None, None, activation, box_units, first_class)
+        return command(semantics=semantics, **values)
+
+    taking: Callable[..., int] = update_wrapper(wrapped, command)  # first: it brings the command's other options
+    for option in reversed(_SEMANTICS):
+        taking = option(taking)
+    return taking
 
 
 def fleet_from(text: str | None) -> FleetConfig | None:

@@ -18,6 +18,7 @@ from daemon.monitoring.probes import driver_version, open_gpu_probe
 from daemon.redact import redact_url
 from daemon.system.gpus import name_visible_gpus
 from detectors.factory import PACKAGES
+from detectors.weights import digest_of
 
 _PACKAGES = ("lookoutd", "numpy", "av", "opencv-python-headless", "pyzmq", "msgspec", "onnx", *PACKAGES)
 
@@ -74,7 +75,7 @@ def collect_environment(files: Sequence[Path], device: int = 0) -> Environment:
         packages=packages,
         gpu=rows[0].name if rows else None,
         driver=driver_version(),
-        files={file.name: _sha256(file) for file in files},
+        files={file.name: digest_of(file) if file.suffix == ".onnx" else _sha256(file) for file in files},
         command=["lookout", *(Path(word).name if word.startswith("/") else redact_url(word) for word in sys.argv[1:])],
     )
 

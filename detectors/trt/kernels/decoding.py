@@ -17,7 +17,7 @@ from detectors.trt.kernels import FOLDER, GAUSSIAN_BYTES, LIMITS, SCRATCH, struc
 
 _EXTENDED = ("yolov5", "yolov8", "end2end")
 _NAMES: Mapping[str, Mapping[str, str]] = {  # file, head, kernels
-    "postprocess": {name: name for name in ("yolov5", "yolov8", "yolox", "end2end")},
+    "postprocess": {name: name for name in ("yolov5", "yolov8", "yolox", "end2end")} | {"deepstream": "end2end"},
     "tasks": {f"{layout}-{task}": f"{layout}_extended" for layout in _EXTENDED for task in ("pose", "segment")}
     | {f"{layout}-obb": f"{layout}_turned" for layout in ("yolov8", "end2end")},
     "queries": {"rtdetr": "logits", "rfdetr": "logits", "detr-decoded": "decoded", "detr-rows": "chosen_shares"},
@@ -48,8 +48,12 @@ class Raw(NamedTuple):
 
 def kernels_of(head: Head) -> Kernels | None:
     """The kernels of a head; None if the host decodes it."""
+    if head.semantics.box_units == "shares" or head.semantics.first_class:
+        return None
     if head.name == "detr-rows" and head.classes is not None:
         return Kernels(FOLDER / "queries.cu", "shares")
+    if isinstance(head, RowHead) and head.layout == "deepstream" and head.extras:
+        return Kernels(FOLDER / "postprocess.cu", "deepstream")
     found = (Kernels(FOLDER / f"{file}.cu", names[head.name]) for file, names in _NAMES.items() if head.name in names)
     return next(found, None)
 

@@ -87,4 +87,14 @@ struct End2end : Rows {
     }
 };
 
+// The older rows of DeepStream-Yolo: centre and size, score of the best class, class, objectness.
+struct DeepStream : End2end {
+    template <typename Take>
+    static __device__ inline void row(const Output& o, const Limits& limits, int batch, int row, Take take) {
+        const float* r = of(o, batch, row);
+        const float score = r[4] * r[6];
+        if (score >= limits.confidence) take(centred(r[0], r[1], r[2], r[3], score, whole(r[5])), (unsigned int)row);
+    }
+};
+
 #endif

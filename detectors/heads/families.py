@@ -1,0 +1,166 @@
+"""Families of detectors that Lookout does not run, recognised by names and shapes of their outputs, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from detectors.heads.layout import ModelFacts, Shape
+
+_ROWS = "one output (b, k, 6) of x1, y1, x2, y2 in pixels, confidence and class from 0"
+_PAD = f"wrap the model so that it gives {_ROWS}, padded with zeros to a fixed k"
+_WRAP = f"wrap the model so that it gives {_ROWS}"
+_JOIN = "wrap the model so that it gives one output (b, 4 + c, n) of cx, cy, w, h in pixels and c scores"
+_NMS = ("NonMaxSuppression", "NonZero", "EfficientNMS_TRT", "BatchedNMS_TRT", "BatchedNMSDynamic_TRT")
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family that Lookout does not run.
+
+    Attributes:
+        name: of models and their exporters.
+        remedy: what to do.
+        fits: whether a model is of the family, by its facts and the shapes of its outputs by their names.
+    """
+
+    name: str
+    remedy: str
+    fits: Callable[[ModelFacts, dict[str, Shape]], bool]
+
+
+def family_of(facts: ModelFacts) -> str | None:
+    """Name and remedy of the family of a model; None if it is of none of these."""
+    return _first((*MISTAKEN, *FAMILIES), facts)
+
+
+def mistaken_of(facts: ModelFacts) -> str | None:
+    """`family_of`, for families whose outputs a layout of another family would take for its own."""
+    return _first(MISTAKEN, facts)
+
+
+def _first(families: Sequence[Family], facts: ModelFacts) -> str | None:
+    shapes = {name.lower(): shape for name, shape in facts.outputs}
+    found = next((family for family in families if shapes and family.fits(facts, shapes)), None)
+    return f"{found.name}: {found.remedy}" if found else None
+
+
+def _named(*names: str) -> Callable[[ModelFacts, dict[str, Shape]], bool]:
+    return lambda _, shapes: all(any(name in output for output in shapes) for name in names)
+
+
+def _has_nms(facts: ModelFacts) -> bool:
+    return facts.graph is not None and any(facts.graph.count(name) for name in _NMS)
+
+
+def _is_torchvision(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    boxes, labels = shapes.get("boxes"), shapes.get("labels")
+    return bool(boxes and labels is not None and "scores" in shapes and len(boxes) == 2 and len(labels) == 1)
+
+
+def _is_detectron(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Names may be numbers; the last output is the size of the picture."""
+    ranks = sorted(len(shape) for shape in shapes.values())
+    return ranks == [1, 1, 1, 2] and (2,) in shapes.values()
+
+
+def _is_mmdeploy(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    boxes, labels = shapes.get("dets"), shapes.get("labels")
+    return bool(boxes and labels and len(boxes) == 3 and boxes[2] == 5 and len(labels) == 2)
+
+
+def _is_flat(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Rows of all pictures one after the other."""
+    (shape, *others) = shapes.values()
+    return not others and len(shape) == 2 and shape[1] == 7 and (shape[0] != facts.batch or _has_nms(facts))
+
+
+def _is_paddle(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    (shape, *others) = shapes.values()
+    return len(shape) == 2 and shape[1] == 6 and len(others) == 1 and len(others[0]) == 1
+
+
+def _is_counted(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """A count, boxes, scores and classes."""
+    counts = any(word in name for name in shapes for word in ("num_det", "num_boxes", "count"))
+    boxes = any(len(shape) == 3 and shape[2] == 4 for shape in shapes.values())
+    return counts and boxes and len(shapes) > 3
+
+
+def _is_chosen(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Boxes (b, k, 4), and a score and a class for each, under other names than Lookout reads."""
+    boxes = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 4]
+    others = [shape for shape in shapes.values() if boxes and shape == boxes[0][:2]]
+    is_other = not {"boxes", "labels", "scores"} <= shapes.keys()
+    return len(boxes) == 1 and len(others) == 2 and len(shapes) == 3 and is_other
+
+
+def _is_dual(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    decoded = [shape for shape in shapes.values() if len(shape) == 3]
+    return len(decoded) == 2 and decoded[0] == decoded[1] and min(decoded[0][1:]) > 4 and not facts.inputs
+
+
+def _is_nanodet(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Scores and 8 bins for each side, for cells with strides of 8 to 64, rounded up."""
+    width, height = facts.size
+    cells = sum(-(-width // stride) * -(-height // stride) for stride in (8, 16, 32, 64))
+    return any(len(shape) == 3 and shape[1] == cells and shape[2] > 4 * 8 for shape in shapes.values()) and (
+        len(shapes) == 1 and "output" in shapes
+    )
+
+
+def _is_picodet(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Scores, and 8 bins for each side."""
+    bins = [shape for shape in shapes.values() if len(shape) == 3 and shape[2] == 4 * 8]
+    return any(other is not shape and other[1:2] == shape[1:2] for shape in bins for other in shapes.values())
+
+
+def _is_yolov4(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    return any(len(shape) == 4 and shape[2:] == (1, 4) for shape in shapes.values()) and len(shapes) == 2
+
+
+def _is_apart(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """Boxes, and scores of all classes for as many rows."""
+    rows = [shape for shape in shapes.values() if len(shape) == 3]
+    boxes = [shape for shape in rows if shape[2] == 4]
+    return any(other is not shape and other[1:2] == shape[1:2] for shape in boxes for other in rows)
+
+
+def _has_masks(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    return {"dets", "labels", "masks"} <= shapes.keys() and not facts.inputs
+
+
+def _depends_on_picture(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    return any(0 in shape for shape in shapes.values())
+
+
+MISTAKEN: Sequence[Family] = (
+    Family("YOLOv7 (--end2end --max-wh) or YOLO-NAS (flat format), with NMS inside and rows of all pictures one after "
+           "the other", f"export YOLOv7 with --grid and without --end2end, or {_PAD}", _is_flat),
+    Family("NanoDet-Plus, before its decoding", _JOIN, _is_nanodet),
+)  # fmt: skip
+# In order: the first that fits.
+FAMILIES: Sequence[Family] = (
+    Family("RF-DETR's segmentation", "Lookout runs its detection models: export one of those", _has_masks),
+    Family("torchvision's detectors (Faster R-CNN, RetinaNet, FCOS, SSD), which give as many rows as they find in one "
+           "picture", f"set model.max_batch: 1 and {_PAD}; torchvision's classes begin at 1", _is_torchvision),
+    Family("Detectron2, which gives as many rows as it finds in one picture",
+           f"set model.max_batch: 1 and {_PAD}", _is_detectron),
+    Family("mmdeploy (MMDetection, RTMDet), with NMS inside", f"{_PAD}, and set model.mean and model.std",
+           _is_mmdeploy),
+    Family("Paddle (PP-YOLOE, PicoDet), with NMS inside and rows of class, score, x1, y1, x2, y2", _PAD, _is_paddle),
+    Family("TensorFlow's Object Detection API, with NMS inside, boxes as shares in the order y1, x1, y2, x2 and "
+           "classes from 1", _WRAP, _named("detection_boxes", "detection_scores")),
+    Family("NVIDIA TAO (BatchedNMS), with NMS inside", _WRAP, _named("batchednms")),
+    Family("YOLO-NAS (batch format), with NMS inside", _WRAP, _named("num_predictions", "pred_boxes", "pred_scores")),
+    Family("EfficientNMS, as YOLO-World, YOLOv7 and YOLOv9 have it, with NMS inside", _WRAP, _is_counted),
+    Family("a detector with NMS inside, such as SSD", _WRAP, _is_chosen),
+    Family("YOLOv9 with its auxiliary branch", "convert its weights first, as YOLOv9's tools/reparameterization.ipynb "
+           "does, or export one of both outputs", _is_dual),
+    Family("PicoDet, before its decoding", _JOIN, _is_picodet),
+    Family("YOLOv4 of pytorch-YOLOv4, with boxes as shares", _JOIN, _is_yolov4),
+    Family("EfficientDet, with its anchors apart", _WRAP, _named("regression", "classification")),
+    Family("a detector with boxes and scores apart, such as YOLO-NAS, DAMO-YOLO, SSD or RetinaNet, before NMS", _JOIN,
+           _is_apart),
+    Family("a detector that gives as many rows as it finds", _PAD, _depends_on_picture),
+)  # fmt: skip
