@@ -216,6 +216,7 @@ class App:
         self._board = board
         self._lanes = Lanes(detector, config.active, defaults_of(config), pipeline)
         self.health.conditions.append(lambda: self._lanes.unavailable)
+        self.health.conditions.append(lambda: self.ledger.fault_of_model)
         closing.pop_all()
         undo.callback(self._lanes.retire)
         backend = self._in_time(undo, "looking for the GPU's decoder", lambda _: find_hardware(config, self._planned))

@@ -16,7 +16,7 @@ import numpy as np
 
 from detectors.decoding_check import LEAST_CONFIDENCE, are_alike
 from detectors.detections import Detections, plausible
-from detectors.heads.candidates import STRIDES, count_cells
+from detectors.heads.candidates import STRIDES, count_cells, whole
 from detectors.heads.classify import ClassifyHead
 from detectors.heads.layout import Head, Outputs
 from detectors.heads.queries import QueryHead
@@ -227,11 +227,11 @@ def _chosen(head: Head, raw: Outputs) -> tuple[np.ndarray, np.ndarray]:
     """Corners and class ids of the boxes with a score, as the model gives them."""
     if isinstance(head, QueryHead) and head.layout == "detr-decoded":
         strong = raw[head.scores_name] > 0
-        return raw[head.boxes][strong], raw[head.labels][strong].astype(np.int64)
+        return raw[head.boxes][strong], whole(raw[head.labels][strong])
     if isinstance(head, RowHead):
         rows = raw[head.output]
         rows = rows[rows[:, 4] > 0]
-        return rows[:, :4], rows[:, 5].astype(np.int64)
+        return rows[:, :4], whole(rows[:, 5])
     return np.zeros((0, 4), np.float32), np.zeros(0, np.int64)
 
 

@@ -41,6 +41,7 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
         analysed: pictures with a line of their own.
         dropped: the others, by cause; gaps in `seq` say which ones.
         boxes: in all lines.
+        bad_boxes: boxes with impossible values, which no line has.
         events: their number.
         totals: of events.
     """
@@ -53,5 +54,6 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
     analysed: int
     dropped: Dropped
     boxes: int
+    bad_boxes: int
     events: int
     totals: list[Total]

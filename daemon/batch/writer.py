@@ -9,7 +9,7 @@ import msgspec
 
 from daemon.batch.records import Footer, Header
 from daemon.messages import Detections, Dropped, Event, Latency, Model, Total, VideoFormat
-from daemon.pipeline.ledger import CAUSES, Counts
+from daemon.pipeline.ledger import CAUSES, IMPOSSIBLE, Counts
 from daemon.sources.packets import CUT_SHORT
 
 RUN = "batch"  # stands for `instance` and `session`, which differ from run to run
@@ -88,6 +88,8 @@ class ResultWriter:
             raise IncompleteError(f"{total} of {counts.captured} frames were not analysed: {', '.join(lost)}")
         if format is None or counts.published != self._lines:
             raise IncompleteError(f"{counts.published} frames were published and {self._lines} were received")
+        if counts.bad_boxes and not counts.has_boxes:
+            raise IncompleteError(f"all {counts.bad_boxes} boxes are {IMPOSSIBLE}")
         self._write_events(None)
         ended = PLAYED if reason is None else f"{CUT_SHORT}{reason.partition(CUT_SHORT)[2]}"
         self._line(
@@ -99,6 +101,7 @@ class ResultWriter:
                 analysed=counts.published,
                 dropped=counts.dropped,
                 boxes=self._boxes,
+                bad_boxes=counts.bad_boxes,
                 events=self._events,
                 totals=[Total(*key, count) for key, count in self._totals.items()],  # type: ignore[arg-type]
             )

@@ -12,7 +12,7 @@ import structlog
 
 from daemon.messages import Model
 from daemon.pipeline.board import Batch, FrameBoard
-from daemon.pipeline.frames import Frame
+from daemon.pipeline.frames import Frame, FrameInfo
 from daemon.pipeline.ledger import Ledger
 from daemon.pipeline.outbox import Outbox, Result, Served
 from daemon.pipeline.stages import Analytics, NoAnalytics, Stage
@@ -150,7 +150,7 @@ class LaneThread(threading.Thread):
                 log.info("the server of the model is back", lane=self.name)
             if not board.claim(batch):
                 return  # the frames are counted: the time to stop was over
-            found = self._plausible(seen)
+            found = self._plausible(infos, seen)
             for stage, running in self._stages:
                 with running:
                     found = stage(infos, found)
@@ -203,7 +203,7 @@ class LaneThread(threading.Thread):
             self._to.ledger.drop(frame.info, cause)
         self._to.board.release(batch)  # for other lanes, or those of another model
 
-    def _plausible(self, found: Sequence[Detections]) -> Sequence[Detections]:
+    def _plausible(self, frames: Sequence[FrameInfo], found: Sequence[Detections]) -> Sequence[Detections]:
         """Remove and count implausible boxes; count candidates beyond the limit. The first of each is logged."""
         if left_out := sum([one.left_out for one in found]):
             if self._to.ledger.left_out == 0:
@@ -213,7 +213,10 @@ class LaneThread(threading.Thread):
         if bad:
             if self._to.ledger.bad_boxes == 0:
                 log.error("the model gives boxes that no picture has: they are left out", lane=self.name, first=bad)
-            self._to.ledger.add_bad_boxes(bad)
+            for frame, before, after in zip(frames, found, good):
+                if removed := len(before) - len(after):
+                    self._to.ledger.add_bad_boxes(frame.source, removed)
+        self._to.ledger.note_boxes([frame.source for frame, one in zip(frames, good) if len(one)])
         return good
 
     def _close(self, lane: Lane) -> None:

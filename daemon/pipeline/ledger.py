@@ -19,6 +19,10 @@ from msgspec.structs import astuple, replace
 from daemon.messages import Dropped, Latency, Percentiles
 from daemon.pipeline.frames import FrameInfo
 
+IMPOSSIBLE = (
+    "impossible, with corners the wrong way round or classes without a label: the model is of another family, or has "
+    "other labels"
+)
 CAUSES: tuple[str, ...] = Dropped.__struct_fields__
 STAGES: tuple[str, ...] = Latency.__struct_fields__
 
@@ -38,11 +42,18 @@ MAX_GONE = 256  # sources that were removed and whose accounts are kept, so that
 
 @dataclass(frozen=True)
 class Counts:
-    """Totals of one source since the start."""
+    """Totals of one source since the start.
+
+    Attributes:
+        bad_boxes: impossible boxes that were removed.
+        has_boxes: some box was possible.
+    """
 
     captured: int
     published: int
     dropped: Dropped
+    bad_boxes: int = 0
+    has_boxes: bool = False
 
     @property
     def in_flight(self) -> int:
@@ -62,7 +73,8 @@ class Ledger:
 
     Attributes:
         sources: ids, whose order is the index in the rows.
-        bad_boxes: number of implausible boxes that were removed.
+        bad_boxes: number of impossible boxes that were removed.
+        bad_of_model: those of the present model.
         left_out: number of candidates beyond the detector's limit.
         untracked: number of boxes that began no track, because their source had too many.
         masks_left_out: number of masks beyond `publisher.max_masks`.
@@ -70,7 +82,7 @@ class Ledger:
 
     def __init__(self, sources: Sequence[str] = ()) -> None:
         self.sources: list[str] = []
-        self.bad_boxes = self.left_out = self.untracked = self.masks_left_out = 0
+        self.bad_boxes = self.bad_of_model = self.left_out = self.untracked = self.masks_left_out = 0
         self._index: dict[str, int] = {}
         self._active: dict[str, None] = {}
         self._gone: dict[str, int] = {}  # calls of `forget_removed` since, longest removed first
@@ -78,6 +90,9 @@ class Ledger:
         self._captured: list[int] = []
         self._published: list[int] = []
         self._dropped: list[Dropped] = []
+        self._bad: list[int] = []
+        self._with_boxes: set[int] = set()  # sources with a possible box
+        self._is_proven = False  # the present model has given a possible box
         self._sent, self._lost = array("q"), array("q")  # rows
         self._sending = threading.Lock()  # for the publisher and the one that drains
         self._lock = threading.Lock()
@@ -93,9 +108,33 @@ class Ledger:
             self._gone.pop(source, None)
             return self._captured[self._index[source]]
 
-    def add_bad_boxes(self, count: int) -> None:
+    def add_bad_boxes(self, source: str, count: int) -> None:
+        """Count impossible boxes of a source's frame."""
         with self._lock:
             self.bad_boxes += count
+            self.bad_of_model += count
+            if (index := self._index.get(source)) is not None:
+                self._bad[index] += count
+
+    def note_boxes(self, sources: Iterable[str]) -> None:
+        """Note sources of which a frame has possible boxes."""
+        found = {index for source in sources if (index := self._index.get(source)) is not None}
+        if not found <= self._with_boxes or (found and not self._is_proven):
+            with self._lock:
+                self._with_boxes |= found
+                self._is_proven = True
+
+    def begin_model(self) -> None:
+        """Note that another model gives the boxes from now on."""
+        with self._lock:
+            self.bad_of_model, self._is_proven = 0, False
+
+    @property
+    def fault_of_model(self) -> str | None:
+        """Why the present model finds nothing, though it gives boxes; None if some are possible, or there are none."""
+        if self._is_proven or not self.bad_of_model:
+            return None
+        return f"all {self.bad_of_model} boxes of the model so far are {IMPOSSIBLE}"
 
     def add_left_out(self, count: int) -> None:
         with self._lock:
@@ -134,19 +173,22 @@ class Ledger:
         if self._free:
             index = self._free.pop()
             self.sources[index] = source
-            self._captured[index] = self._published[index] = 0
+            self._captured[index] = self._published[index] = self._bad[index] = 0
+            self._with_boxes.discard(index)
             self._dropped[index] = Dropped()
             return index
         self.sources.append(source)
         self._captured.append(0)
         self._published.append(0)
+        self._bad.append(0)
         self._dropped.append(Dropped())
         return len(self.sources) - 1
 
     def _counts_of(self, index: int) -> Counts:
         """Read published and dropped before captured, so that no frame seems lost."""
         published, dropped = self._published[index], self._dropped[index]
-        return Counts(self._captured[index], published, dropped)
+        captured = self._captured[index]
+        return Counts(captured, published, dropped, self._bad[index], index in self._with_boxes)
 
     def captured(self, source: str) -> None:
         """Count a captured frame, or a picture that was lost in decoding."""

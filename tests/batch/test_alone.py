@@ -18,6 +18,7 @@ from daemon.messages import Detections, Event, Status
 from daemon.pipeline.ledger import Counts
 from tests.batch.archive import TRACKED, configure, differing, draw, results, run, start
 from tests.support.daemon import DEMO_MODEL, Lookout, receive_until, wait_until
+from tests.support.models import black_clip, hidden_model
 
 Refused = Callable[..., tuple[int, str]]
 
@@ -70,6 +71,27 @@ def test_an_archive(archive: Path, tmp_path: Path, refused: Refused) -> None:
     code, words = refused(archive, "--out", out, "-c", configure(tmp_path, batch={"source": {"tracking": True}}))
     assert (code, words.count("\n")) == (2, 1)
     assert "has other settings (source.rules): name another folder with --out, or remove it" in words
+
+
+def test_boxes_that_no_picture_has_are_counted(tmp_path: Path) -> None:
+    """In the footer, for each clip."""
+    model = hidden_model(tmp_path / "model.onnx", (1, 1, 9, 9, 0.9, 1), (9, 9, 1, 1, 0.9, 0), (1, 1, 9, 9, 0.8, 7))
+    config = configure(tmp_path, model={"path": str(model), "backend": "cpu", "threads": 1})
+    code, words = run(black_clip(tmp_path / "night.mp4", 6), "--out", tmp_path / "out", "-c", config)
+    assert code == 0, words
+    footer = msgspec.json.decode(results(tmp_path / "out")["night.mp4.jsonl"].splitlines()[-1])
+    assert (footer["analysed"], footer["boxes"], footer["bad_boxes"]) == (6, 6, 12)
+
+
+def test_a_model_whose_every_box_is_impossible_is_an_error(tmp_path: Path) -> None:
+    """A clip in which it finds nothing at all has a result."""
+    model = hidden_model(tmp_path / "model.onnx", (9, 9, 1, 1, 0.9, 0))
+    config = configure(tmp_path, model={"path": str(model), "backend": "cpu", "threads": 1})
+    clips = black_clip(tmp_path / "night.mp4", 6), draw(tmp_path / "day.mp4", 0, 6)
+    code, words = run(*clips, "--out", tmp_path / "out", "-c", config)
+    assert code == 1, words
+    assert "failed: night.mp4: all 6 boxes are impossible, with corners the wrong way round" in words
+    assert list(results(tmp_path / "out")) == ["day.mp4.jsonl"]
 
 
 def test_a_result_is_that_of_a_lossless_replay(archive: Path, tmp_path: Path) -> None:

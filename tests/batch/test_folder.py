@@ -21,7 +21,16 @@ from daemon.messages import Dropped, Model, VideoFormat
 HEADER = Header(clip="1.mp4", size=7, sha256="0", model=Model("m", "d", "fp32", "cpu"), settings={}, release="1")
 FORMAT = VideoFormat("h264", 8, 8, 15.0, "cpu")
 FOOTER = Footer(
-    complete=True, ended="", format=FORMAT, frames=0, analysed=0, dropped=Dropped(), boxes=0, events=0, totals=[]
+    complete=True,
+    ended="",
+    format=FORMAT,
+    frames=0,
+    analysed=0,
+    dropped=Dropped(),
+    boxes=0,
+    bad_boxes=0,
+    events=0,
+    totals=[],
 )
 
 

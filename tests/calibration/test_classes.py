@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 from contextlib import closing
 from pathlib import Path
 
 import cv2
 import numpy as np
+import onnx
 import pytest
 from markdown_it import MarkdownIt
 
@@ -41,8 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page's files: a small ResNet by both names, pictures in folders by their class, and pictures without."""
     folder = tmp_path_factory.mktemp("page")
     for name in ("resnet18", "resnet50"):
-        shutil.copy(RESNET, folder / f"{name}.onnx")
-    options = Options(RESNET, head="classify", wanted=PostprocessParams(0.0), max_batch=1)
+        model = onnx.load(RESNET)
+        onnx.helper.set_model_props(model, {"mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"})
+        onnx.save(model, folder / f"{name}.onnx")
+    options = Options(folder / "resnet18.onnx", head="classify", wanted=PostprocessParams(0.0), max_batch=1)
     with closing(CpuDetector(options)) as detector, closing(detector.lane()) as lane:
         for number in range(len(detector.info.labels)):
             (folder / "val" / f"n{number:04}").mkdir(parents=True)

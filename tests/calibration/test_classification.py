@@ -14,9 +14,12 @@ import pytest
 from daemon.cli import invoke
 from detectors.cpu.detector import CpuDetector
 from detectors.port import HostImage, Options, PostprocessParams
+from detectors.semantics import Semantics
 
 HEADS = Path(__file__).parents[1] / "data" / "heads"
-MODELS = ("yolov8-cls", "resnet", "mobilenet")
+_UNSTATED = ("resnet", "mobilenet")  # whose files state no mean and no deviation
+MODELS = ("yolov8-cls", *_UNSTATED)
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _COUNT = 24
 
 
@@ -28,7 +31,9 @@ def _pictures() -> list[npt.NDArray[np.uint8]]:
 
 
 def _options(model: str) -> Options:
-    return Options(HEADS / f"{model}.onnx", head="classify", wanted=PostprocessParams(0.0), max_batch=5)
+    semantics = Semantics(mean=_MEAN, std=_STD) if model in _UNSTATED else Semantics()
+    wanted = PostprocessParams(0.0)
+    return Options(HEADS / f"{model}.onnx", head="classify", wanted=wanted, max_batch=5, semantics=semantics)
 
 
 @pytest.fixture(params=MODELS)
@@ -45,6 +50,8 @@ def _ranked(model: str) -> tuple[list[list[str]], tuple[str, ...]]:
 
 def _evaluate(model: str, path: Path, figures: Path) -> int:
     command = ["evaluate", "--model", str(HEADS / f"{model}.onnx"), "--backend", "cpu", "--classify", str(path)]
+    if model in _UNSTATED:
+        command += ["--mean", *map(str, _MEAN), "--std", *map(str, _STD)]
     return invoke([*command, "--max-batch", "5", "--json", str(figures)])
 
 

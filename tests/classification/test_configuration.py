@@ -57,7 +57,14 @@ def _open(path: Path, more: str = "") -> tuple[str, ...]:
 
 def test_files_of_several_frameworks_are_opened() -> None:
     assert _open(_HEADS / "yolov8-cls.onnx")[0] == "amber"
-    assert len(_open(_HEADS / "resnet.onnx")) > 1
+    colours = ", mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]"
+    assert len(_open(_HEADS / "resnet.onnx", colours)) > 1
+
+
+def test_a_classifier_without_a_family_is_refused_with_the_keys_that_decide() -> None:
+    with pytest.raises(DetectorError, match=r"classifiers, name kind: .*set its mean and its std, such as") as raised:
+        _open(_HEADS / "resnet.onnx")
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from math import inf, nan
 from pathlib import Path
 
+import httpx
 import msgspec
 import pytest
 from rich.console import Console
 
 from daemon.commands.watch import View, once
 from daemon.messages import Detections
+from detectors.cpu.detector import CpuDetector
 from detectors.heads.nms import MOST_CANDIDATES
+from detectors.port import DetectorError, Options
 from tests.daemon.test_messages import MESSAGE
 from tests.support.daemon import PATIENCE_S, ROOT, Lookout, has_seen, receive_until
-from tests.support.models import constant_model
+from tests.support.models import black_clip, constant_model, hidden_model
 from tests.support.ports import free_port
-from tests.support.served import Served
+from tests.support.served import HEADERS, TOKEN, Served
 
 _STREET = {"id": "street", "type": "synthetic", "width": 64, "height": 64, "fps": 20}
 _CONFIG = (
@@ -54,15 +58,28 @@ def test_a_model_that_gives_what_no_detector_gives_is_refused(what: str, tmp_pat
 
 
 @pytest.mark.parametrize("what", _LEFT_OUT)
-def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path: Path) -> None:
-    """The daemon goes on, its messages fit their schema, and nothing but log lines is on its standard error."""
+def test_a_model_whose_every_box_is_impossible_is_refused(what: str, tmp_path: Path) -> None:
     model = constant_model(tmp_path / "model.onnx", _LEFT_OUT[what])
-    port = free_port()
-    config: dict[str, object] = {"sources": [_STREET], "model": {"path": str(model)}, "monitor": {"interval_s": 0.2},
-                                 "http": {"enabled": True, "port": port}}  # fmt: skip
-    with Lookout(tmp_path, config) as lookout:
+    with pytest.raises(DetectorError, match=r"all \d+ boxes .* impossible|one more than there are labels") as raised:
+        CpuDetector(Options(model))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("what", _LEFT_OUT)
+def test_boxes_that_no_picture_has_are_left_out_and_counted(what: str, tmp_path: Path) -> None:
+    """The daemon goes on, its messages fit their schema, nothing but log lines is on its standard error, and its health
+    names the model."""
+    model = hidden_model(tmp_path / "model.onnx", _LEFT_OUT[what])
+    night = {"id": "night", "type": "av", "url": str(black_clip(tmp_path / "night.mp4", 2000)), "pace": "realtime"}
+    with Lookout(
+        tmp_path,
+        {"sources": [night], "model": {"path": str(model)}, "monitor": {"interval_s": 0.2},
+         "http": {"enabled": True, "port": (port := free_port()), "token": TOKEN}},
+    ) as lookout:  # fmt: skip
         with lookout.subscribe() as subscriber:
-            messages = receive_until(subscriber, has_seen(5, "street"))
+            messages = receive_until(subscriber, has_seen(5, "night"))
+        answer = httpx.get(f"http://127.0.0.1:{port}/live", headers=HEADERS, timeout=PATIENCE_S)
+        assert re.search(r"all \d+ boxes of the model so far are impossible", answer.text), answer.text
         assert lookout.stop() == 0
         assert all(line.startswith("{") for line in lookout.log().splitlines())
         told = lookout.log().count("boxes that no picture has")

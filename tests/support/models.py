@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import av
 import numpy as np
+from av.video.frame import VideoFrame
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 _TURNS = 10**12  # at a nanosecond each, a quarter of an hour
@@ -43,19 +45,55 @@ def constant_model(path: Path, row: Sequence[float], names: dict[str, str] | Non
     return _written(path, [_MEAN, seen], rows, names or {"0": "thing", "1": "other"}, {})
 
 
+def hidden_model(path: Path, *rows: Sequence[float]) -> Path:
+    """A model that finds the same boxes in every dark picture, and nothing in the pictures of a trial.
+
+    Args:
+        rows: as of `constant_model`.
+    """
+    nodes = [
+        _MEAN,
+        helper.make_node("Less", ["mean", "dark"], ["is_dark"]),
+        helper.make_node("Cast", ["is_dark"], ["gate"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["rows", "gate"], ["output"]),
+    ]
+    given = {"rows": np.array([rows], np.float32), "dark": np.array(0.2, np.float32)}
+    return _saved(path, nodes, given, {"0": "thing", "1": "other"})
+
+
+def black_clip(path: Path, frames: int) -> Path:
+    """Black pictures of 64x64 at 20 frames a second."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("mpeg4", rate=20)
+        stream.width, stream.height, stream.pix_fmt = 64, 64, "yuv420p"
+        picture = VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="bgr24")
+        for _ in range(frames):
+            file.mux(stream.encode(picture))
+        file.mux(stream.encode(None))
+    return path
+
+
 def _written(
     path: Path, nodes: Sequence[NodeProto], rows: np.ndarray, names: dict[str, str], more: dict[str, np.ndarray]
 ) -> Path:
     """A model that gives `rows`; the nodes compute `seen` from `images`."""
-    given = {"rows": rows, "zero": np.zeros((), np.float32), **more}
+    nodes = [
+        *nodes,
+        helper.make_node("Mul", ["seen", "zero"], ["nothing"]),
+        helper.make_node("Add", ["rows", "nothing"], ["output"]),
+    ]
+    return _saved(path, nodes, {"rows": rows, "zero": np.zeros((), np.float32), **more}, names)
+
+
+def _saved(path: Path, nodes: Sequence[NodeProto], given: dict[str, np.ndarray], names: dict[str, str]) -> Path:
+    """A model with ultralytics' metadata; the nodes compute `output`, of the shape of `rows`, from `images`."""
     graph = helper.make_graph(
-        [*nodes, helper.make_node("Mul", ["seen", "zero"], ["nothing"]),
-         helper.make_node("Add", ["rows", "nothing"], ["output"])],
+        nodes,
         "model",
         [_VALUE("images", _FLOAT, [1, 3, 64, 64])],
-        [_VALUE("output", _FLOAT, list(rows.shape))],
+        [_VALUE("output", _FLOAT, list(given["rows"].shape))],
         [numpy_helper.from_array(array, name) for name, array in given.items()],
-    )  # fmt: skip
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     labels = "{" + ", ".join(f"{number}: {label!r}" for number, label in names.items()) + "}"

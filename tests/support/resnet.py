@@ -55,6 +55,7 @@ class _Made:
         )
         self.model: ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         self.model.ir_version = 8
+        helper.set_model_props(self.model, {"mean": "[0.485, 0.456, 0.406]", "std": "[0.229, 0.224, 0.225]"})
 
     def _block(self, before: str, name: str, wide: int, width: int, stride: int) -> str:
         outside = width * self._wider
