@@ -16,12 +16,13 @@ import numpy as np
 
 from detectors.decoding_check import LEAST_CONFIDENCE, are_alike
 from detectors.detections import Detections, plausible
-from detectors.heads.candidates import STRIDES, count_cells, whole
+from detectors.heads.candidates import whole
 from detectors.heads.classify import ClassifyHead
+from detectors.heads.faults import MAX_SHARE, fault_of_rows, likely_kind
 from detectors.heads.layout import Head, Outputs
 from detectors.heads.queries import QueryHead
 from detectors.heads.rows import RowHead
-from detectors.heads.values import are_corners, are_scores, has_pixels, is_whole, other_layout
+from detectors.heads.values import other_layout
 from detectors.labels import Labels
 from detectors.letterbox import fit
 from detectors.port import DetectorError, HostImage, PostprocessParams
@@ -29,9 +30,7 @@ from detectors.semantics import BoxUnits, Semantics
 from detectors.trial_pictures import first_pictures, further_pictures
 
 _TOLERANCE = 1e-3  # of scores, for FP16 rounding
-_MAX_SHARE = 2.0  # boxes as shares of the picture are no larger
-_MIN_SIZE = 16 * _MAX_SHARE  # of an input in which pixels cannot be taken for shares
-_POSE = 4 + 1 + 17 * 3  # a box, one class, and COCO's key points
+_MIN_SIZE = 16 * MAX_SHARE  # of an input in which pixels cannot be taken for shares
 _DIFFERENT = 0.1  # share of the values of a picture alone, and within a batch
 _NEAR = 0.05  # relative difference of two values that are the same but for rounding
 _NEAR_PIXELS, _NEAR_SCORE = 4.0, 0.05  # the same, for boxes
@@ -138,42 +137,11 @@ def _check(name: str, raw: Outputs, head: Head, precision: str) -> None:
     if low < -_TOLERANCE or high > 1 + _TOLERANCE:
         raise DetectorError(
             f"the model's scores for {name} range from {low:.4g} to {high:.4g}, but scores of {head.name} "
-            f"range from 0 to 1: {_likely(raw, head)}"
+            f"range from 0 to 1: {likely_kind(raw, head)}"
         )
-    fault = _fault_of_rows(raw, head) if isinstance(head, RowHead) else None
+    fault = fault_of_rows(raw, head) if isinstance(head, RowHead) else None
     if fault:
         raise DetectorError(f"the model's boxes for {name} are not those of {head.name}: {fault}")
-
-
-def _fault_of_rows(outputs: Outputs, head: RowHead) -> str | None:
-    """The mistake in boxes of a layout that others have the shape of; None if there is none."""
-    raw = outputs[head.output]
-    rows = raw.T if head.layout == "yolov8" else raw
-    size = head.spec.width, head.spec.height
-    if head.layout == "yolox":
-        return _fault_of_grid(rows)
-    largest = float(np.abs(rows[:, :4]).max(initial=0.0))
-    if head.is_raw and 0 < largest <= _MAX_SHARE < max(size) / 16:
-        return "they are shares of the picture, not pixels: export the model with boxes in pixels"
-    if head.layout in ("end2end", "deepstream") and not is_whole(np.maximum(rows[:, 5], 0)):
-        return "the sixth column has fractions, and classes are whole numbers; it is probably a model of another task"
-    if head.layout == "yolov8" and head.task != "obb":
-        strides = next((row for row in STRIDES if count_cells(size, row) == len(rows)), ())
-        if are_corners(raw, size, strides):
-            return "they are corners, not centre and size: export the model with boxes as cx, cy, w, h"
-    return None
-
-
-def _fault_of_grid(rows: np.ndarray) -> str | None:
-    """The mistake in rows of YOLOX."""
-    if has_pixels(rows):
-        return (
-            "widths are pixels, not logarithms, as in transposed YOLOv8, or YOLOX with decoding inside: export it "
-            "without decoding, or in the layout of YOLOv8"
-        )
-    if are_scores(rows):
-        return "the first columns are all from 0 to 1, as scores are, such as NanoDet's: it is another family"
-    return None
 
 
 def _check_scores(seen: _Seen) -> None:
@@ -246,7 +214,7 @@ def _units(head: Head, corners: np.ndarray) -> BoxUnits | None:
     largest = float(np.abs(corners).max(initial=0.0))
     if largest == 0 or max(head.spec.width, head.spec.height) < _MIN_SIZE:
         return None
-    return "shares" if largest <= _MAX_SHARE else "pixels"
+    return "shares" if largest <= MAX_SHARE else "pixels"
 
 
 def _first_class(classes: np.ndarray, labels: Labels) -> int | None:
@@ -298,12 +266,12 @@ def _check_batch(seen: _Seen) -> None:
         DetectorError: it has others.
     """
     head = seen.head
-    (_, grey, _), *_ = seen.first
+    (_, grey, first), *_ = seen.first
     for _, picture, alone in islice(seen.all(), 1, None):
-        if not head.is_raw and not len(seen.boxes(alone)):
-            continue
+        if not _differ(seen, first, alone):
+            continue  # it shows nothing
         second = {name: values[1] for name, values in seen.run(head, [grey, picture]).items()}
-        if _is_alike(seen, alone, second):
+        if _is_served(seen, first, alone, second):
             return
         raise DetectorError(
             "the second picture of a batch has other results than alone: the model serves the first picture of a "
@@ -311,26 +279,31 @@ def _check_batch(seen: _Seen) -> None:
         )
 
 
-def _is_alike(seen: _Seen, alone: Outputs, second: Outputs) -> bool:
+def _differ(seen: _Seen, one: Outputs, other: Outputs) -> bool:
+    """Whether two pictures have other results; of boxes that the model has chosen, whether there are any."""
+    return bool(_far(one, other)) if seen.head.is_raw else len(seen.boxes(other)) > 0
+
+
+def _is_served(seen: _Seen, first: Outputs, alone: Outputs, second: Outputs) -> bool:
+    """Whether a picture has its own results in a batch.
+
+    Args:
+        first: results of the first picture of the batch.
+        alone, second: results of the second picture, alone and in the batch.
+    """
     if not seen.head.is_raw:
         return are_alike(seen.boxes(second), seen.boxes(alone), _NEAR_PIXELS, _NEAR_SCORE)
-    for name, values in alone.items():
-        other = second[name]
-        if values.shape != other.shape:
-            return False
-        far = np.abs(values - other) > _NEAR * (np.abs(values) + np.abs(other)) + _TOLERANCE
-        if far.mean() > _DIFFERENT:
-            return False
-    return True
+    wrong, values = _far(second, alone), sum(one.size for one in alone.values())
+    return wrong <= _DIFFERENT * values and (wrong == 0 or wrong < _far(second, first))
 
 
-def _likely(outputs: Outputs, head: Head) -> str:
-    """The likely kind of a model with such outputs."""
-    (raw, *_) = outputs.values()
-    if head.task == "classify":
-        return "set model.activation: softmax or sigmoid"
-    if head.name == "yolov8" and len(raw) == _POSE:
-        return "56 rows indicate a pose model without metadata: export it with ultralytics"
-    if head.name == "yolov8" and len(raw) > 5 and raw[4:-1].min() >= 0 and raw[4:-1].max() <= 1:
-        return "a last row without scores indicates rotated boxes without metadata: export it with ultralytics"
-    return "it is probably a model of another task, or its scores are not activated"
+def _far(one: Outputs, other: Outputs) -> int:
+    """Number of values that differ by more than rounding; all of them if the shapes differ."""
+    count = 0
+    for name, values in one.items():
+        if values.shape != other[name].shape:
+            count += max(values.size, other[name].size)
+            continue
+        near = _NEAR * (np.abs(values) + np.abs(other[name])) + _TOLERANCE
+        count += int((np.abs(values - other[name]) > near).sum())
+    return count

@@ -199,24 +199,35 @@ class RowLayoutFamily:
         if len(rows) != 1 or len(maps) > 1 or len(rows) + len(maps) != len(outputs) or facts.inputs:
             return None
         task = task or ("segment" if maps else "detect")
-        (output, shape), protos = rows[0], maps[0] if maps else None
-        if (task == "segment") != (protos is not None) or (self.name == "yolox" and task != "detect"):
+        protos = maps[0] if maps else None
+        if (task == "segment") != (protos is not None) or (self.name in ("yolox", "deepstream") and task != "detect"):
             return None
+        if self.name == "deepstream":
+            return self._indexed(facts, *rows[0])
+        return self._head(facts, task, *rows[0], protos)
+
+    def _head(
+        self, facts: ModelFacts, task: Task, output: str, shape: Shape, protos: tuple[str, Shape] | None
+    ) -> RowHead | None:
         columns = self._columns(shape, facts.size)
         extras = _extras_of(task, facts, protos[1] if protos else None)
         if columns is None or extras is None:
             return None
-        classes = columns - extras
+        classes, points = columns - extras, _key_points(facts.metadata)[0] if task == "pose" else 0
         if classes < (1 if self.name != "end2end" else 0) or (self.name == "end2end" and classes):
             return None
-        points = _key_points(facts.metadata)[0] if task == "pose" else 0
-        head = RowHead(
-            self.name, task, classes or None, self._input(facts), output, extras, points, protos[0] if protos else None
-        )
+        name = protos[0] if protos else None
+        head = RowHead(self.name, task, classes or None, self._input(facts), output, extras, points, name)
         if self.name != "end2end":
             return head
-        open_facts = None if is_ultralytics(facts.metadata) else _OTHER_ROWS
-        return replace(head, semantics=_CHOSEN, ambiguity=open_facts)
+        return replace(head, semantics=_CHOSEN, ambiguity=None if is_ultralytics(facts.metadata) else _OTHER_ROWS)
+
+    def _indexed(self, facts: ModelFacts, output: str, shape: Shape) -> RowHead | None:
+        """Only a name asks for it: the shapes are those of other layouts, too, and values tell them apart."""
+        cells = [count_cells(facts.size, strides) for strides in STRIDES]
+        if shape[2] not in (6, 7) or shape[1] not in [*cells, *(3 * count for count in cells)]:
+            return None
+        return RowHead("deepstream", "detect", None, self._input(facts), output, extras=shape[2] - 6)
 
     def _input(self, facts: ModelFacts) -> InputSpec:
         if self.name == "yolox":
@@ -271,5 +282,6 @@ ROW_LAYOUTS = (
     RowLayoutFamily("yolov5", "(b, 3n, 5+c)"),
     RowLayoutFamily("yolov8", "(b, 4+c, n)"),
     RowLayoutFamily("yolox", "(b, n, 5+c)"),
+    RowLayoutFamily("deepstream", "(b, n, 6) of DeepStream-Yolo"),
     RowLayoutFamily("end2end", "(b, k, 6)"),
 )

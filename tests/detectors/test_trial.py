@@ -14,7 +14,7 @@ from detectors.heads.layout import Floats, Head, ModelFacts, Outputs
 from detectors.heads.recognise import recognise
 from detectors.labels import resolve
 from detectors.letterbox import preprocess
-from detectors.model import within_nms
+from detectors.model import fixed_batch, within_nms
 from detectors.port import DetectorError, HostImage, Options, PostprocessParams
 from detectors.semantics import Semantics
 from detectors.trial import Run, Trial
@@ -116,6 +116,11 @@ def test_a_batch_is_no_larger_than_what_nms_inside_was_exported_for() -> None:
     with closing(CpuDetector(Options(file, wanted=wanted, max_batch=2))) as detector:
         assert detector.info.max_batch == 2
         assert not any("NMS inside" in line for line in detector.info.notes)
+
+
+def test_a_batch_without_pictures_is_refused() -> None:
+    with pytest.raises(DetectorError, match="batch is fixed at 0: export it with a dynamic batch"):
+        fixed_batch(0, Options(Path("m.onnx")))
 
 
 @pytest.mark.parametrize(
