@@ -63,6 +63,14 @@ class _Node:
     kernel: Kernel
 
 
+def graph_of(content: bytes) -> OnnxGraph | None:
+    """The facts of an ONNX file; None if the content is none, which its runtime reports."""
+    try:
+        return read_graph(content)
+    except DamagedFileError:
+        return None
+
+
 def read_graph(content: bytes) -> OnnxGraph:
     """Read the facts of an ONNX file.
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from detectors.model import read
-from detectors.onnx_graph import DamagedFileError, read_graph
+from detectors.onnx_graph import graph_of
 from detectors.port import DetectorError
 
 _BLOCK = 1 << 20
@@ -29,10 +29,8 @@ def digest_of(path: Path, content: bytes | None = None) -> str:
     """
     content = read(path) if content is None else content
     own = hashlib.sha256(content)
-    try:
-        locations = read_graph(content).external
-    except DamagedFileError:  # whoever opens it reports that
-        locations = ()
+    graph = graph_of(content)
+    locations = graph.external if graph else ()
     if not locations:
         return own.hexdigest()
     whole = hashlib.sha256(own.digest())
@@ -48,20 +46,18 @@ def external_files(path: Path, locations: Sequence[str]) -> list[Path]:
         locations: as the ONNX file names them, relative to its folder.
 
     Raises:
-        DetectorError: one is missing, or lies outside of the folder.
+        DetectorError: one lies outside of the folder.
     """
     found = []
     for location in locations:
         where = PurePosixPath(location)
-        if not location or where.is_absolute() or ".." in where.parts or PureWindowsPath(location).drive:
+        is_inside = not (where.is_absolute() or ".." in where.parts or PureWindowsPath(location).drive)
+        if not location or not location.isprintable() or not is_inside:
             raise DetectorError(
                 f"model {path}: it names weights outside of its folder, {location!r}: export it again, with its "
                 "weights beside it"
             )
-        file = path.parent / where
-        if not file.exists():
-            raise DetectorError(f"model {path}: its weights lie in {file}, which does not exist: copy it there")
-        found.append(file)
+        found.append(path.parent / where)
     return found
 
 
@@ -71,6 +67,8 @@ def _digest_of_file(model: Path, file: Path) -> bytes:
         digest = _read_digest(file, before)
         if _version(file) != before:
             raise DetectorError(f"model {model}: {file} changed while it was read: try again when it is complete")
+    except FileNotFoundError as error:
+        raise DetectorError(f"model {model}: its weights lie in {file}, which does not exist: copy it there") from error
     except OSError as error:
         raise DetectorError(f"model {model}: its weights in {file} cannot be read: {error.strerror}") from error
     return digest

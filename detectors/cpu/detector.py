@@ -20,7 +20,7 @@ from detectors.heads.recognise import recognise_at
 from detectors.host_input import HostInput
 from detectors.letterbox import preprocess
 from detectors.model import fixed_batch, input_sizes, quantised, read, within_nms
-from detectors.onnx_graph import read_graph
+from detectors.onnx_graph import graph_of
 from detectors.opening import open_heads
 from detectors.port import (
     DetectorError,
@@ -54,7 +54,7 @@ class CpuDetector:
         digest = digest_of(options.path, content)
         session = _session(options)
         metadata = session.get_modelmeta().custom_metadata_map
-        self._graph = read_graph(content)
+        self._graph = graph_of(content)
         options, limit = within_nms(options, metadata, self._graph)
         self._options = options
         self._session: ort.InferenceSession | None = session

@@ -9,7 +9,7 @@ import onnx
 from detectors.cuda import Device
 from detectors.heads.likely import Input, likely_of_inputs
 from detectors.model import input_sizes, quantised, read
-from detectors.onnx_graph import read_graph
+from detectors.onnx_graph import graph_of
 from detectors.port import DetectorError, Options
 from detectors.trt import compat
 from detectors.trt.recipe import Recipe
@@ -38,7 +38,7 @@ class ModelFile:
                 if pictures
                 else []
             )
-            self.graph = read_graph(content)
+            self.graph = graph_of(content)
         except Exception as error:  # protobuf's exceptions have no common base
             raise DetectorError(f"{options.path} is not a complete ONNX model") from error
         if len(pictures) != 1 or (isinstance(dims[1], int) and dims[1] != 3):
