@@ -32,10 +32,11 @@ _EXTENDED = ("yolov5", "yolov8", "end2end")
 _OF_TASKS = {f"{layout}-{task}": f"{layout}_extended" for layout in _EXTENDED for task in ("pose", "segment")}
 _OF_TASKS |= {f"{layout}-obb": f"{layout}_turned" for layout in ("yolov8", "end2end")}
 TASKS = (*_OF_TASKS,)
-KERNELS |= _OF_TASKS
-PLAIN = ("yolov5", "yolov8", "yolox", "end2end")
+KERNELS |= _OF_TASKS | {"deepstream7": "deepstream", "deepstream6": "end2end"}
+PLAIN = ("yolov5", "yolov8", "yolox", "end2end", "deepstream7", "deepstream6")
 QUERIES = ("rtdetr", "rfdetr", "detr-shares", "detr-rows", "detr-decoded")
 _LAYOUTS = {"detr-shares": "detr-rows", **{name: name for name in ("detr-rows", "detr-decoded")}}
+_LAYOUTS |= dict.fromkeys(("deepstream6", "deepstream7"), "deepstream")
 _CLASSES, _BATCH, _COEFFICIENTS = 5, 3, 6
 _POINTS = {"yolov5": (4, 3), "yolov8": (5, 2), "end2end": (3, 3)}  # key points, and values of each
 
@@ -91,7 +92,7 @@ def random_rows(rng: np.random.Generator, kind: Kind, batch: int) -> Floats:
     """Rows of YOLO: many overlapping boxes and many equal scores up to 1."""
     head, size = kind.layout, kind.size
     cells = sum((size // stride) * (kind.input[1] // stride) for stride in kind.strides)
-    rows = {"yolov5": 3 * cells, "yolov8": cells, "yolox": cells, "end2end": 300}[head]
+    rows = {"yolov5": 3 * cells, "end2end": 300, "deepstream7": 3 * cells}.get(head, cells)
     scores = _scores(rng, (batch, rows, _CLASSES))
     centres = rng.uniform(0, size, (batch, rows, 2)).astype(np.float32)
     sizes = rng.uniform(4, size / 3, (batch, rows, 2)).astype(np.float32)
@@ -105,6 +106,10 @@ def random_rows(rng: np.random.Generator, kind: Kind, batch: int) -> Floats:
     if head == "end2end":
         boxes = (centres, sizes) if kind.task == "obb" else (centres, centres + sizes)
         return np.concatenate((_spoilt(_chosen(rng, boxes, scores), rng, 5), extras), axis=2)
+    if head.startswith("deepstream"):
+        corners = (centres, centres + sizes) if head == "deepstream6" else (centres, sizes)
+        chosen = _spoilt(_chosen(rng, corners, scores), rng, 5)
+        return chosen if head == "deepstream6" else np.concatenate((chosen, objectness), axis=2)
     if head == "yolox":
         centres, sizes = (centres / size * 4).astype(np.float32), np.log(np.maximum(sizes, 4) / 8).astype(np.float32)
     parts = (centres, sizes, scores) if head == "yolov8" else (centres, sizes, objectness, scores)

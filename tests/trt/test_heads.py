@@ -16,8 +16,8 @@ from tests.support.heads import FOLDER, compared, differences, options_of
 from tests.trt.parts import host_pictures
 
 _FIRST = ("rtdetr", "rtdetr-triple", "yolo11-pose", "yolov8-obb", "yolov8-seg")
-_CLASSIFIERS = ("mobilenet", "resnet", "yolov8-cls")
-_OTHERS = [path.stem for path in sorted(FOLDER.glob("*.onnx")) if path.stem not in (*_FIRST, *_CLASSIFIERS)]
+_ON_HOST = ("detr", "mobilenet", "resnet", "yolov8-cls")
+_OTHERS = [path.stem for path in sorted(FOLDER.glob("*.onnx")) if path.stem not in (*_FIRST, *_ON_HOST)]
 
 
 @pytest.mark.parametrize("name", [*_FIRST, *(pytest.param(name, marks=pytest.mark.long) for name in _OTHERS)])
