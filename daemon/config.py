@@ -76,7 +76,7 @@ class ModelConfig(Section, frozen=True):
 
     @property
     def semantics(self) -> Semantics:
-        """What its input and outputs mean, as far as keys state it."""
+        """Facts about its input and outputs that keys state."""
         return Semantics(self.mean, self.std, None, self.activation, self.box_units, self.first_class)
 
 

@@ -119,30 +119,31 @@ def _stated(metadata: Mapping[str, str], classes: int | None) -> Labels | None:
     for name, value in leaves(metadata):
         values.setdefault(name, value)
     for name in (key for key in _KEYS if key in values):
-        if labels := _read(values[name], classes):
-            return Labels(labels, (), "file", are_numbered=True)
+        labels, are_numbered = _read(values[name], classes)
+        if labels:
+            return Labels(labels, (), "file", are_numbered)
         if name == _KEYS[0]:
             shown = repr(str(values[name])[:60])
             raise DetectorError(f"the model's metadata `{name}` is not a list of labels: {shown}; set model.labels")
     return None
 
 
-def _read(value: Any, classes: int | None) -> tuple[str, ...]:
-    """The labels in a value; empty if it is no list of them."""
+def _read(value: Any, classes: int | None) -> tuple[tuple[str, ...], bool]:
+    """The labels in a value, and whether it states their numbers; empty if it is no list of them."""
     if isinstance(value, str):
         rows = _rows_of(value)
-        pairs = [_LINE.fullmatch(row) for row in rows]
-        if rows and all(pairs):
-            return _by_number([(pair[1], _unquoted(pair[2])) for pair in pairs if pair])
-        return tuple(map(_unquoted, rows)) if len(rows) > 1 else _words(value, classes)
+        pairs = [pair for pair in map(_LINE.fullmatch, rows) if pair]
+        if pairs and len(pairs) == len(rows):
+            return _by_number([(pair[1], _unquoted(pair[2])) for pair in pairs]), True
+        return tuple(map(_unquoted, rows)) if len(rows) > 1 else _words(value, classes), False
     if isinstance(value, dict) and value:
         items = list(value.items())
-        return _by_number([(number, name) for name, number in items] if _are_labels(value) else items)
+        return _by_number([(number, name) for name, number in items] if _are_labels(value) else items), True
     if not isinstance(value, (list, tuple)):
-        return ()
+        return (), False
     if value and all(isinstance(row, dict) and {"id", "name"} <= row.keys() for row in value):
-        return _by_number([(row["id"], row["name"]) for row in value])
-    return tuple(map(str, value)) if all(isinstance(row, (str, int, float)) for row in value) else ()
+        return _by_number([(row["id"], row["name"]) for row in value]), True
+    return tuple(map(str, value)) if all(isinstance(row, (str, int, float)) for row in value) else (), False
 
 
 def _are_labels(mapping: Mapping[Any, Any]) -> bool:

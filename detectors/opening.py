@@ -80,7 +80,10 @@ def _facts(head: Head, before: Head, labels: Labels, keys: Semantics, file: Sema
             return "key"
         if getattr(file, name) is not None:
             return "file"
-        return "family" if getattr(before.semantics, name) == getattr(head.semantics, name) else "trial"
+        if name == "first_class" and labels.are_numbered:
+            return labels.origin
+        is_open = before.ambiguity is not None and name in before.ambiguity.unknown
+        return "trial" if is_open or getattr(before.semantics, name) != getattr(head.semantics, name) else "family"
 
     spec, semantics = head.spec, head.semantics
     rows = [

@@ -1,4 +1,4 @@
-"""What the input and the outputs of a model mean, where their shapes do not show it."""
+"""The meaning of a model's input and outputs, where their shapes do not show it."""
 
 from __future__ import annotations
 

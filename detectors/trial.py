@@ -97,7 +97,7 @@ class Trial:
 
 
 class _Seen:
-    """What a model computes for the pictures of a trial; each is run once, when it is asked for."""
+    """A model's outputs for the pictures of a trial; each is run once, when it is asked for."""
 
     def __init__(self, run: Run, head: Head) -> None:
         self.run, self.head = run, head

@@ -75,7 +75,7 @@ def _digest_of_file(model: Path, file: Path) -> bytes:
 
 
 def _version(file: Path) -> tuple[int, ...]:
-    """What changes with the file's content."""
+    """Facts that change with the file's content."""
     found = file.stat()
     if not stat.S_ISREG(found.st_mode):  # may be endless
         raise DetectorError(f"{file} is not a file, and cannot hold the weights of a model")

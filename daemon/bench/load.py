@@ -160,11 +160,13 @@ def config_of(load: Load, reconnect: ReconnectConfig | None = None) -> Config:
 
 
 def _classifiers(load: Load) -> list[ClassifierConfig]:
-    """The second stage, with its defaults."""
+    """The second stage, with its defaults. Its cost does not depend on the colours that it reads."""
     if load.classifier is None or load.classify is None:
         return []
     wanted = load.classify.split(",")
-    return [ClassifierConfig(name="classifier", path=load.classifier, wanted=wanted, min_px=_LEAST_PX)]
+    mean, std = (0.0,) * 3, (1.0,) * 3
+    path = load.classifier
+    return [ClassifierConfig(name="classifier", path=path, mean=mean, std=std, wanted=wanted, min_px=_LEAST_PX)]
 
 
 class PhasedSources:

@@ -1,4 +1,4 @@
-"""What the values of a model's raw outputs reveal about a wrong layout."""
+"""Faults of a layout that the values of a model's raw outputs reveal."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class Ambiguity:
-    """What a file leaves open.
+    """Facts that a file leaves open.
 
     Attributes:
         unknown: names of facts, see `Semantics`.
@@ -62,7 +62,7 @@ class Ambiguity:
     remedy: str
 
     def without(self, known: frozenset[str]) -> Ambiguity | None:
-        """What is left open when these facts are known."""
+        """The facts that are left open when these are known."""
         rest = self.unknown - known
         return Ambiguity(rest, self.remedy) if rest else None
 

@@ -102,7 +102,7 @@ def _settled(
 
 
 def _left_open(head: Head, stated: Semantics, override: str) -> Ambiguity | None:
-    """What is left open. The name of a head decides all of it, but for a classifier, which has no family."""
+    """The facts that are left open. The name of a head decides all of it, but for a classifier, which has no family."""
     if head.ambiguity is None or (override != "auto" and head.task != "classify"):
         return None
     return head.ambiguity.without(stated.known)

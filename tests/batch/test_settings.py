@@ -74,6 +74,8 @@ def test_results_do_not_depend_on_how_fast_they_are_made(keys: dict[str, Any]) -
         {"batch": {"source": {"decode": "cpu"}}},
         {"publisher": {"masks": "rle"}},
         {"model": {"labels": "coco"}},
+        {"model": {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]}},
+        {"model": {"first_class": 1}},
     ],
     ids=str,
 )

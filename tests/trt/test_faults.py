@@ -21,9 +21,10 @@ _CALLS = (
     "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventElapsedTime",
     "cuEventQuery", "cuEventRecord", "cuEventSynchronize", "cuGraphDestroy", "cuGraphExecDestroy",
     "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuInit", "cuLaunchHostFunc", "cuLaunchKernel", "cuMemAlloc",
-    "cuMemFree", "cuMemFreeHost", "cuMemGetInfo", "cuMemHostAlloc", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync",
-    "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload", "cuStreamBeginCapture",
-    "cuStreamCreate", "cuStreamDestroy", "cuStreamEndCapture", "cuStreamSynchronize", "cuStreamWaitEvent",
+    "cuMemFree", "cuMemFreeHost", "cuMemGetInfo", "cuMemHostAlloc", "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync",
+    "cuMemcpyHtoDAsync", "cuMemsetD8Async", "cuModuleGetFunction", "cuModuleLoadData", "cuModuleUnload",
+    "cuStreamBeginCapture", "cuStreamCreate", "cuStreamDestroy", "cuStreamEndCapture", "cuStreamSynchronize",
+    "cuStreamWaitEvent",
 )  # fmt: skip
 # Captured work is in the executable graph by then.
 _QUIET = {"cuGraphDestroy"}
