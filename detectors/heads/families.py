@@ -11,6 +11,7 @@ _ROWS = "one output (b, k, 6) of x1, y1, x2, y2 in pixels, confidence and class 
 _PAD = f"wrap the model so that it gives {_ROWS}, padded with zeros to a fixed k"
 _WRAP = f"wrap the model so that it gives {_ROWS}"
 _JOIN = "wrap the model so that it gives one output (b, 4 + c, n) of cx, cy, w, h in pixels and c scores"
+_NORMALISED = f"{_JOIN}, and set model.mean and model.std"
 _NMS = ("NonMaxSuppression", "NonZero", "EfficientNMS_TRT", "BatchedNMS_TRT", "BatchedNMSDynamic_TRT")
 
 
@@ -75,6 +76,12 @@ def _is_flat(facts: ModelFacts, shapes: dict[str, Shape]) -> bool:
     return not others and len(shape) == 2 and shape[1] == 7 and (shape[0] != facts.batch or _has_nms(facts))
 
 
+def _has_seven(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
+    """One output with rows of seven columns."""
+    (shape, *others) = shapes.values()
+    return not others and shape[-1:] == (7,) and (len(shape) == 3 or (len(shape) == 4 and shape[:2] == (1, 1)))
+
+
 def _is_paddle(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
     (shape, *others) = shapes.values()
     return len(shape) == 2 and shape[1] == 6 and len(others) == 1 and len(others[0]) == 1
@@ -137,7 +144,7 @@ def _depends_on_picture(_: ModelFacts, shapes: dict[str, Shape]) -> bool:
 MISTAKEN: Sequence[Family] = (
     Family("YOLOv7 (--end2end --max-wh) or YOLO-NAS (flat format), with NMS inside and rows of all pictures one after "
            "the other", f"export YOLOv7 with --grid and without --end2end, or {_PAD}", _is_flat),
-    Family("NanoDet-Plus, before its decoding", _JOIN, _is_nanodet),
+    Family("NanoDet-Plus, before its decoding", _NORMALISED, _is_nanodet),
 )  # fmt: skip
 # In order: the first that fits.
 FAMILIES: Sequence[Family] = (
@@ -155,11 +162,13 @@ FAMILIES: Sequence[Family] = (
     Family("YOLO-NAS (batch format), with NMS inside", _WRAP, _named("num_predictions", "pred_boxes", "pred_scores")),
     Family("EfficientNMS, as YOLO-World, YOLOv7 and YOLOv9 have it, with NMS inside", _WRAP, _is_counted),
     Family("a detector with NMS inside, such as SSD", _WRAP, _is_chosen),
+    Family("EfficientDet (picture, y1, x1, y2, x2, score, class from 1), or of SSD by Caffe and OpenVINO (picture, "
+           "class, score, corners as shares), with NMS inside", _WRAP, _has_seven),
     Family("YOLOv9 with its auxiliary branch", "convert its weights first, as YOLOv9's tools/reparameterization.ipynb "
            "does, or export one of both outputs", _is_dual),
-    Family("PicoDet, before its decoding", _JOIN, _is_picodet),
+    Family("PicoDet, before its decoding", _NORMALISED, _is_picodet),
     Family("YOLOv4 of pytorch-YOLOv4, with boxes as shares", _JOIN, _is_yolov4),
-    Family("EfficientDet, with its anchors apart", _WRAP, _named("regression", "classification")),
+    Family("EfficientDet, with its anchors apart", _NORMALISED, _named("regression", "classification")),
     Family("a detector with boxes and scores apart, such as YOLO-NAS, DAMO-YOLO, SSD or RetinaNet, before NMS", _JOIN,
            _is_apart),
     Family("a detector that gives as many rows as it finds", _PAD, _depends_on_picture),

@@ -199,7 +199,8 @@ class QueryLayoutFamily:
             return None
         if self.name == "detr-decoded":
             return self._decoded(facts, names)
-        if len(facts.outputs) != 2 or len(labels) != 3 or facts.inputs:
+        others = [name for name in shapes if _KINDS.get(name) is None and not name.endswith("hidden_state")]
+        if others or len(labels) != 3 or facts.inputs:
             return None
         return self._logits(facts, names, labels[2])
 
@@ -260,7 +261,10 @@ def _has_hybrid_encoder(graph: OnnxGraph | None) -> bool:
     return small and graph.count("Resize") > 1 and graph.count("TopK") > 0 and graph.count("GridSample") > 0
 
 
-_KINDS = {"pred_boxes": "boxes", "dets": "boxes", "boxes": "boxes", "logits": "labels", "labels": "labels"}
+_KINDS = {
+    "pred_boxes": "boxes", "dets": "boxes", "boxes": "boxes",
+    "pred_logits": "labels", "logits": "labels", "labels": "labels",
+}  # fmt: skip
 
 QUERY_LAYOUTS = (
     QueryLayoutFamily("rtdetr", "logits (b, q, c) and pred_boxes (b, q, 4)"),

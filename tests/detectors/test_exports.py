@@ -228,7 +228,12 @@ def _triple(
 
 
 def _logits(
-    path: Path, *, names: tuple[str, str] = ("logits", "pred_boxes"), normalised: bool = False, softmax: bool = False
+    path: Path,
+    *,
+    names: tuple[str, str] = ("logits", "pred_boxes"),
+    normalised: bool = False,
+    softmax: bool = False,
+    hidden: bool = False,
 ) -> Path:
     """A query for each cell."""
     made = Export(colours=IMAGENET if normalised else ((0, 0, 0), (1, 1, 1)))
@@ -239,6 +244,8 @@ def _logits(
         logits = made.join(logits, nothing)
     made.output(logits, names[0], ["batch", made.cells, 3 if softmax else 2])
     made.output(made.boxes(made.centred / np.float32(SIDE)), names[1], ["batch", made.cells, 4])
+    if hidden:
+        made.output(made.boxes(made.corners), "last_hidden_state", ["batch", made.cells, 4])
     return made.save(path)
 
 
@@ -310,6 +317,16 @@ def _uncounted(path: Path, *names: str) -> Path:
     found = [made.padded(part) for part in (boxes, label, score)]
     for part, name, shape in zip(found, names, ([1, 10, 4], [1, 10], [1, 10])):
         made.output(part if len(shape) == 3 else made.flat(part), name, shape)
+    return made.save(path)
+
+
+def _seven(path: Path, *, maps: bool) -> Path:
+    """Rows of seven columns, padded, the first of which is the picture."""
+    made = Export(batch=1)
+    picture, boxes, score, label = made.suppressed(made.boxes(made.corners / np.float32(SIDE if maps else 1)))
+    parts = (picture, label, score, boxes) if maps else (picture, boxes, score, label)
+    rows = made.padded(made.join(*parts, axis=1))
+    made.output(made.op("Unsqueeze", rows, made.value([0])) if maps else rows, "detections", [1] * maps + [1, 10, 7])
     return made.save(path)
 
 
@@ -430,6 +447,12 @@ CASES: dict[str, Case] = {
     "logits of RT-DETR": Case(_logits, head="rtdetr"),
     "logits of RF-DETR": Case(lambda path: _logits(path, normalised=True), head="rfdetr"),
     "logits of DETR": Case(lambda path: _logits(path, normalised=True, softmax=True), head="detr"),
+    "logits of DETR by its authors, with hidden states": Case(
+        lambda path: _logits(
+            path, names=("pred_logits", "pred_boxes"), normalised=True, softmax=True, hidden=True
+        ),
+        head="detr",
+    ),
     "logits of DETR by keys": Case(
         lambda path: _logits(path, normalised=True, softmax=True), semantics=Semantics(activation="softmax")
     ),
@@ -520,6 +543,8 @@ CASES: dict[str, Case] = {
         lambda path: _uncounted(path, "bboxes", "labels", "scores"), f"with NMS inside, such as SSD: {_WRAPPED}",
         batch=1,
     ),
+    "EfficientDet": Case(lambda path: _seven(path, maps=False), f"EfficientDet .*class from 1.*{_WRAPPED}", batch=1),
+    "SSD of OpenVINO": Case(lambda path: _seven(path, maps=True), f"SSD by Caffe and OpenVINO.*{_WRAPPED}", batch=1),
     "PP-YOLOE with scale_factor": Case(
         lambda path: _paddle(path, scaled=True), "scale_factor.*PaddleDetection", batch=1
     ),
