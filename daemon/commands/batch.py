@@ -92,10 +92,11 @@ def _config_of(options: BatchOptions, console: Console) -> Config:
         config = load(options.config, may_be_empty=True)
         if options.model is not None:
             path, entry = find(options.model, console)
-            labels = entry.labels if entry else config.model.labels
-            config = msgspec.structs.replace(
-                config, model=msgspec.structs.replace(config.model, path=path.resolve(), labels=labels)
-            )
+            model = msgspec.structs.replace(config.model, path=path.resolve())
+            if entry:  # the keys are about another file
+                none = dict.fromkeys(("mean", "std", "activation", "box_units", "first_class"))
+                model = msgspec.structs.replace(model, labels=entry.labels, head="auto", **none)
+            config = msgspec.structs.replace(config, model=model)
     else:
         path, entry = find(options.model or FIRST_MODEL, console)
         config = Config(model=ModelConfig(path=path.resolve(), labels=entry.labels if entry else None), sources=[])
