@@ -18,6 +18,7 @@ from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
 from daemon.sources.connection import connect, message_of
+from daemon.sources.timeline import Timeline, nanoseconds
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins with microseconds since 1970
 _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in memory
@@ -39,19 +40,15 @@ class Demuxer:
 
     def __init__(self, config: AvConfig, *, live: bool) -> None:
         self._config, self.live = config, live
-        self._offset = 0  # ns, added to the timestamps of this pass
-        self._end = 0  # ns, start of the next pass
         self._pass_start = 0  # ns, start of this pass
         self._wall_clock: tuple[int, int] | None = None  # pts and UTC ns of the latest packet with a wall clock
-        self._first_time: int | None = None  # ns, time of this pass's first picture
-        self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # time base of the last timestamp, and the same in ns
         self._packets: Iterator[Packet[Any]]
         self._cached: tuple[Packet[Any], ...] = ()
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
-        self._period = round(1e9 / (self.rate or 25.0))
+        self._timeline = Timeline(live=live, rate=self.rate)
 
     def next(self) -> Packet[Any] | None:
         """The next packet; None at the end of this pass of a recording.
@@ -86,13 +83,13 @@ class Demuxer:
         Raises:
             SourceError: the last pass gave no picture, so the loop would never end.
         """
-        if self._end <= self._pass_start:
+        if self._timeline.end <= self._pass_start:
             raise SourceError(f"{self._config.url} holds no picture that can be decoded: nothing to loop")
-        self._pass_start = self._end
+        self._pass_start = self._timeline.end
         if self.loops_seamlessly:
             self._packets = self._shifted()
             return
-        self._offset, self._first_time = self._end, None
+        self._timeline.begin_pass()
         if not self._seek_back():
             self.close()
             self._start()
@@ -104,36 +101,25 @@ class Demuxer:
             SourceError: the recording is shorter than its header states.
         """
         stated, from_ns = self._stated_length()
-        played = self._end - (self._first_time or 0) if from_ns is None else self._end - self._offset - from_ns
+        played = self._timeline.played(from_ns)
         if stated is not None and stated - played > max(1_000_000_000, stated // 20):
             url, ends = self._config.url, f"{played / 1e9:.1f} s of {stated / 1e9:.1f} s"
             raise SourceError(f"{url} is {CUT_SHORT} {ends}")
 
     def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
-        """Time of a picture on the timeline that continues over loops, ns. Call it once for each picture, in order."""
-        if pts is not None and time_base is not None:
-            if time_base is not self._unit:
-                self._unit, self._scale = time_base, (time_base.numerator * 1_000_000_000, time_base.denominator)
-            time = self._offset + pts * self._scale[0] // self._scale[1]
-        elif self.live:
-            return None
-        else:  # a bare H.264 file has no timestamps: count by the rate
-            time = self._end
-        if self._first_time is None:
-            self._first_time = time
-        self._end = max(self._end, time + self._period)
-        return time
+        """See `Timeline.time_of`."""
+        return self._timeline.time_of(pts, time_base)
 
     def placed(self, time: int | None, unit: Fraction) -> int | None:
         """A timestamp of a packet of this pass on the timeline of `time_of`, ns."""
-        return None if time is None else self._offset + _nanoseconds(time, unit)
+        return self._timeline.placed(time, unit)
 
     def sent_at(self, pts: int | None, time_base: Fraction | None) -> int | None:
         """When the camera took a picture, by the camera's clock, UTC ns; None if unknown."""
         if self._wall_clock is None or pts is None or time_base is None:
             return None
         known, utc = self._wall_clock
-        return utc + _nanoseconds(pts - known, time_base)
+        return utc + nanoseconds(pts - known, time_base)
 
     def close(self) -> None:
         self._container.close()
@@ -201,7 +187,7 @@ class Demuxer:
         """Length by the header, ns, and its start, ns, if it is not the first picture: sound may begin earlier."""
         stream = self.stream
         if stream.duration is not None and stream.time_base is not None:
-            return _nanoseconds(stream.duration, stream.time_base), None
+            return nanoseconds(stream.duration, stream.time_base), None
         if self._container.duration is None:
             return None, None
         return self._container.duration * 1000, (self._container.start_time or 0) * 1000
@@ -221,8 +207,3 @@ def _length_of(stream: VideoStream, packets: Sequence[Packet[Any]]) -> int:
         return 0
     times = sorted(cast("int", packet.pts) for packet in whole)
     return times[-1] - times[0] + (times[-1] - times[0]) // (len(times) - 1)
-
-
-def _nanoseconds(count: int, unit: Fraction) -> int:
-    """Integer arithmetic: Fraction's own costs as much as demuxing."""
-    return count * unit.numerator * 1_000_000_000 // unit.denominator
