@@ -204,6 +204,7 @@ class AvConfig(SourceBase, frozen=True, tag="av", kw_only=True):
     rotate: Literal["auto"] | Turn = "auto"
     decode: Decode = "auto"
     decode_threads: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
+    corrupt: Literal["drop", "mark"] = "drop"
     options: dict[str, Secret] = {}
 
     @property

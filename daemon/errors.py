@@ -32,5 +32,11 @@ class DecodeError(LookoutError):
     cause = "decode_error"
 
 
+class CorruptError(DecodeError):
+    """The decoder found errors in a picture."""
+
+    cause = "corrupt"
+
+
 class PoisonedError(Exception):
     """The GPU no longer works in this process. The process must end; a source does not retry."""

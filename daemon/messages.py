@@ -164,6 +164,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
         stale: older than `board.max_age_ms` when a lane was free.
         rate_limit: above the source's `max_fps`, or what `admission: degrade` leaves it.
         decode_error: the picture could not be decoded.
+        corrupt: the decoder found errors in the picture, and the source's `corrupt` is `drop`.
         late: not decoded, because decoding had fallen behind.
         outbox_full: the publisher fell behind.
         detector_error: the detector failed on it.
@@ -177,6 +178,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     stale: int = 0
     rate_limit: int = 0
     decode_error: int = 0
+    corrupt: int = 0
     late: int = 0
     outbox_full: int = 0
     detector_error: int = 0
@@ -197,6 +199,7 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
         pts: time on the source's own timeline, null where it has none.
         captured_at: UTC, of the kind that `clock` says.
         owner: null for a daemon that shares its sources with no other.
+        corrupt: true if the decoder found errors in the picture; absent otherwise.
     """
 
     schema: Literal["lookout.detections/1"] = "lookout.detections/1"
@@ -214,6 +217,7 @@ class Detections(msgspec.Struct, frozen=True, kw_only=True):
     latency: Latency
     dropped: Dropped
     owner: Owner | None = None
+    corrupt: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class VideoFormat(msgspec.Struct, frozen=True):
@@ -449,6 +453,9 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         in_flight: captured, and neither published nor dropped yet: captured = published + dropped + in_flight.
         latency: by stage, null when the interval had no frame.
+        passed_over: packets of video that are no frames of the source, by kind. `other_video`: of a video stream that
+            is not read. `attached_picture`: of a cover or a thumbnail. `no_picture`: parameter sets and the like,
+            without a picture. `not_shown`: pictures that the recording does not show.
     """
 
     state: State
@@ -459,6 +466,7 @@ class SourceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     dropped: Dropped
     in_flight: int
     latency: dict[str, Percentiles] | None
+    passed_over: dict[str, int] = {}
 
 
 class ProcessMetrics(msgspec.Struct, frozen=True):

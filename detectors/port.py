@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -49,9 +49,11 @@ class HostImage:
 
     Attributes:
         bgr: (height, width, 3) uint8, C-contiguous, or a region of such an array; not written to after construction.
+        corrupt: the decoder found errors in it.
     """
 
     bgr: npt.NDArray[np.uint8]
+    corrupt: bool = field(default=False, kw_only=True)
 
     @property
     def width(self) -> int:
@@ -84,6 +86,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
             picture, the planes as decoded.
         odd_x, odd_y: 1 if the picture is a region whose first column or row, as decoded, is the second one of its
             chroma sample; otherwise 0.
+        corrupt: as in `HostImage`.
     """
 
     luma: int
@@ -98,6 +101,7 @@ class DeviceImage(msgspec.Struct, frozen=True, gc=False):
     turns: int = 0
     odd_x: int = 0
     odd_y: int = 0
+    corrupt: bool = False
 
     def cropped(self, region: Region) -> DeviceImage:
         """A region of the picture, without a copy."""

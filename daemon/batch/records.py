@@ -34,12 +34,14 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
     """The last line: a file without it is not whole.
 
     Attributes:
-        complete: the recording was played to its end, and every picture of it was decoded.
+        complete: the recording was played to its end, and every picture of it was decoded without errors.
         ended: how it ended: "played to its end", or where it is cut short.
         format: the video.
         frames: pictures of the recording, those that could not be decoded included.
         analysed: pictures with a line of their own.
         dropped: the others, by cause; gaps in `seq` say which ones.
+        corrupt: pictures with errors that have a line of their own, as `corrupt: mark` asks for.
+        passed_over: packets that are no pictures of the video, by kind, as in `metrics`.
         boxes: in all lines.
         bad_boxes: boxes with impossible values, which no line has.
         events: their number.
@@ -57,3 +59,5 @@ class Footer(msgspec.Struct, frozen=True, kw_only=True):
     bad_boxes: int
     events: int
     totals: list[Total]
+    corrupt: int = 0
+    passed_over: dict[str, int] = {}

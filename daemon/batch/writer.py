@@ -15,7 +15,7 @@ from daemon.sources.packets import CUT_SHORT
 RUN = "batch"  # stands for `instance` and `session`, which differ from run to run
 PLAYED = "played to its end"
 _NO_TIMES, _NONE_DROPPED = Latency(0, 0, 0, 0, 0, 0), Dropped()
-_REPRODUCIBLE = ("decode_error", "rate_limit")  # drops that the next run has as well
+_REPRODUCIBLE = ("decode_error", "corrupt", "rate_limit")  # drops that the next run has as well
 _Key = tuple[str | None, str, str, str | None, str | None]
 
 
@@ -41,7 +41,7 @@ class ResultWriter:
         self._encode = msgspec.json.Encoder().encode
         self._waiting: list[Event] = []
         self._totals: Counter[_Key] = Counter()
-        self._lines = self._boxes = self._events = 0
+        self._lines = self._boxes = self._events = self._corrupt = 0
         self._last_pts = 0
         self.model: Model = header.model
         self._line(header)
@@ -66,6 +66,7 @@ class ResultWriter:
         )
         self._lines += 1
         self._boxes += len(message.detections)
+        self._corrupt += message.corrupt is True
 
     def event(self, message: Event) -> None:
         """An event; the frame that confirms it may have come already, or follows."""
@@ -91,10 +92,11 @@ class ResultWriter:
         if counts.bad_boxes and not counts.has_boxes:
             raise IncompleteError(f"all {counts.bad_boxes} boxes are {IMPOSSIBLE}")
         self._write_events(None)
+        damaged = counts.dropped.decode_error or counts.dropped.corrupt or self._corrupt
         ended = PLAYED if reason is None else f"{CUT_SHORT}{reason.partition(CUT_SHORT)[2]}"
         self._line(
             Footer(
-                complete=reason is None and counts.dropped.decode_error == 0,
+                complete=reason is None and not damaged,
                 ended=ended,
                 format=msgspec.structs.replace(format, decoder_reason=None),
                 frames=counts.captured,
@@ -104,6 +106,8 @@ class ResultWriter:
                 bad_boxes=counts.bad_boxes,
                 events=self._events,
                 totals=[Total(*key, count) for key, count in self._totals.items()],  # type: ignore[arg-type]
+                corrupt=self._corrupt,
+                passed_over=dict(sorted(counts.passed_over.items())),
             )
         )
 

@@ -23,7 +23,7 @@ from daemon.errors import DecodeError, PoisonedError, SourceError
 from daemon.messages import State, VideoFormat
 from daemon.pipeline.board import Cause
 from daemon.pipeline.frames import Frame, FrameInfo
-from daemon.sources.port import DecodeBudget, Picture, Reader, Source, TappedReader
+from daemon.sources.port import DecodeBudget, PacketReader, Picture, Reader, Source
 from daemon.system.stop import Stop
 from detectors.port import Image
 
@@ -143,7 +143,7 @@ class Capture:
         self._last_error_ns = self._last_ns
         self._errors = 0  # pictures lost in a row
         self._library = _Library(self._lock)
-        self._tapped: TappedReader | None = None  # the reader, if its source has packets
+        self._tapped: PacketReader | None = None  # the reader, if its source has packets
         self._pending: Frame | None = None  # waits for room on the board
         self._has_delivered = False  # this connection has given a picture
         self._is_waiting = False  # for the board or a due time: the source is not stalled
@@ -274,7 +274,7 @@ class Capture:
             return False
         answer.result()
         self.format = reader.format
-        if isinstance(reader, TappedReader):
+        if isinstance(reader, PacketReader):
             with self._lock:
                 if not self._library.detached:
                     self._tapped = reader
@@ -289,6 +289,7 @@ class Capture:
         Raises:
             DecodeError: the picture cannot be loaded.
         """
+        self._count_passed_over()
         image = self._load(picture)
         self._errors, self._last_error = 0, None
         late, lateness = self._lateness(picture)
@@ -304,6 +305,7 @@ class Capture:
         raise NotImplementedError
 
     def _end_connection(self) -> None:
+        self._count_passed_over()
         self.format = None
         with self._lock:  # see `_request_admission`
             self._tapped = None
@@ -436,6 +438,7 @@ class Capture:
                 height=image.height,
                 lateness=lateness,
                 pixel_aspect=self.format.pixel_aspect if self.format else 1.0,
+                corrupt=image.corrupt,
             )
             self._seq += 1
             self._held_ns = self._hold_ns(self._last_ns) if picture.in_burst else 0
@@ -484,6 +487,12 @@ class Capture:
                 self._sinks.ledger.captured(self.id)
                 self._sinks.ledger.dropped(self.id, self._seq, cause)
                 self._seq += 1
+
+    def _count_passed_over(self) -> None:
+        """Count the packets that the reader has passed over since the last call."""
+        if self._tapped and (counts := self._tapped.take_passed_over()):
+            with self._lock:
+                self._sinks.ledger.passed_over(self.id, counts)
 
     def _announce(
         self,

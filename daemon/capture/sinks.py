@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -55,6 +55,7 @@ class FrameCounters(Protocol):
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...
+    def passed_over(self, source: str, counts: Mapping[str, int]) -> None: ...
 
 
 class AdmissionControl(Protocol):
@@ -133,6 +134,7 @@ class _Detached:
 
     def captured(self, source: str) -> None: ...
     def dropped(self, source: str, seq: int, cause: str) -> None: ...
+    def passed_over(self, source: str, counts: Mapping[str, int]) -> None: ...
     def admit(self, source: str, fps: float | None, on_quota: OnQuota, format: VideoFormat) -> Future[None]:  # noqa: ARG002
         return ADMITTED
 

@@ -135,13 +135,18 @@ class Exposition(Collector):
         flying = GaugeMetricFamily(
             "lookout_frames_in_flight", "Frames not yet published or dropped.", labels=["source"]
         )
+        passed_over = CounterMetricFamily(
+            "lookout_packets_passed_over", "Packets of video that are no frames.", labels=["source", "kind"]
+        )
         for source, counts in self._ledger.counts().items():
             captured.add_metric([source], counts.captured)
             published.add_metric([source], counts.published)
             flying.add_metric([source], counts.in_flight)
             for cause in CAUSES:
                 dropped.add_metric([source, cause], getattr(counts.dropped, cause))
-        yield from (captured, published, dropped, flying)
+            for kind, count in counts.passed_over.items():
+                passed_over.add_metric([source, kind], count)
+        yield from (captured, published, dropped, flying, passed_over)
 
     def _sources(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("lookout_source_up", "1 if the source is up.", labels=["source"])

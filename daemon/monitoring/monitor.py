@@ -196,6 +196,7 @@ class Monitor(threading.Thread):
                 dropped=counts.dropped,
                 in_flight=counts.in_flight,
                 latency=latencies[self._ledger.index(source)],
+                passed_over=dict(counts.passed_over),
             )
             for source, counts in self._counts.items()
         }

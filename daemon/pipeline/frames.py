@@ -23,6 +23,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
         width, height: pixels, upright.
         pixel_aspect: width of a pixel over its height.
         lateness: after its due time in a recording, or behind the camera's fastest frames, ns; 0 if unknown.
+        corrupt: the decoder found errors in it.
     """
 
     source: str
@@ -37,6 +38,7 @@ class FrameInfo(msgspec.Struct, frozen=True, gc=False, array_like=True):
     height: int
     lateness: int = 0
     pixel_aspect: float = 1.0
+    corrupt: bool = False
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from struct import Struct
 
 import numpy as np
@@ -45,6 +46,7 @@ class Counts:
     """Totals of one source since the start.
 
     Attributes:
+        passed_over: packets that are no frames, by kind; see `daemon.messages.SourceMetrics`.
         bad_boxes: impossible boxes that were removed.
         has_boxes: some box was possible.
     """
@@ -52,6 +54,7 @@ class Counts:
     captured: int
     published: int
     dropped: Dropped
+    passed_over: Mapping[str, int] = field(default_factory=dict)
     bad_boxes: int = 0
     has_boxes: bool = False
 
@@ -93,6 +96,7 @@ class Ledger:
         self._bad: list[int] = []
         self._with_boxes: set[int] = set()  # sources with a possible box
         self._is_proven = False  # the present model has given a possible box
+        self._passed_over: list[Counter[str]] = []
         self._sent, self._lost = array("q"), array("q")  # rows
         self._sending = threading.Lock()  # for the publisher and the one that drains
         self._lock = threading.Lock()
@@ -176,19 +180,21 @@ class Ledger:
             self._captured[index] = self._published[index] = self._bad[index] = 0
             self._with_boxes.discard(index)
             self._dropped[index] = Dropped()
+            self._passed_over[index] = Counter()
             return index
         self.sources.append(source)
         self._captured.append(0)
         self._published.append(0)
         self._bad.append(0)
         self._dropped.append(Dropped())
+        self._passed_over.append(Counter())
         return len(self.sources) - 1
 
     def _counts_of(self, index: int) -> Counts:
         """Read published and dropped before captured, so that no frame seems lost."""
         published, dropped = self._published[index], self._dropped[index]
-        captured = self._captured[index]
-        return Counts(captured, published, dropped, self._bad[index], index in self._with_boxes)
+        captured, passed_over = self._captured[index], dict(self._passed_over[index])
+        return Counts(captured, published, dropped, passed_over, self._bad[index], index in self._with_boxes)
 
     def captured(self, source: str) -> None:
         """Count a captured frame, or a picture that was lost in decoding."""
@@ -203,6 +209,12 @@ class Ledger:
             total = self._dropped[index]
             self._dropped[index] = replace(total, **{cause: getattr(total, cause) + 1})
             _append(self._lost, _PACK(index, 1 + why, seq, captured_at, captured_ns, 0, decode, 0, 0, 0, 0, 0))
+
+    def passed_over(self, source: str, counts: Mapping[str, int]) -> None:
+        """Add packets that are no frames of the source, by kind."""
+        index = self._index[source]
+        with self._lock:
+            self._passed_over[index].update(counts)
 
     def drop(self, frame: FrameInfo, cause: str) -> None:
         """Count a frame as dropped; see `dropped`."""

@@ -87,6 +87,7 @@ class MessageBuilder:
             ),
             dropped=self._ledger.totals(frame.source),
             owner=owner,
+            corrupt=frame.corrupt or UNSET,
         )
         return name, message
 

@@ -2,6 +2,7 @@
 
 H.264 (ITU-T H.264, 7.4.1) and HEVC (H.265, 7.4.2.2) consist of NAL units. Each follows a start code ("Annex B": live
 streams and bare files) or its length (MP4, Matroska). VP9 and MJPEG state their size in the picture's header.
+`pictures.py` counts the pictures of a packet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ _HEAD_BYTES = 256  # bytes read of a packet without parameter sets
 _PICTURE, _PARAMETER_SET, _OTHER = range(3)  # kinds of NAL units
 _H264 = dict.fromkeys(range(1, 6), _PICTURE) | {7: _PARAMETER_SET}
 _HEVC = dict.fromkeys(range(32), _PICTURE) | {33: _PARAMETER_SET}
+# First bytes of the units that are beside pictures: SEI, parameter sets, delimiters, ends, filler.
+_SIDE = {
+    "h264": frozenset(first for first in range(128) if 6 <= first & 0x1F <= 13),
+    "hevc": frozenset(first for first in range(128) if 32 <= first >> 1 <= 40),
+}
 # The kind of a unit, by its first byte.
 _KINDS = {
     "h264": bytes(_H264.get(first & 0x1F, _OTHER) for first in range(256)),
@@ -38,6 +44,7 @@ class Bitstream:
     def __init__(self, codec: str, extradata: bytes | None) -> None:
         self._codec = codec
         self._kinds = _KINDS.get(codec, b"")
+        self._side = _SIDE.get(codec, frozenset())
         self._length = _length_size(codec, extradata or b"")
         self._sets = _parameter_sets(codec, extradata or b"") if self._length else b""
         self._top_layer = 0  # HEVC: the highest temporal layer seen
@@ -116,6 +123,15 @@ class Bitstream:
         # IDR pictures. Other key pictures may be followed by pictures that refer to older ones.
         return unit[0] & 0x1F == 5 if self._codec == "h264" else unit[0] >> 1 & 0x3F in (19, 20)
 
+    def has_picture(self, data: bytes | memoryview) -> bool:
+        """Whether a packet of H.264 or HEVC is to hold a part of a picture: it is damaged, or not all of its units are
+        parameter sets, SEI or delimiters."""
+        if self._picture(head(data)):
+            return True
+        units = list(_prefixed_units(data, self._length) if self._length else _units(bytes(data)))
+        is_side = all(unit and unit[0] in self._side for unit in units)
+        return not (units and is_side and (self._length == 0 or _fits(data, self._length)))
+
     def _picture(self, data: bytes | memoryview) -> bytes:
         """The header of the first unit that is part of a picture; empty if there is none, or the codec has no units."""
         if self._kinds:
@@ -125,7 +141,7 @@ class Bitstream:
         return b""
 
 
-def head(packet: memoryview | bytearray) -> bytes:
+def head(packet: memoryview | bytearray | bytes) -> bytes:
     """The part of a packet that `is_disposable` and `parameters` need."""
     return bytes(packet[:_HEAD_BYTES])
 
@@ -164,6 +180,14 @@ def _prefixed_units(data: bytes | memoryview, size: int) -> Iterator[bytes]:
         length = int.from_bytes(data[at : at + size], "big")
         yield bytes(data[at + size : at + size + min(length, _HEADER_BYTES)])
         at += size + length
+
+
+def _fits(data: bytes | memoryview, size: int) -> bool:
+    """Whether units with lengths of `size` bytes fill the packet."""
+    at = 0
+    while at + size < len(data):
+        at += size + int.from_bytes(data[at : at + size], "big")
+    return at == len(data)
 
 
 def _length_size(codec: str, extradata: bytes) -> int:

@@ -16,12 +16,14 @@ import av
 import av.error
 from av.container import InputContainer
 from av.packet import Packet
-from av.stream import Discard, Stream
+from av.stream import Stream
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.redact import scrub
+from daemon.sources.rest import Rest
+from daemon.sources.video_streams import choose, is_attached
 
 Transport = Literal["tcp", "udp"]
 _RTSP = ("rtsp", "rtsps")
@@ -48,12 +50,15 @@ _EXPLANATIONS: dict[type[Exception], str] = {
     av.error.OSError: ": the host name may be wrong, or the server closed the connection",
     av.error.HTTPUnauthorizedError: ": check user name and password",
 }
+# A transport stream may begin with the tables of what ends soon: all are read.
+_REST_OPTIONS = {"scan_all_pmts": "1"}
+_REST_BUFFER = 1 << 20  # bytes that are read at once
 _LATE_VIDEO_S = 1.0  # video that begins this long after the sound is reported
 
 
 @dataclass(frozen=True)
 class Connection:
-    """An open container, and its first video stream.
+    """An open container, and the video stream to read.
 
     Attributes:
         notes: warnings about the stream, for the operator.
@@ -145,27 +150,52 @@ def _hint(config: AvConfig) -> str:
     return f"; the URL has ${found[1]}: for a variable write ${{{found[1]}}}" if found else ""
 
 
-def _video_of(container: InputContainer, config: AvConfig) -> VideoStream:
-    if not container.streams.video:
-        kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
-        raise SourceError(f"no video in {config.url}: it holds {kinds}")
-    stream = container.streams.video[0]
-    # PyAV crashes when it decodes a stream without a codec context (PyAV #2344).
-    if getattr(stream, "codec_context", None) is None:
-        raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
+def open_rest(config: AvConfig, file: Rest, format: str) -> InputContainer:
+    """Open a part of a recording's file.
+
+    Args:
+        format: FFmpeg's name.
+
+    Raises:
+        SourceError: it cannot be opened.
+    """
+    options = _options(config, "tcp")[0] | _REST_OPTIONS
+    try:
+        return av.open(file, "r", format=format, options=options, buffer_size=_REST_BUFFER)
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise SourceError(f"cannot go on with {config.url}: {message_of(error)}") from error
+
+
+def prepare(stream: VideoStream, config: AvConfig) -> None:
+    """Set the limits and threads of a stream's decoder.
+
+    Raises:
+        SourceError: its pictures are too large.
+    """
     max_pixels = config.options["max_pixels"].reveal() if "max_pixels" in config.options else str(_MAX_PIXELS)
     _check_size(config, stream, max_pixels)
+    if stream.codec_context.is_open:  # it has been prepared before
+        return
     stream.codec_context.options = {"max_pixels": max_pixels}
     stream.codec_context.thread_count = config.decode_threads
-    for other in container.streams:
-        if other.index != stream.index:
-            other.discard = Discard.all
-    return stream
+
+
+def _video_of(container: InputContainer, config: AvConfig) -> VideoStream:
+    stream = choose(container)
+    if stream is not None:
+        prepare(stream, config)
+        return stream
+    if any(not is_attached(other) for other in container.streams.video):
+        raise SourceError(f"{config.url}: its video codec is not known to this FFmpeg")
+    kinds = {"a picture" if other.type == "video" else str(other.type) for other in container.streams}
+    raise SourceError(f"no video in {config.url}: it holds {', '.join(sorted(kinds)) or 'nothing'}")
 
 
 def _notes_of(container: InputContainer, stream: VideoStream, config: AvConfig) -> Iterator[str]:
-    if (count := len(container.streams.video)) > 1:
-        yield f"it has {count} video tracks; the first is read"
+    videos = [other for other in container.streams.video if not is_attached(other)]
+    if len(videos) > 1:
+        which = "the first" if stream == videos[0] else f"number {videos.index(stream) + 1}"
+        yield f"it has {len(videos)} video tracks; {which} is read"
     late = _start_s(stream) - min(map(_start_s, container.streams))
     if late >= _LATE_VIDEO_S:
         yield f"its video begins {late:.1f} s after its sound"

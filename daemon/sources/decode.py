@@ -190,12 +190,14 @@ class SoftwareDecoder:
     name = "cpu"
 
     def begin(self, stream: VideoStream) -> None:
-        """Packets know their stream."""
+        """Packets know their stream, whose decoder may have been drained."""
+        if stream.codec_context.is_open:
+            stream.codec_context.flush_buffers()
 
     def decode(self, packet: Packet[Any]) -> Sequence[DecodedPicture]:
         try:
             return [
-                DecodedPicture(frame.pts, frame.time_base, partial(self._load, frame), frame.interlaced_frame)
+                DecodedPicture(frame.pts, frame.time_base, partial(self._load_marked, frame), frame.interlaced_frame)
                 for frame in packet.decode()
                 if isinstance(frame, VideoFrame)
             ]
@@ -207,8 +209,19 @@ class SoftwareDecoder:
     def close(self) -> None:
         """Nothing is held."""
 
+    def _load_marked(self, frame: VideoFrame) -> Image:
+        image = self._load(frame)
+        return marked(image) if frame.is_corrupt else image
+
     def _load(self, frame: VideoFrame) -> Image:
         return bgr_of(frame)
+
+
+def marked(image: Image) -> Image:
+    """The picture, as one that the decoder found errors in."""
+    if isinstance(image, HostImage):
+        return HostImage(image.bgr, corrupt=True)
+    return msgspec.structs.replace(image, corrupt=True)
 
 
 def bgr_of(frame: VideoFrame) -> HostImage:

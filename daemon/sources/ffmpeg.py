@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -15,9 +15,10 @@ from av.packet import Packet
 from av.video.stream import VideoStream
 
 from daemon.config import AvConfig
-from daemon.errors import DecodeError, SourceError
+from daemon.errors import CorruptError, DecodeError, SourceError
 from daemon.messages import FrameClock, VideoFormat
 from daemon.redact import Url
+from daemon.sources.bitstream import Bitstream
 from daemon.sources.decode import (
     DecodedPicture,
     Decoder,
@@ -27,15 +28,16 @@ from daemon.sources.decode import (
     UnsuitableError,
 )
 from daemon.sources.packets import Demuxer
+from daemon.sources.pictures import PictureCounter
 from daemon.sources.playlist import Playlist, is_playlist
 from daemon.sources.port import DecodeBudget, PacketInfo, PacketTap, Picture, Skipped
 from daemon.sources.rotation import rotated, rotated_format, turns_of
 from daemon.sources.skipping import FrameSkipper
+from daemon.sources.undelivered import Undelivered
 from detectors.port import Image
 
 _KEY_HINT = ": it has sent no key picture yet; set the camera to send one every second or two"
 _NANOSECOND = Fraction(1, 1_000_000_000)
-_MAX_UNDELIVERED = 32  # H.264 reorders up to 16 pictures, and each decoder thread holds one
 
 
 class AvSource:
@@ -62,9 +64,7 @@ class AvSource:
             config = msgspec.structs.replace(config, url=Url(str(self._playlist.next())), loop=False)
         demuxer = Demuxer(config, live=self.live)
         try:
-            turns = turns_of(config, live=self.live)
-            decoder, reason = self._decoder(demuxer.stream)
-            decoding = Decoding(decoder, reason, turns, self._refuse)
+            decoding = Decoding(self._decoder, turns_of(config, live=self.live), self._refuse)
             return AvReader(config, demuxer, decoding, budget or DecodeBudget())
         except BaseException:
             demuxer.close()
@@ -90,16 +90,15 @@ class AvSource:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes and rotates the pictures of a connection.
+    """How the pictures of a connection are decoded and rotated.
 
     Attributes:
-        reason: why `decode: auto` did not use the GPU, None if it did.
+        make: makes a stream's decoder; the second value is why `decode: auto` did not use the GPU, None if it did.
         turns: quarter turns clockwise that make a picture upright.
         on_refusal: called with the reason when the decoder cannot go on with the stream.
     """
 
-    decoder: Decoder
-    reason: str | None
+    make: Callable[[VideoStream], tuple[Decoder, str | None]]
     turns: int
     on_refusal: Callable[[str], None]
 
@@ -108,59 +107,53 @@ class AvReader:
     """One connection; see `daemon.sources.port.Reader`.
 
     Attributes:
+        format: of the stream that is decoded now.
         tap: called with each packet, None for no tap; any thread may set it.
     """
 
     tap: PacketTap | None = None
 
     def __init__(self, config: AvConfig, demuxer: Demuxer, decoding: Decoding, budget: DecodeBudget) -> None:
-        decoder, turns = decoding.decoder, decoding.turns
-        self._config, self._demuxer, self._budget = config, demuxer, budget
-        self._decoder, self._on_refusal, self._turns = decoder, decoding.on_refusal, turns
+        self._config, self._demuxer, self._decoding, self._budget = config, demuxer, decoding, budget
+        self._turns, self._drops_corrupt = decoding.turns, config.corrupt == "drop"
         self._frames: deque[DecodedPicture] = deque()
         self._discarded: set[int] = set()  # pts of pictures that an edit list removes
         self._decode_ns = 0
-        self._undelivered = 0  # packets decoded, less pictures received
+        self._undelivered = Undelivered(by_dts=not demuxer.has_order)
+        self._passed_over: Counter[str] = Counter()  # of packets without a picture
         self._has_key = False
+        self._codec: str | None = None  # of the decoder
+        self._parameters: tuple[str, bytes | None] | None = None  # of the stream
+        self._decoder: Decoder
         self._described: VideoStream | None = None  # the stream of these facts
         self._stream_facts: tuple[Fraction, tuple[str, bytes, tuple[int, int], int, int, int]]
-        self._skipper = FrameSkipper(demuxer.stream)
-        decoder.begin(demuxer.stream)
-        context = demuxer.stream.codec_context
-        size = context.width, context.height
-        self._in_bursts = demuxer.live and bool(context.has_b_frames)
-        aspect = float(demuxer.stream.sample_aspect_ratio or 1)
-        seen = VideoFormat(
-            context.name, *size, demuxer.rate, decoder.name, decoding.reason, round(aspect, 6), demuxer.notes
-        )
-        self.format = rotated_format(seen, turns)
+        self._notes = demuxer.notes
+        self._begin(demuxer.stream)
 
     def read(self) -> Picture | Skipped | None:
         while not self._frames:
-            if self._undelivered > _MAX_UNDELIVERED:
+            if self._undelivered.is_late:
                 self._report_lost()
             asked = monotonic_ns()
             packet = self._demuxer.next() or self._next_pass()
             if packet is None:
                 return None
             got = monotonic_ns()
+            if packet.stream is not self._stream:
+                self._change(packet.stream)
             if tap := self.tap:  # another thread may clear it
                 tap(packet)
-            if cause := self._skipper.skip_cause(packet, self._budget, got - asked):
+            pictures = self._pictures.count(memoryview(packet)) if packet.size else 0
+            if pictures and (cause := self._skipper.skip_cause(packet, self._budget, got - asked)):
                 return Skipped(cause)
             try:
-                self._decode_packet(packet)
+                self._decode_packet(packet, pictures)
             finally:
                 self._decode_ns += monotonic_ns() - got
-        frame = self._frames.popleft()
-        decode, self._decode_ns = self._decode_ns, 0
-        time = self._demuxer.time_of(frame.pts, frame.time_base)
-        load = partial(self._load_turned, frame.load) if self._turns else frame.load
-        sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
-        return Picture(time, decode, load, sent_at, self._in_bursts)
+        return self._picture(self._frames.popleft())
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
-        stream = self._demuxer.stream
+        stream = packet.stream
         if stream is not self._described:
             self._described, context = stream, stream.codec_context
             unit = packet.time_base or stream.time_base or _NANOSECOND
@@ -171,33 +164,89 @@ class AvReader:
         place = self._demuxer.placed
         return PacketInfo(*facts, place(packet.pts, unit), place(packet.dts, unit), packet.is_keyframe)
 
+    def take_passed_over(self) -> Mapping[str, int]:
+        if not self._passed_over and not self._demuxer.passed_over:
+            return {}
+        counts = self._passed_over + self._demuxer.passed_over
+        self._passed_over.clear()
+        self._demuxer.passed_over.clear()
+        return counts
+
     def close(self) -> None:
         self._frames.clear()
         self._decoder.close()
         self._demuxer.close()
 
-    def _load_turned(self, load: Callable[[], Image]) -> Image:
-        return rotated(load(), self._turns)
+    def _begin(self, stream: VideoStream) -> None:
+        """Decode a stream from now on. The decoder is drained, and its pictures have been loaded."""
+        context = stream.codec_context
+        before, self._parameters = self._parameters, (context.name, context.extradata)
+        self._stream = stream
+        if self._parameters != before:
+            self._prepare(stream, self._parameters)
+        self._decoder.begin(stream)
+
+    def _prepare(self, stream: VideoStream, parameters: tuple[str, bytes | None]) -> None:
+        """Make what belongs to a stream: its decoder, and what looks into its packets."""
+        codec, context, demuxer = parameters[0], stream.codec_context, self._demuxer
+        if codec != self._codec:
+            if self._codec:
+                self._decoder.close()
+            self._decoder, self._reason = self._decoding.make(stream)
+            self._codec = codec
+        self._pictures = PictureCounter(*parameters, Bitstream(*parameters))
+        self._skipper = FrameSkipper(stream)
+        self._in_bursts = demuxer.live and bool(context.has_b_frames)
+        size, aspect = (context.width, context.height), round(float(stream.sample_aspect_ratio or 1), 6)
+        seen = VideoFormat(codec, *size, demuxer.rate, self._decoder.name, self._reason, aspect, self._notes)
+        self.format = rotated_format(seen, self._turns)
+
+    def _change(self, stream: VideoStream) -> None:
+        """Go on with another stream."""
+        codec, self._parameters = stream.codec_context.name, None
+        what = f"changes from {self._codec} to {codec}" if codec != self._codec else "goes on in another stream"
+        self._notes = (*self._demuxer.notes, f"its video {what} after {self._demuxer.played_s:.1f} s")
+        self._undelivered.clear()
+        self._begin(stream)
+
+    def _picture(self, frame: DecodedPicture) -> Picture:
+        decode, self._decode_ns = self._decode_ns, 0
+        place = self._undelivered.deliver(frame.pts)
+        if frame.interlaced:  # a packet may hold one field, so packets and pictures cannot be compared
+            self._undelivered.clear()
+        time = self._demuxer.time_of(frame.pts, frame.time_base, place)
+        sent_at = self._demuxer.sent_at(frame.pts, frame.time_base)
+        return Picture(time, decode, partial(self._load, frame.load), sent_at, self._in_bursts)
+
+    def _load(self, load: Callable[[], Image]) -> Image:
+        image = load()
+        if image.corrupt and self._drops_corrupt:
+            raise CorruptError(f"a picture of {self._config.url} is damaged")
+        return rotated(image, self._turns) if self._turns else image
 
     def _next_pass(self) -> Packet[Any] | None:
         """At the end of a recording: the first packet of the next pass, None if it does not loop."""
         if self._demuxer.loops_seamlessly:
             self._demuxer.rewind()
             return self._demuxer.next() or self._next_pass()
-        if self._undelivered > 0:
+        if self._undelivered.count:
             self._report_lost()
         if self._config.loop:
             self._demuxer.rewind()
-            self._decoder.begin(self._demuxer.stream)
+            self._undelivered.clear()
+            self._begin(self._demuxer.stream)
             return self._demuxer.next() or self._next_pass()
         self._demuxer.check_length()
         return None
 
-    def _decode_packet(self, packet: Packet[Any]) -> None:
+    def _decode_packet(self, packet: Packet[Any], pictures: int) -> None:
+        if packet.size and not pictures:
+            self._passed_over["no_picture" if self._pictures.shows_all else "not_shown"] += 1
         if packet.is_discard and packet.pts is not None:  # others may refer to it, but it is not shown
             self._discarded.add(packet.pts)
-        else:
-            self._undelivered += packet.size > 0
+            self._passed_over["not_shown"] += pictures
+            pictures = 0
+        self._undelivered.add(packet, pictures)
         self._has_key = self._has_key or packet.is_keyframe
         try:
             for frame in self._decoder.decode(packet):
@@ -205,14 +254,14 @@ class AvReader:
                     continue
                 self._discarded = {pts for pts in self._discarded if frame.pts is None or pts > frame.pts}
                 self._frames.append(frame)
-                # An interlaced packet may hold one field, so packets and pictures cannot be compared.
-                self._undelivered = 0 if frame.interlaced else max(0, self._undelivered - 1)
         except DecodeError as error:
-            self._undelivered = max(0, self._undelivered - 1)
+            if packet.size and not pictures:
+                return
+            self._undelivered.lose(packet)
             hint = self._key_hint or f": {error}"
             raise DecodeError(f"a picture of {self._config.url} cannot be decoded{hint}") from error
         except UnsuitableError as error:
-            self._on_refusal(str(error))
+            self._decoding.on_refusal(str(error))
             raise SourceError(f"{self._config.url} cannot be decoded: {error}") from error
 
     @property
@@ -221,5 +270,5 @@ class AvReader:
 
     def _report_lost(self) -> None:
         """Decoders drop broken pictures silently; more packets than pictures reveal it."""
-        self._undelivered -= 1
+        self._undelivered.lose()
         raise DecodeError(f"a packet of {self._config.url} gave no picture{self._key_hint}")

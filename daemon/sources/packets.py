@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing, nullcontext
 from fractions import Fraction
 from pathlib import Path
 from struct import Struct
 from time import monotonic
 from typing import Any, Final, cast
 
-import av
 import av.error
 from av.packet import Packet
 from av.video.stream import VideoStream
@@ -17,38 +18,44 @@ from av.video.stream import VideoStream
 from daemon.config import AvConfig
 from daemon.errors import SourceError
 from daemon.sources.bitstream import Bitstream
-from daemon.sources.connection import connect, message_of
+from daemon.sources.completeness import is_whole, shortfall
+from daemon.sources.connection import message_of
 from daemon.sources.timeline import Timeline, nanoseconds
+from daemon.sources.undelivered import Place
+from daemon.sources.video_packets import VideoPackets
 
 _WALL_CLOCK: Final = "prft"  # AV_PKT_DATA_PRFT: AVProducerReferenceTime, begins with microseconds since 1970
 _MAX_CACHE_BYTES = 64 << 20  # a looped recording up to this size is cached in memory
-_REWINDABLE = {"mp4", "matroska"}  # formats with an index, so that a seek finds the first packet
 _MIN_SEAMLESS = 64  # pictures; no decoder delays as many
 _MICROSECONDS = Struct("=q")
 CUT_SHORT: Final = "cut short: it ends after"  # in the reason why a recording ended
 
 
 class Demuxer:
-    """Demuxes the first video stream of a connection or recording, which may loop.
+    """Demuxes one video of a connection or recording, which may loop.
 
     Attributes:
-        stream: of the packets; `rewind` may replace it.
+        stream: of the first packet of this pass.
         rate: frames a second, None if unknown.
         live: the source is a live stream.
         notes: warnings about the stream, for the operator.
+        passed_over: packets that `next` has not returned, by kind; see `daemon.messages.SourceMetrics`.
+        has_order: pts are times of display.
     """
 
     def __init__(self, config: AvConfig, *, live: bool) -> None:
         self._config, self.live = config, live
         self._pass_start = 0  # ns, start of this pass
         self._wall_clock: tuple[int, int] | None = None  # pts and UTC ns of the latest packet with a wall clock
+        self.passed_over: Counter[str] = Counter()
         self._packets: Iterator[Packet[Any]]
         self._cached: tuple[Packet[Any], ...] = ()
         self._pass_ticks = 0  # length of a pass in ticks, if the recording loops seamlessly; otherwise 0
         self._start()
         rate = self.stream.average_rate or self.stream.guessed_rate
         self.rate = float(rate) if rate else None
-        self._timeline = Timeline(live=live, rate=self.rate)
+        self.has_order = "avi" not in self._video.container.format.name  # AVI has no times of display
+        self._timeline = Timeline(live=live, rate=self.rate, unordered=not self.has_order)
 
     def next(self) -> Packet[Any] | None:
         """The next packet; None at the end of this pass of a recording.
@@ -59,8 +66,6 @@ class Demuxer:
         started = monotonic()
         try:
             packet = next(self._packets, None)
-        except (av.error.EOFError, IndexError):  # IndexError: PyAV, at the end, if a stream was added
-            packet = None
         except (av.error.FFmpegError, OSError) as error:
             waited = monotonic() - started
             if waited >= self._config.read_timeout_s * 0.9:
@@ -95,20 +100,33 @@ class Demuxer:
             self._start()
 
     def check_length(self) -> None:
-        """Compare the length with the header's: FFmpeg does not report a file that was cut off.
+        """Check at the end of a recording that it is whole.
 
         Raises:
-            SourceError: the recording is shorter than its header states.
+            SourceError: it is cut short.
         """
-        stated, from_ns = self._stated_length()
-        played = self._timeline.played(from_ns)
-        if stated is not None and stated - played > max(1_000_000_000, stated // 20):
-            url, ends = self._config.url, f"{played / 1e9:.1f} s of {stated / 1e9:.1f} s"
-            raise SourceError(f"{url} is {CUT_SHORT} {ends}")
+        played = self._timeline.played
+        ends = f"{self._config.url} is {CUT_SHORT} {played / 1e9:.1f} s"
+        if self._video.has_unread and self._video.path is None:
+            raise SourceError(f"{ends}, and goes on with video streams that only a file can be searched for")
+        video, part = self._video, self._video.part()
+        with closing(part) if part else nullcontext():
+            whole = is_whole(video.container, part)
+        if video.joints:  # lengths are those of parts
+            stated = 0 if whole is False else None
+        else:
+            stated = shortfall(video.container, self.stream, whole, played)
+        if stated is not None:
+            raise SourceError(f"{ends} of {stated / 1e9:.1f} s" if stated else f"{ends}, in the middle of a packet")
 
-    def time_of(self, pts: int | None, time_base: Fraction | None) -> int | None:
+    def time_of(self, pts: int | None, time_base: Fraction | None, place: Place | None = None) -> int | None:
         """See `Timeline.time_of`."""
-        return self._timeline.time_of(pts, time_base)
+        return self._timeline.time_of(pts, time_base, place)
+
+    @property
+    def played_s(self) -> float:
+        """Length of this pass so far, seconds."""
+        return self._timeline.played / 1e9
 
     def placed(self, time: int | None, unit: Fraction) -> int | None:
         """A timestamp of a packet of this pass on the timeline of `time_of`, ns."""
@@ -122,7 +140,7 @@ class Demuxer:
         return utc + nanoseconds(pts - known, time_base)
 
     def close(self) -> None:
-        self._container.close()
+        self._video.close()
 
     def _cache(self) -> None:
         """Cache the packets of a looped recording, if it is small.
@@ -134,12 +152,12 @@ class Demuxer:
             return
         try:
             self._cached = tuple(self._packets)
-        except (av.error.FFmpegError, OSError, IndexError):  # `next` reports it when it gets there
+        except (av.error.FFmpegError, OSError, SourceError):  # `next` reports it when it gets there
             self.close()
-            self._connect()
-            self._packets = iter(self._container.demux(self.stream))
+            self.passed_over.clear()
+            self._open()
         else:
-            self._pass_ticks = _length_of(self.stream, self._cached)
+            self._pass_ticks = 0 if self._video.joints else _length_of(self.stream, self._cached)
             if self.loops_seamlessly:
                 self._cached = tuple(packet for packet in self._cached if packet.size)
             self._packets = iter(self._cached)
@@ -153,44 +171,29 @@ class Demuxer:
             yield packet
 
     def _seek_back(self) -> bool:
-        """Go back to the first packet without reopening, which costs as much as 500 packets; False if impossible."""
+        """Go back to the first packet without reopening; False if impossible."""
         if self._cached:
-            self.stream.codec_context.flush_buffers()
             self._packets = iter(self._cached)
             return True
-        if not _REWINDABLE & set(self._container.format.name.split(",")):
+        if not self._video.seek_to_start():
             return False
-        try:
-            self._container.seek(self.stream.start_time or 0, stream=self.stream)
-        except (av.error.FFmpegError, OSError):
-            return False
-        self._packets = iter(self._container.demux(self.stream))
+        self._packets = iter(self._video)
         return True
 
     def _start(self) -> None:
-        self._connect()
-        self._packets = iter(self._container.demux(self.stream))
+        self._open()
         self._cache()
 
-    def _connect(self) -> None:
-        found = connect(self._config)
-        self._container, self.stream = found.container, found.stream
-        self.notes = found.notes
+    def _open(self) -> None:
+        self._video = VideoPackets(self._config, self.passed_over, live=self.live)
+        self.stream, self.notes = self._video.stream, self._video.notes
+        self._packets = iter(self._video)
 
     def _note_wall_clock(self, packet: Packet[Any]) -> None:
         """From the second RTCP sender report on, FFmpeg attaches the camera's wall clock to packets."""
         if packet.pts is not None and packet.has_sidedata(_WALL_CLOCK):
             (microseconds,) = _MICROSECONDS.unpack_from(bytes(packet.get_sidedata(_WALL_CLOCK)))
             self._wall_clock = (packet.pts, microseconds * 1000)
-
-    def _stated_length(self) -> tuple[int | None, int | None]:
-        """Length by the header, ns, and its start, ns, if it is not the first picture: sound may begin earlier."""
-        stream = self.stream
-        if stream.duration is not None and stream.time_base is not None:
-            return nanoseconds(stream.duration, stream.time_base), None
-        if self._container.duration is None:
-            return None, None
-        return self._container.duration * 1000, (self._container.start_time or 0) * 1000
 
 
 def _length_of(stream: VideoStream, packets: Sequence[Packet[Any]]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -100,7 +100,7 @@ class PacketTap(Protocol):
 
 
 @runtime_checkable
-class TappedReader(Protocol):
+class PacketReader(Protocol):
     """A reader of a source that has packets.
 
     Attributes:
@@ -108,6 +108,10 @@ class TappedReader(Protocol):
     """
 
     tap: PacketTap | None
+
+    def take_passed_over(self) -> Mapping[str, int]:
+        """The packets since the last call that are no frames, by kind; see `daemon.messages.SourceMetrics`."""
+        ...
 
     def describe(self, packet: Packet[Any]) -> PacketInfo:
         """A packet that the tap was called with, before it returns."""

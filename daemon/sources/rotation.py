@@ -28,7 +28,7 @@ def rotated(image: Image, turns: int) -> Image:
         turns: quarter turns, 1 to 3.
     """
     if isinstance(image, HostImage):
-        return HostImage(np.asarray(cv2.rotate(image.bgr, _CV2[turns]), np.uint8))
+        return HostImage(np.asarray(cv2.rotate(image.bgr, _CV2[turns]), np.uint8), corrupt=image.corrupt)
     width, height = (image.height, image.width) if turns % 2 else (image.width, image.height)
     return msgspec.structs.replace(image, width=width, height=height, turns=(image.turns + turns) % 4)
 
@@ -52,9 +52,11 @@ def turns_of(config: AvConfig, *, live: bool) -> int:
         return config.rotate // 90
     if live:
         return 0
-    with suppress(SourceError, av.error.FFmpegError, OSError, ValueError), connect(config).container as container:
-        for packet, _ in zip(container.demux(video=0), range(_MAX_PACKETS)):
-            for frame in packet.decode():
-                if isinstance(frame, VideoFrame):
-                    return round(-frame.rotation / 90) % 4  # FFmpeg counts counter-clockwise
+    with suppress(SourceError, av.error.FFmpegError, OSError, ValueError):
+        found = connect(config)
+        with found.container as container:
+            for packet, _ in zip(container.demux(found.stream), range(_MAX_PACKETS)):
+                for frame in packet.decode():
+                    if isinstance(frame, VideoFrame):
+                        return round(-frame.rotation / 90) % 4  # FFmpeg counts counter-clockwise
     return 0

@@ -1,33 +1,47 @@
-"""The time of each picture of a connection or recording, on one line that goes on over loops."""
+"""The time of each picture of a connection or recording, on one line that goes on over loops and joints."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
+from daemon.sources.undelivered import Place
+
 _DEFAULT_PERIOD_NS = 40_000_000
+_MAX_DISORDER_NS = 1_000_000_000  # a longer step back begins another timeline
+_MAX_DISORDER = 4  # pictures in a row; so does a step back that lasts
 
 
 class Timeline:
     """Converts timestamps to ns.
 
+    The time of a recording never goes back, because decoders give pictures in the order of display. Where a timestamp
+    does, it is that of another packet (the container has no times of display), it is wrong (the time stands still), or
+    another recording begins (its timeline goes on at the end of this one).
+
     Args:
         live: pictures without a timestamp have no time; those of a recording are counted by the rate.
         rate: frames a second, None if unknown.
+        unordered: timestamps are not those of display.
 
     Attributes:
         end: ns, where the next pass starts.
     """
 
-    def __init__(self, *, live: bool, rate: float | None) -> None:
-        self._live = live
+    def __init__(self, *, live: bool, rate: float | None, unordered: bool = False) -> None:
+        self._live, self._unordered = live, unordered
         self._period = round(1e9 / rate) if rate else _DEFAULT_PERIOD_NS
         self._offset = 0  # ns, added to the timestamps of this pass
         self.end = 0
         self._first: int | None = None  # ns, time of this pass's first picture
+        self._last: int | None = None  # ns, time of the last picture
+        self._line = 0
+        self._behind = 0  # pictures in a row whose timestamps went back
         self._unit, self._scale = Fraction(1), (1_000_000_000, 1)  # time base of the last timestamp, and the same in ns
 
-    def time_of(self, pts: int | None, unit: Fraction | None) -> int | None:
+    def time_of(self, pts: int | None, unit: Fraction | None, place: Place | None = None) -> int | None:
         """Time of a picture, ns. Call it once for each picture, in order."""
+        if place is not None and self._unordered:
+            pts = place.time
         if pts is not None and unit is not None:
             if unit is not self._unit:
                 self._unit, self._scale = unit, (unit.numerator * 1_000_000_000, unit.denominator)
@@ -36,8 +50,15 @@ class Timeline:
             return None
         else:  # a bare H.264 file has no timestamps: count by the rate
             time = self.end
+        if self._last is not None and time < self._last and not self._live:
+            time = self._ordered(time, self._last, place)
+        else:
+            self._behind = 0
         if self._first is None:
             self._first = time
+        if place is not None:
+            self._line = place.line
+        self._last = time
         self.end = max(self.end, time + self._period)
         return time
 
@@ -45,13 +66,25 @@ class Timeline:
         """A timestamp of a packet of this pass, ns."""
         return None if time is None else self._offset + nanoseconds(time, unit)
 
-    def played(self, begin: int | None) -> int:
-        """Length of this pass so far, ns, from a timestamp in ns, or from its first picture."""
-        return self.end - (self._first or 0) if begin is None else self.end - self._offset - begin
+    @property
+    def played(self) -> int:
+        """Length of this pass so far, ns."""
+        return self.end - (self._first or 0)
 
     def begin_pass(self) -> None:
         """The next timestamps are those of the same recording from its start."""
-        self._offset, self._first = self.end, None
+        self._offset, self._first, self._line = self.end, None, 0
+
+    def _ordered(self, time: int, last: int, place: Place | None) -> int:
+        """The time of a picture whose timestamp went back."""
+        self._behind += 1
+        if last - time > _MAX_DISORDER_NS or self._behind > _MAX_DISORDER:
+            self._offset += self.end - time
+            self._behind = 0
+            return self.end
+        if place is not None and place.line == self._line:
+            self._unordered = True
+        return last
 
 
 def nanoseconds(count: int, unit: Fraction) -> int:

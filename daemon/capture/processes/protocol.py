@@ -47,7 +47,7 @@ class SharedFrame(ProcessMessage, frozen=True):
     """A frame in memory that the capture process shares. Its slot is leased until the daemon returns it.
 
     Attributes:
-        seq, pts, captured_ns, captured_at, decode, lateness: as in `daemon.pipeline.frames.FrameInfo`.
+        seq, pts, captured_ns, captured_at, decode, lateness, corrupt: as in `daemon.pipeline.frames.FrameInfo`.
         memory, offset: address of the picture, on the GPU of luma.
     """
 
@@ -58,6 +58,7 @@ class SharedFrame(ProcessMessage, frozen=True):
     captured_at: int
     decode: int
     lateness: int
+    corrupt: bool
     memory: int
     offset: int
 
@@ -65,7 +66,7 @@ class SharedFrame(ProcessMessage, frozen=True):
         """The whole metadata, with the id of the source and its format."""
         return FrameInfo(
             source, form.session, self.seq, self.pts, self.captured_ns, self.captured_at, form.clock, self.decode,
-            form.width, form.height, self.lateness, form.pixel_aspect,
+            form.width, form.height, self.lateness, form.pixel_aspect, self.corrupt,
         )  # fmt: skip
 
 
@@ -161,6 +162,13 @@ class PacketPart(ProcessMessage, frozen=True, tag=12):
     data: bytes
 
 
+class PassedOver(ProcessMessage, frozen=True, tag=14):
+    """Packets that are no frames of the source, by kind."""
+
+    capture: int
+    counts: dict[str, int]
+
+
 FromCapture = (
     FrameFormat
     | DeviceFrame
@@ -175,6 +183,7 @@ FromCapture = (
     | Heartbeat
     | Failed
     | PacketPart
+    | PassedOver
 )
 
 # --- to a capture process ------------------------------------------------------------------------------------------

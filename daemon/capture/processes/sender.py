@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, cast
@@ -26,6 +26,7 @@ from daemon.capture.processes.protocol import (
     MemoryClosed,
     NewMemory,
     PacketPart,
+    PassedOver,
     PictureSkipped,
     ProcessMessage,
     QuotaChanged,
@@ -144,6 +145,9 @@ class Feed:
 
     def dropped(self, source: str, seq: int, cause: str) -> None:  # noqa: ARG002
         self._send(PictureSkipped(self.number, seq, cause))
+
+    def passed_over(self, source: str, counts: Mapping[str, int]) -> None:  # noqa: ARG002
+        self._send(PassedOver(self.number, dict(counts)))
 
     def announce(
         self,
@@ -418,9 +422,9 @@ class FrameSender:
         return number
 
 
-def _of_frame(info: FrameInfo) -> tuple[int, int | None, int, int, int, int]:
+def _of_frame(info: FrameInfo) -> tuple[int, int | None, int, int, int, int, bool]:
     """The fields that differ from frame to frame."""
-    return info.seq, info.pts, info.captured_ns, info.captured_at, info.decode, info.lateness
+    return info.seq, info.pts, info.captured_ns, info.captured_at, info.decode, info.lateness, info.corrupt
 
 
 def _is_ready(item: _Item) -> bool:

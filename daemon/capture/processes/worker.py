@@ -34,6 +34,7 @@ from daemon.capture.processes.protocol import (
     MemoryClosed,
     NewMemory,
     PacketPart,
+    PassedOver,
     PictureSkipped,
     ProcessMessage,
     QuotaChanged,
@@ -157,6 +158,7 @@ class Worker:
             DeviceFrame: self._on_device_frame,
             HostFrame: self._on_host_frame,
             PictureSkipped: self._on_picture_skipped,
+            PassedOver: self._on_passed_over,
             StateChanged: self._on_state_changed,
             Connected: self._on_connected,
             Disconnected: self._on_disconnected,
@@ -534,6 +536,10 @@ class Worker:
             capture.seq = message.seq + 1
             self._sinks.ledger.captured(capture.id)
             self._sinks.ledger.dropped(capture.id, message.seq, message.cause)
+
+    def _on_passed_over(self, _: _Run, message: PassedOver) -> None:
+        if capture := self._captures.get(message.capture):
+            self._sinks.ledger.passed_over(capture.id, message.counts)
 
     def _on_state_changed(self, _: _Run, message: StateChanged) -> None:
         if not (capture := self._captures.get(message.capture)):

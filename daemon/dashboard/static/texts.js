@@ -35,6 +35,7 @@ export const t = {
     stale: "Too old when a lane was free",
     rate_limit: "Above the source's rate limit",
     decode_error: "The picture could not be decoded",
+    corrupt: "The picture is damaged",
     late: "Not decoded: decoding had fallen behind",
     outbox_full: "The publisher had fallen behind",
     detector_error: "The detector failed",

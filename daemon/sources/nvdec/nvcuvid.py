@@ -31,7 +31,7 @@ _NV12, _WEAVE, _DEDICATED, _420 = 0, 0, 4, 1
 _END_OF_STREAM, _HAS_TIME, _END_OF_PICTURE = 0x01, 0x02, 0x08
 _NO_TIME = -(1 << 62)  # marks a missing time: the parser would invent one
 _REPORTS_STATUS = ("h264", "hevc", "mjpeg")  # the codecs with a decode status
-_IN_PROGRESS, _ERROR = 1, 8
+_IN_PROGRESS, _ERRORS = 1, (8, 9)  # decode status; with errors: as they are, and concealed
 _NO_DELAY, _THROUGHPUT_DELAY = 0, 4  # display delay, pictures
 _MAX_MAPPED = 3  # pictures that may be mapped at once
 OUT_OF_MEMORY = 2
@@ -111,17 +111,16 @@ class StreamDecoder:
         return self._parse(0, 0, _END_OF_STREAM)
 
     def is_done(self, number: int) -> bool:
-        """Whether a picture is decoded. True for codecs without a status: `map` waits for their pictures.
-
-        Raises:
-            NvdecError: the picture is damaged.
-        """
+        """Whether a picture is decoded. True for codecs without a status: `map` waits for their pictures."""
         if not self._reports_status:
             return True
         _checked("cuvidGetDecodeStatus", self._library.cuvidGetDecodeStatus(self._decoder, number, byref(self._status)))
-        if self._status.status == _ERROR:
-            raise NvdecError("the GPU's decoder found errors in a picture")
         return bool(self._status.status != _IN_PROGRESS)
+
+    @property
+    def found_errors(self) -> bool:
+        """Whether the decoder found errors in the picture of the last `is_done`; False for codecs without a status."""
+        return self._status.status in _ERRORS
 
     def map(self, number: int) -> tuple[int, int]:
         """Address and pitch of a picture as NV12 on the device, in stream order, until `unmap`.

@@ -9,6 +9,7 @@ from math import ceil
 from time import perf_counter, sleep
 
 import av
+import msgspec
 
 from daemon.errors import DecodeError, PoisonedError
 from daemon.sources.decode import UnsuitableError
@@ -145,6 +146,7 @@ class NvdecSession:
     def _load(self, number: int, bt709: bool, full_range: bool) -> DeviceImage:
         try:
             self._wait_for(number)
+            corrupt = self._decoder.found_errors
             surfaces = self._surfaces or self._make_surfaces()
             lease = surfaces.acquire()
             surface = lease.slot
@@ -155,7 +157,8 @@ class NvdecSession:
             surface.event.record(self._stream)
         except (CudaError, NvdecError) as error:
             raise _decode_error(error) from error
-        return surfaces.image(lease, bt709, full_range)
+        image = surfaces.image(lease, bt709, full_range)
+        return msgspec.structs.replace(image, corrupt=True) if corrupt else image
 
     def _wait_for(self, number: int) -> None:
         """Sleep until a picture is decoded.
